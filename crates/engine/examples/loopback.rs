@@ -1,12 +1,12 @@
-//! Moves files between two engines in one process and prints the rate and the CPU time that it took.
+//! Moves files between two engines in one process and prints the rate and the CPU time used.
 //!
 //! `cargo run --release -p longhaul-engine --example loopback -- DIR FILES SIZE [STREAMS [authenticated] [direct-io] [append-only]]`
 //!
-//! DIR decides what is measured: on tmpfs the engine, on a disk the disk as well. Says also how far the disk
-//! was left to its other users, and why.
+//! DIR decides what is measured: on tmpfs the engine, on a disk the disk as well. Also prints how far and why
+//! the engine yielded the disk to other users.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used)]
 
-// It is that of the tests, of which this needs a part.
+// Shares the helpers of the tests, of which it needs a part.
 #[allow(dead_code)]
 #[path = "../tests/engine/common/mod.rs"]
 mod common;
@@ -78,7 +78,7 @@ fn main() {
     }
 }
 
-/// The least share of each agent, if it was less than all.
+/// The lowest disk share of each agent, if it was below 1.
 fn watch(agents: &[&common::Agent], done: &AtomicBool) -> Vec<(u64, f64, String)> {
     let mut least: Vec<(u64, f64, String)> = Vec::new();
     while !done.load(Ordering::Relaxed) {

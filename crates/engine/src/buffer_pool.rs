@@ -1,7 +1,8 @@
-//! Buffers of one chunk, a fixed number of them. A *slot* is the right to hold one.
+//! A bounded buffer pool with credit-based flow control: a fixed number of buffers of one chunk each. A
+//! *slot* is the right (the credit) to hold one buffer.
 //!
-//! Slots are taken before anything is asked for, so that memory is bounded whatever peers do (Promise 7). A
-//! buffer comes into being when its slot is first used, and is used again from then on.
+//! Slots are taken before data is requested, so that memory is bounded whatever peers do (promise 7). A
+//! buffer is allocated when its slot is first used, and is reused from then on.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -11,9 +12,9 @@ use longhaul_model::limits::CHUNK_BYTES;
 use crate::sync::lock;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
-/// Direct I/O wants addresses at a multiple of this.
+/// The alignment that direct I/O requires.
 const ALIGNMENT: usize = 4096;
-/// Behind a chunk: a record that is opened in its place ends with a byte that is not data.
+/// Spare bytes behind a chunk: a record that is opened in place ends with a byte that is not data.
 const SLACK: usize = 64;
 
 pub(crate) struct BufferPool {
@@ -21,7 +22,7 @@ pub(crate) struct BufferPool {
     used: AtomicUsize,
     peak: AtomicUsize,
     free_blocks: Mutex<Vec<Block>>,
-    /// Somebody found no free slot, and has nothing under way that would make him look again.
+    /// Whether a user found no free slot and has nothing in flight whose end would make it retry.
     starving: AtomicBool,
     on_slots_free: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -44,7 +45,7 @@ impl BufferPool {
         })
     }
 
-    /// Called when slots become free that somebody waits for.
+    /// Called when slots that a user waits for become free.
     pub(crate) fn on_slots_free(&self, feed: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_slots_free.set(Box::new(feed));
     }
@@ -87,7 +88,7 @@ impl BufferPool {
 
     pub(crate) fn note_starvation(&self) {
         self.starving.store(true, Ordering::Release);
-        // A slot may have been released just before: then nobody would look again.
+        // A slot may have been released just before; without this check the wake-up would be lost.
         if self.used() < self.total
             && self.starving.swap(false, Ordering::AcqRel)
             && let Some(feed) = self.on_slots_free.get()
@@ -96,7 +97,7 @@ impl BufferPool {
         }
     }
 
-    /// The buffer of a slot that was reserved; its end releases the slot.
+    /// A buffer of a reserved slot; dropping it releases the slot.
     pub(crate) fn buffer(self: &Arc<Self>) -> Buffer {
         let block = lock(&self.free_blocks).pop().unwrap_or_else(Block::new);
         Buffer { block: Some(block), pool: self.clone() }
@@ -117,7 +118,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// From `at` on, with some bytes behind the chunk's end that may be overwritten.
+    /// The buffer from `at` on, with some bytes behind the chunk's end that may be overwritten.
     pub(crate) fn space(&mut self, at: usize) -> &mut [u8] {
         self.block.as_mut().map_or(&mut [], |block| {
             let start = block.start;
@@ -152,7 +153,7 @@ impl Drop for Buffer {
 mod tests {
     use super::*;
 
-    /// Promise 7.
+    /// Promise 7: memory is bounded.
     #[test]
     fn there_are_never_more_buffers_than_slots() {
         let pool = BufferPool::new(3);

@@ -1,5 +1,4 @@
-//! By which law streams to each peer are sent, as far as we decide it: [`longhaul_wire::congestion`] for each
-//! address.
+//! Congestion control selection ([`longhaul_wire::congestion`]) per peer address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,14 +10,15 @@ use longhaul_wire::congestion::CongestionControlSelector;
 
 use crate::sync::lock;
 
-/// Addresses that are remembered. With more, all begin anew.
+/// Addresses remembered. Beyond this, all of them are forgotten.
 const PEERS_MAX: usize = 4_096;
 
+/// The congestion control selectors of all peers.
 #[derive(Default)]
 pub(crate) struct CongestionControls(Mutex<BTreeMap<IpAddr, CongestionControlSelector>>);
 
 impl CongestionControls {
-    /// Takes what one stream to the peer saw; says whether such streams are to go by rate and round trip.
+    /// Adds what one stream to the peer reported. Returns whether its streams should use BBR.
     pub(crate) fn look(
         &self,
         peer: IpAddr,

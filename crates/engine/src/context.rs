@@ -1,4 +1,4 @@
-//! What the threads of an engine share.
+//! The state that the threads of an engine share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,10 +27,10 @@ use crate::serve::SourceServer;
 use crate::sync::lock;
 use crate::tls::AUTHENTICATED_PROTOCOL;
 
-/// How often sessions are looked after, and how finely the rate limits are dosed.
+/// Interval of session maintenance, and the granularity of the rate limits.
 const TICK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// TLS settings of new streams.
+/// TLS configuration of new streams.
 #[derive(Clone)]
 pub(crate) struct TlsSettings {
     pub(crate) client: Arc<ClientConfig>,
@@ -41,11 +41,11 @@ impl TlsSettings {
     pub(crate) fn new(credentials: &Credentials, security: DataSecurity) -> Result<TlsSettings, Fault> {
         let mut client = (*agent_client_tls(credentials)?).clone();
         let mut server = (*data_server_tls(credentials)?).clone();
-        // Our own record layer takes over after the handshake.
+        // This crate's own record layer replaces the one of rustls after the handshake.
         client.enable_secret_extraction = true;
         server.enable_secret_extraction = true;
         if security == DataSecurity::Authenticated {
-            // Agreed on only if both ends name it, and that cannot be changed on the way.
+            // Negotiated by ALPN only if both ends offer it; the handshake protects it from tampering.
             client.alpn_protocols = vec![AUTHENTICATED_PROTOCOL.to_vec()];
             server.alpn_protocols = vec![AUTHENTICATED_PROTOCOL.to_vec()];
         }
@@ -73,23 +73,23 @@ pub(crate) struct EngineContext {
     pub(crate) resolver: Queue<ResolveRequest>,
     pub(crate) serve: SourceServer,
     pub(crate) calls: Arc<CallServer>,
-    /// Streams that sources offer to us, and those that we offer.
+    /// Streams offered by sources, and those offered by this agent.
     pub(crate) offers: ParkedStreams,
     pub(crate) offerings: Mutex<Vec<Arc<Offering>>>,
     pub(crate) targets: Mutex<BTreeMap<StorageName, Arc<Target>>>,
     pub(crate) sessions: Mutex<BTreeMap<SessionKey, Arc<Session>>>,
     /// Sessions that were replaced while they still had work.
     pub(crate) retired: Mutex<Vec<Arc<Session>>>,
-    /// What was set in place of the addresses that come with the work.
+    /// Configured addresses that replace those that come with the work.
     pub(crate) paths: Mutex<BTreeMap<AgentId, Arc<[Arc<Path>]>>>,
     pub(crate) busy_sessions: AtomicUsize,
     pub(crate) attempts: Mutex<BTreeMap<AttemptId, Arc<Job>>>,
     pub(crate) congestion_controls: CongestionControls,
-    /// None: nothing is marked.
+    /// None if packet marking is off.
     pub(crate) marks: Option<Arc<StreamMarker>>,
     pub(crate) file_locks: FileLocks,
     pub(crate) devices: Devices,
-    /// Places for chunks that come before their turn.
+    /// Places in the reorder buffer for chunks that arrive out of order.
     pub(crate) reorder: Arc<ReorderBudget>,
     pub(crate) receive_pool: Arc<BufferPool>,
     pub(crate) send_pool: Arc<BufferPool>,
@@ -100,7 +100,7 @@ pub(crate) struct EngineContext {
     pub(crate) waker: Arc<TickWaker>,
 }
 
-/// Wakes the looking-after thread before its time.
+/// Wakes the maintenance thread before its next tick.
 #[derive(Default)]
 pub(crate) struct TickWaker {
     pending: Mutex<bool>,
@@ -127,12 +127,12 @@ impl TickWaker {
 }
 
 impl EngineContext {
-    /// Time since the start, for time-outs; it never jumps.
+    /// Monotonic time since the start, for timeouts.
     pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// The service's clock.
+    /// The coordination service's clock.
     pub(crate) fn wall(&self) -> Timestamp {
         (self.clock)()
     }
@@ -146,7 +146,7 @@ impl EngineContext {
     }
 
     /// # Panics
-    /// If the system has no randomness to give: session keys would be guessable.
+    /// If the system provides no randomness: session keys would be predictable.
     pub(crate) fn random(&self, bytes: &mut [u8]) {
         assert!(aws_lc_rs::rand::fill(bytes).is_ok(), "no random numbers from the system");
     }
@@ -176,7 +176,7 @@ impl EngineContext {
         }));
     }
 
-    /// False if the attempt is known already.
+    /// Returns false if the attempt is known already.
     pub(crate) fn register_attempt(&self, job: &Arc<Job>) -> bool {
         match lock(&self.attempts).entry(job.file.attempt) {
             std::collections::btree_map::Entry::Occupied(_) => false,
@@ -192,7 +192,7 @@ impl EngineContext {
         drop(job);
     }
 
-    /// Gives a batch to the session with its sources; a session that takes no more work is replaced.
+    /// Passes a batch to the session with its sources; a session that accepts no more work is replaced.
     pub(crate) fn add_to_session(
         self: &Arc<Self>,
         sources: &SourceList,
@@ -221,7 +221,7 @@ impl EngineContext {
         }
     }
 
-    /// The work of the looking-after thread.
+    /// The main loop of the maintenance thread.
     pub(crate) fn run_session_loop(self: &Arc<Self>) {
         while !self.is_stopping() {
             self.waker.wait(TICK_INTERVAL);
@@ -274,9 +274,9 @@ impl EngineContext {
         all
     }
 
-    /// Lets go of all work, at the end.
+    /// Drops all work at shutdown.
     pub(crate) fn release_all(&self) {
-        // Their ends take these locks again.
+        // Their destructors take these locks.
         let attempts = std::mem::take(&mut *lock(&self.attempts));
         let sessions = std::mem::take(&mut *lock(&self.sessions));
         let retired = std::mem::take(&mut *lock(&self.retired));
@@ -284,7 +284,7 @@ impl EngineContext {
         self.offers.clear();
     }
 
-    /// Unblocks every thread that waits.
+    /// Unblocks every waiting thread.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.network.wake_all();

@@ -1,9 +1,8 @@
-//! Disks: threads that read and write, so many for each device and not for each storage, and a gate through
-//! which their operations go. The gate is wide open unless local users need the disk; then [`Yielding`] says
-//! how wide.
+//! Disk I/O scheduling: reader and writer threads per device (not per storage), and a gate (counting
+//! semaphore) that all their operations pass. The gate is wide open unless local users need the disk; then
+//! [`DiskThrottle`] narrows it.
 //!
-//! An operation passes with two looks at the clock and one lock that nobody else holds for long. While
-//! nothing runs, nothing is looked at.
+//! An operation costs two clock readings and one short lock. An idle device is not sampled.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -21,14 +20,14 @@ use crate::queue::Queue;
 use crate::serve::ReadJob;
 use crate::sync::{lock, wait, wait_until};
 
-/// Reads, and writes, of a device at once, unless the site says otherwise. Two keep a disk busy while one of
+/// Default number of parallel reads, and of parallel writes, per device. Two keep a disk busy while one of
 /// them computes digests.
 const PARALLEL_DEFAULT: u16 = 2;
-/// The kernel's account of waiting tasks is brought up to date every two seconds.
+/// The kernel updates its pressure statistics every two seconds.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
-/// A shorter operation says how long opening a file takes, not how fast the disk is.
+/// Shorter operations measure the cost of opening a file, not the speed of the disk.
 const LATENCY_SAMPLE_BYTES_MIN: usize = 256 << 10;
-/// An operation that took minutes must not be followed by hours of rest.
+/// An operation that took minutes must not be followed by hours of pause.
 const DUTY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// All devices of an engine.
@@ -37,13 +36,15 @@ pub(crate) struct Devices {
     sampling: Mutex<PressureSampling>,
 }
 
+/// Sampling of the host's I/O pressure.
 struct PressureSampling {
     last: Duration,
     pressure: IoPressure,
 }
 
+/// A disk, or whatever stands for one, with its queues and threads.
 pub(crate) struct Device {
-    /// As the system tells it; none if it does not.
+    /// The system's device number; none if unknown.
     number: Option<u64>,
     storages: Mutex<Vec<StorageName>>,
     parallel: u16,
@@ -55,32 +56,34 @@ pub(crate) struct Device {
     opened: Condvar,
 }
 
+/// Admission to the device.
 struct Gate {
     throttle: DiskThrottle,
     running: usize,
-    /// Operations that wait for it.
+    /// Operations that wait for admission.
     waiting: usize,
-    /// Nothing begins before then.
+    /// No operation starts before then (duty cycle for shares below one).
     paused_until: Option<Instant>,
     closed: bool,
     load: DeviceLoad,
 }
 
-/// What happened since the last look.
+/// Load since the last sample.
 #[derive(Default)]
 struct DeviceLoad {
-    /// With flushes and the like, which pass beside the gate.
+    /// Running operations, including those that bypass the gate.
     in_flight: usize,
     since: Option<Instant>,
-    /// While at least one was under way, and the sum of all.
+    /// Time with at least one operation running.
     busy_time: Duration,
+    /// Sum of the durations of all operations.
     operation_time: Duration,
-    /// Of operations large enough to tell how fast the disk is.
+    /// Duration of the operations large enough to measure the disk's latency.
     latency_time: Duration,
     latency_bytes: u64,
     operations: u64,
     wrote: bool,
-    /// In the time before the last look: the kernel may be at it still.
+    /// We wrote during the previous interval: the kernel may still be flushing.
     wrote_before: bool,
 }
 
@@ -98,7 +101,7 @@ impl Devices {
             let can = export.storage.capabilities();
             let group = groups.entry(can.device.ok_or(place)).or_default();
             group.0.push(export.storage.name().clone());
-            // The least that is said of a disk holds for all that share it.
+            // The lowest configured limit applies to all storages on the disk.
             group.1 = group.1.into_iter().chain(can.parallel).min();
         }
         let device = |(number, (storages, parallel)): (Result<u64, usize>, (_, Option<u16>))| {
@@ -111,8 +114,7 @@ impl Devices {
         }
     }
 
-    /// The device of a storage, and whether it is new. A disk that is at work already goes on with as many
-    /// threads.
+    /// The device of a storage, and whether it is new. An existing device keeps its number of threads.
     pub(crate) fn add(&self, export: &Export) -> (Arc<Device>, bool) {
         let (name, can) = (export.storage.name(), export.storage.capabilities());
         let mut all = lock(&self.all);
@@ -141,7 +143,7 @@ impl Devices {
         }
     }
 
-    /// Looks whether local users need the disks; costs nothing while we do not.
+    /// Samples the disk pressure; free of cost while we are idle.
     pub(crate) fn tick(&self, now: Duration) {
         let mut looks = lock(&self.sampling);
         if now.saturating_sub(looks.last) < SAMPLE_INTERVAL {
@@ -157,7 +159,7 @@ impl Devices {
         let (waiting, fetched) = (looks.pressure.stall_share(now), looks.pressure.has_read_from_disk());
         drop(looks);
         let seen: Vec<DiskSample> = all.iter().map(|device| device.take_sample(passed)).collect();
-        // The host's waiting is told for all its disks together, so ours is what we did on all of them.
+        // The kernel reports the waiting for all disks together, so ours is summed over all of them as well.
         let own = seen.iter().map(|seen| seen.own_busy).sum::<f64>().min(1.0);
         let wrote = seen.iter().any(|seen| seen.wrote);
         for (device, seen) in all.iter().zip(seen) {
@@ -188,7 +190,7 @@ impl Devices {
 impl Device {
     fn new(number: Option<u64>, storages: Vec<StorageName>, parallel: Option<u16>) -> Device {
         let parallel = parallel.unwrap_or(PARALLEL_DEFAULT).clamp(1, PARALLEL_MAX);
-        // Its readers and its writers.
+        // Readers and writers.
         let law = DiskThrottle::new(2 * parallel);
         let gate = Gate {
             throttle: law,
@@ -213,38 +215,38 @@ impl Device {
         lock(&self.storages).contains(storage)
     }
 
-    /// Threads that read, and threads that write.
+    /// Number of reader threads, and of writer threads.
     pub(crate) fn parallel(&self) -> u16 {
         self.parallel
     }
 
-    /// The work of one reader thread.
+    /// Runs a reader thread.
     pub(crate) fn run_reader(&self) {
         while let Some(job) = self.to_read.take() {
             job.run(self);
         }
     }
 
-    /// The work of one writer thread.
+    /// Runs a writer thread.
     pub(crate) fn run_writer(&self, shared: &Arc<EngineContext>) {
         while let Some(job) = self.to_write.take() {
             job.run(shared);
         }
     }
 
-    /// Runs an operation of so many bytes, as soon as the gate lets it through.
+    /// Runs an operation on this many bytes as soon as the gate admits it.
     pub(crate) fn run<T>(&self, what: Operation, bytes: usize, operation: impl FnOnce() -> T) -> T {
         self.run_with(what, bytes, true, operation)
     }
 
-    /// Runs a flush or the like, which others wait for already: counted, and never held up.
+    /// Runs a flush or the like, which others already wait for: counted, but never delayed.
     pub(crate) fn run_ungated<T>(&self, bytes: usize, operation: impl FnOnce() -> T) -> T {
         self.run_with(Operation::Write, bytes, false, operation)
     }
 
     fn run_with<T>(&self, what: Operation, bytes: usize, gated: bool, operation: impl FnOnce() -> T) -> T {
         let begun = self.begin(gated);
-        // Ended also when it panics: others wait for the gate.
+        // Ends on panic too: others wait for the gate.
         let _passing = RunningOperation { device: self, begun, what, bytes, gated };
         operation()
     }
@@ -302,7 +304,7 @@ impl Device {
         }
     }
 
-    /// Whether nothing was done here since the last look, and nobody is given way to.
+    /// Whether the device has been idle since the last sample, and is not throttled.
     fn is_idle(&self) -> bool {
         let gate = lock(&self.gate);
         gate.load.operations == 0 && gate.load.in_flight == 0 && gate.throttle.is_full()
@@ -346,9 +348,9 @@ impl Device {
         }
         let storages = || lock(&self.storages).iter().map(StorageName::as_str).collect::<Vec<_>>().join(", ");
         if was_whole && let Some(reason) = reason {
-            tracing::info!(storages = storages(), %reason, "local users of the disk come first");
+            tracing::info!(storages = storages(), %reason, "yielding the disk to local users");
         } else if is_whole && !was_whole {
-            tracing::info!(storages = storages(), "the disk is ours again as before");
+            tracing::info!(storages = storages(), "using the full share of the disk again");
         }
     }
 
@@ -364,7 +366,7 @@ impl Device {
     }
 }
 
-/// An operation under way.
+/// A running operation.
 struct RunningOperation<'a> {
     device: &'a Device,
     begun: Instant,
@@ -405,7 +407,7 @@ mod tests {
         ]);
         let of = |name: &str| devices.device(&name.parse().unwrap());
         assert!(Arc::ptr_eq(&of("a"), &of("c")) && !Arc::ptr_eq(&of("a"), &of("b")));
-        assert!(!Arc::ptr_eq(&of("d"), &of("e")), "unknown devices are devices of their own");
+        assert!(!Arc::ptr_eq(&of("d"), &of("e")), "unknown devices are not shared");
         let parallel: Vec<u16> = ["a", "b", "c", "d"].iter().map(|name| of(name).parallel()).collect();
         assert_eq!(parallel, [3, 1, 3, PARALLEL_DEFAULT]);
         assert_eq!(devices.all().len(), 4);
@@ -423,11 +425,11 @@ mod tests {
     };
     const CALM: DiskSample = DiskSample { io_wait: Some(0.0), ..BUSY };
 
-    /// Promise 8: under pressure fewer operations are at the disk at once, and afterwards as many as before.
+    /// Promise 8: under pressure fewer operations run at once, and afterwards as many as before.
     #[test]
     fn the_gate_narrows_under_pressure_and_opens_again() {
         let device = Device::new(None, vec!["a".parse().unwrap()], Some(2));
-        // Five come at once and stay until all five are inside or held up; so many are inside.
+        // Five operations arrive and stay until all five run or wait; returns how many run.
         let admitted = || {
             let (inside, released) = (AtomicUsize::new(0), AtomicBool::new(false));
             std::thread::scope(|scope| {
@@ -463,15 +465,17 @@ mod tests {
     fn operations_are_counted_and_an_idle_device_is_idle() {
         let device = Device::new(None, vec!["a".parse().unwrap()], Some(2));
         assert!(device.is_idle());
-        device.run(Operation::Read, LATENCY_SAMPLE_BYTES_MIN, || assert!(!device.is_idle(), "under way"));
+        device.run(Operation::Read, LATENCY_SAMPLE_BYTES_MIN, || {
+            assert!(!device.is_idle(), "an operation is running")
+        });
         assert!(!device.is_idle());
         let seen = device.take_sample(Duration::from_secs(1));
         assert!(!seen.wrote && seen.seconds_per_mib.is_some() && seen.own_busy < 1.0, "{seen:?}");
-        assert!(device.is_idle(), "nothing since the last look");
+        assert!(device.is_idle(), "nothing since the last sample");
         device.run_ungated(10, || ());
         let seen = device.take_sample(Duration::from_secs(1));
         assert!(seen.wrote && seen.seconds_per_mib.is_none());
-        assert!(device.take_sample(Duration::from_secs(1)).wrote, "the kernel may still write");
+        assert!(device.take_sample(Duration::from_secs(1)).wrote, "the kernel may still be flushing");
         assert!(!device.take_sample(Duration::from_secs(1)).wrote);
         let panicked: Result<(), _> =
             crate::sync::catch_panic("an operation", || device.run(Operation::Write, 1, || panic!("in it")));

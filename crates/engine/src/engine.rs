@@ -1,4 +1,4 @@
-//! The engine's handle: starts the threads, gives them work, ends them.
+//! The engine's public handle: starts the threads, submits work, stops them.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,15 +30,15 @@ use crate::resolve::{ResolveRequest, check_locals, default_paths};
 use crate::serve::SourceServer;
 use crate::sync::lock;
 
-/// What may pass at once under a rate limit: short enough that a chart of seconds shows the limit.
+/// Burst of the rate limits: short enough that a chart of seconds shows the limit.
 const RATE_LIMIT_BURST: Duration = Duration::from_millis(100);
-/// Threads that answer calls: one that takes long must not keep the others waiting.
+/// Worker threads for calls: a slow call must not delay the others.
 const CALL_WORKERS: usize = 4;
-/// Each pool holds at least so many buffers, whatever the budget says: less cannot work.
+/// Minimum size of each buffer pool, whatever the budget: fewer buffers could deadlock.
 const BUFFERS_MIN: usize = 4;
-/// What a stream holds beside its buffers: sealed and unopened records.
+/// Memory of a stream beside its buffers: TLS records on their way in and out.
 const STREAM_BYTES: u64 = 512 << 10;
-/// A source serves at least so many streams.
+/// Minimum number of streams that a source serves, whatever the budget.
 const SERVED_STREAMS_MIN: usize = 32;
 const EVENTS_THREAD: &str = "data-events";
 const RESOLVER_THREAD: &str = "data-resolver";
@@ -50,7 +50,7 @@ pub struct Engine {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Shares of the memory budget.
+/// Division of the memory budget.
 struct MemoryBudget {
     receive_buffers: usize,
     send_buffers: usize,
@@ -59,9 +59,9 @@ struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Three eighths for buffers in each direction. What the kernel holds for us on the receiving side was
-    /// asked for with slots, so it stays within that share; the last quarter is for what streams hold beside
-    /// it (TLS, unacknowledged bytes) and for peers' manifests.
+    /// Three eighths for buffers in each direction. What the kernel buffers on the receiving side was
+    /// requested with slots, so it stays within that share. The last quarter is for the streams themselves
+    /// (TLS, unacknowledged bytes) and for peers' manifests.
     fn new(memory_bytes: u64) -> MemoryBudget {
         let buffers = (memory_bytes / 8 * 3 / u64::from(CHUNK_BYTES)) as usize;
         let buffers = buffers.max(BUFFERS_MIN);
@@ -76,8 +76,8 @@ impl MemoryBudget {
 }
 
 impl Engine {
-    /// Opens the journals, removes temporary files nobody claims, binds the ports and starts the threads.
-    /// `events` is called from a thread of the engine's, with groups of events, and may block.
+    /// Opens the journals, removes orphaned temporary files, binds the ports and starts the threads. `events`
+    /// is called from one of the engine's threads with batches of events, and may block.
     pub fn start(
         config: Config,
         credentials: &Credentials,
@@ -159,8 +159,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Files may be fetched into this storage from now on, and its journal lies in the directory. What an
-    /// earlier process left there is put in order. Peers are served nothing from it.
+    /// Adds a storage that files may be fetched into, with its journal in the directory. Leftovers of an
+    /// earlier process are cleaned up. Peers cannot read from it.
     pub fn add_target(&self, export: Export, state_dir: &std::path::Path) -> Result<(), Fault> {
         let (device, is_new) = self.shared.devices.add(&export);
         if is_new {
@@ -188,15 +188,15 @@ impl Engine {
         Ok(())
     }
 
-    /// A thread that answers calls. It is not waited for at the end: what it runs is not ours and may take
-    /// long, so it holds nothing of the engine's either.
+    /// Starts a worker thread for calls. Shutdown does not wait for it: its responder is foreign code and may
+    /// take long, so it holds no reference to the engine either.
     fn spawn_responder(&self) -> Result<(), Fault> {
         let calls = self.shared.calls.clone();
         let thread = std::thread::Builder::new().name("data-calls".to_owned());
         thread.spawn(move || calls.run_worker()).map(drop).map_err(thread_fault)
     }
 
-    /// A thread that moves data: on one of the cores that are set, in turn.
+    /// Starts a thread that moves data, pinned to the configured cores in turn.
     fn spawn_pinned(
         &self,
         name: &str,
@@ -235,12 +235,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Where this engine listens, with the ports it was given.
+    /// The addresses on which this engine listens, with the actual ports.
     pub fn data_addresses(&self) -> Vec<SocketAddr> {
         self.addresses.clone()
     }
 
-    /// Takes files to fetch. Never blocks.
+    /// Submits files to fetch. Never blocks.
     pub fn fetch(&self, batch: FetchBatch) {
         let refuse_all = |fault: &Fault| {
             let received = self.shared.wall();
@@ -262,7 +262,7 @@ impl Engine {
         target.enqueue(prepare);
     }
 
-    /// Drops attempts that wait and stops those that run; no event follows for them.
+    /// Cancels attempts, waiting or running; no event follows for them.
     pub fn cancel(&self, attempts: &[AttemptId]) {
         for attempt in attempts {
             let job = lock(&self.shared.attempts).get(attempt).cloned();
@@ -272,7 +272,7 @@ impl Engine {
         }
     }
 
-    /// Opens a stream for calls to whoever answers at one of the addresses. Blocks.
+    /// Opens a stream for calls to the agent at one of the addresses. Blocks.
     pub fn channel(&self, addresses: &[String], within: Duration) -> Result<Channel, Fault> {
         self.channel_in(None, addresses, within)
     }
@@ -291,7 +291,7 @@ impl Engine {
         Channel::open(calling, within)
     }
 
-    /// Lets this engine dial agents of another deployment, as replicas and for calls.
+    /// Enables this engine to dial agents of another deployment, as replicas and for calls.
     pub fn join_deployment(
         &self,
         deployment: &str,
@@ -300,8 +300,8 @@ impl Engine {
         ForeignDeployment::new(deployment, credentials, self.shared.config.data_security)
     }
 
-    /// Dials the peer at one of the addresses as if its files were wanted, so that streams are there when the
-    /// first ones are. Never blocks.
+    /// Opens streams to the peer at one of the addresses before the first files are requested, to save their
+    /// round trips. Never blocks.
     pub fn preconnect(&self, addresses: &[String]) {
         let config = &self.shared.config;
         let ahead =
@@ -309,8 +309,8 @@ impl Engine {
         self.shared.preconnect(&ahead, ahead.initial_streams());
     }
 
-    /// Keeps so many streams open to the peer at one of the addresses, on which it may fetch from our
-    /// exports, for peers that cannot dial us. Never blocks; ends when dropped.
+    /// Keeps this many streams open to the peer at one of the addresses, on which it may fetch from our
+    /// exports; for peers that cannot dial us. Never blocks; ends when dropped.
     pub fn offer(&self, addresses: &[String], streams: usize) -> Result<Offer, Fault> {
         if addresses.is_empty() || streams == 0 {
             return Err(Fault::new(FaultCode::BadRequest, "an offer needs an address and a stream"));
@@ -321,11 +321,11 @@ impl Engine {
         Ok(Offer::new(offering))
     }
 
-    /// The ways to a source from now on, in place of the addresses that its batches name; none gives those
-    /// back. Streams on other ways answer what they were asked for and close, while new ones go on: files
-    /// that are under way move with their next chunks, and nothing is sent twice. Which class of traffic a
-    /// stream is of makes no difference; whether its work goes by circuits does ([`CircuitUse`]): what never
-    /// does stays where it is, what goes by nothing else uses no spare way.
+    /// Sets the network paths to a source, in place of the addresses in its batches; an empty list restores
+    /// those. Streams on other paths drain while new ones open: files in progress move with their next
+    /// chunks, and nothing is sent twice. The traffic class of a stream makes no difference, but its
+    /// [`CircuitUse`] does: work that never uses circuits stays where it is, work that requires one uses no
+    /// spare path.
     pub fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
         if paths.len() > PATHS_MAX || paths.iter().any(|path| path.weight == 0) {
             let detail = format!("paths are at most {PATHS_MAX}, each with a weight");
@@ -344,7 +344,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Payload bytes per second in and out; none is no limit.
+    /// Rate limits in payload bytes per second, in and out; none is unlimited.
     pub fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
         let now = self.shared.now();
         lock(&self.shared.rate_limit_in).set_rate(in_bytes_per_s, now);
@@ -352,7 +352,7 @@ impl Engine {
         self.shared.waker.wake();
     }
 
-    /// New streams use these credentials; old ones live on.
+    /// New streams use these credentials; existing ones live on.
     pub fn renew_credentials(&self, credentials: &Credentials) -> Result<(), Fault> {
         let settings = TlsSettings::new(credentials, self.shared.config.data_security)?;
         *lock(&self.shared.tls) = settings;
@@ -387,7 +387,7 @@ impl Engine {
         }
     }
 
-    /// Stops all threads, and leaves what has arrived for the next start. Unfinished attempts get no event.
+    /// Stops all threads, and keeps what has arrived for the next start. Unfinished attempts get no event.
     pub fn stop(self) {
         drop(self);
     }
@@ -396,17 +396,17 @@ impl Engine {
         self.shared.stop();
         let me = std::thread::current().id();
         let threads = std::mem::take(&mut *lock(&self.threads));
-        // The first hands on events: it ends when nobody can send one any more.
+        // The first delivers events: it ends when no sender is left.
         for thread in threads.into_iter().rev() {
             if thread.thread().name() == Some(EVENTS_THREAD) {
                 self.shared.release_all();
                 self.shared.events.end();
             }
             if thread.thread().name() == Some(RESOLVER_THREAD) {
-                // The system's resolver may keep it for long, and it holds nothing that has to be put down.
+                // The system's resolver may block it for long, and it holds no state worth waiting for.
                 continue;
             }
-            // Dropped by the receiver of events, the engine cannot wait for the thread it is on.
+            // If the receiver of events drops the engine, it runs on that very thread and cannot join it.
             if thread.thread().id() != me && thread.join().is_err() {
                 tracing::error!("a thread of the engine had panicked");
             }
@@ -421,7 +421,7 @@ impl Drop for Engine {
     }
 }
 
-/// The calling thread runs on this core only.
+/// Pins the calling thread to this core.
 fn pin(core: usize) -> std::io::Result<()> {
     if core >= CpuSet::MAX_CPU {
         return Err(std::io::ErrorKind::InvalidInput.into());
@@ -478,8 +478,8 @@ impl EngineContext {
         let journal = JournalFile::open(state_dir.join(format!("{name}.journal")), boot_id(random))?;
         let target = Target::new(self.config.agent, lane, export.storage, device, export.rules, journal);
         if let Err(fault) = target.clean_up_leftovers(self.wall()) {
-            // A storage that cannot be listed now may be readable, and its trouble is told when it is used.
-            tracing::warn!(storage = %name, %fault, "what earlier attempts left could not be put in order");
+            // A storage that cannot be listed now may still be readable; its faults are reported when it is used.
+            tracing::warn!(storage = %name, %fault, "leftovers of earlier attempts could not be cleaned up");
         }
         Ok(target)
     }

@@ -1,15 +1,14 @@
-//! Events on their way to whoever started the engine, who gets them in groups.
+//! Batched delivery of events to the owner of the engine.
 
 use std::sync::{Condvar, Mutex};
 
 use crate::interface::Event;
 use crate::sync::{catch_panic, lock, wait};
 
-/// Events of one group.
+/// Events of one batch: bounds the memory and the latency of the receiver.
 const EVENTS_PER_BATCH_MAX: usize = 1_000;
 
-/// A queue whose taker can be left asleep for a while: waking it for every one of many events costs more than
-/// the events.
+/// A queue that can delay waking its consumer: a wake-up per event costs more than the events.
 #[derive(Default)]
 pub(crate) struct EventQueue {
     state: Mutex<State>,
@@ -19,7 +18,7 @@ pub(crate) struct EventQueue {
 #[derive(Default)]
 struct State {
     events: Vec<Event>,
-    /// So many are about to bring more.
+    /// Number of open batches, which are about to add events.
     open_batches: usize,
     ended: bool,
 }
@@ -32,7 +31,7 @@ impl State {
 }
 
 impl EventQueue {
-    /// After the end the event is dropped.
+    /// Adds an event. After the end it is dropped.
     pub(crate) fn push(&self, event: Event) {
         let mut state = lock(&self.state);
         if state.ended {
@@ -46,19 +45,19 @@ impl EventQueue {
         }
     }
 
-    /// What comes until the end of this is handed on together.
+    /// Events pushed until this is dropped are delivered together.
     pub(crate) fn batch(&self) -> EventBatch<'_> {
         lock(&self.state).open_batches += 1;
         EventBatch(self)
     }
 
-    /// Nothing follows. What is there is still handed on.
+    /// No more events. Those in the queue are still delivered.
     pub(crate) fn end(&self) {
         lock(&self.state).ended = true;
         self.arrived.notify_all();
     }
 
-    /// Waits for events and hands them on, until the end.
+    /// Waits for events and delivers them, until the end.
     pub(crate) fn deliver(&self, to: &(dyn Fn(Vec<Event>) + Send + Sync)) {
         while let Some(group) = self.take() {
             if let Err(fault) = catch_panic("the receiver of events", || to(group)) {
@@ -81,6 +80,7 @@ impl EventQueue {
     }
 }
 
+/// Delays delivery until dropped.
 pub(crate) struct EventBatch<'a>(&'a EventQueue);
 
 impl Drop for EventBatch<'_> {
@@ -119,13 +119,13 @@ mod tests {
             while lock(&groups).is_empty() {
                 std::thread::yield_now();
             }
-            // Too many to wait for.
+            // A full batch does not wait.
             let _gathering = events.batch();
             (0..=EVENTS_PER_BATCH_MAX).for_each(|number| events.push(event(number)));
             while lock(&groups).len() < 2 {
                 std::thread::yield_now();
             }
-            // The end does not wait either, and loses nothing.
+            // Neither does the end, which loses nothing.
             events.end();
             events.push(event(1));
         });

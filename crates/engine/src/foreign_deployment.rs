@@ -1,4 +1,4 @@
-//! Credentials in a deployment besides the engine's own, for sources that belong to another.
+//! Credentials in another deployment, for sources that belong to it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::ClientConfig;
 
 use crate::context::TlsSettings;
 
-/// Lets an engine dial the agents of another deployment. Nobody of that deployment is served.
+/// Enables an engine to dial the agents of another deployment. Agents of that deployment are not served.
 #[derive(Clone)]
 pub struct ForeignDeployment(Arc<Inner>);
 
@@ -38,6 +38,6 @@ impl ForeignDeployment {
 
 impl std::fmt::Debug for ForeignDeployment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Membership({})", self.0.deployment)
+        write!(f, "ForeignDeployment({})", self.0.deployment)
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine takes and gives: configuration, work, events, progress.
+//! The engine's interface: configuration, work, events, progress.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -15,95 +15,98 @@ pub use longhaul_wire::receiver::PathSnapshot;
 
 use crate::foreign_deployment::ForeignDeployment;
 
-/// A storage that peers may read from, and that fetched files may be written to if it is writable.
+/// A storage that peers may read from, and that files may be fetched into if it is writable.
 #[derive(Clone)]
 pub struct Export {
     pub storage: Arc<dyn Storage>,
     pub rules: NameRules,
 }
 
+/// Configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub agent: AgentId,
     pub deployment: String,
-    /// Where to accept streams of other agents; empty if this agent serves nothing.
+    /// Addresses for streams of other agents; empty if this agent serves nothing.
     pub listen: Vec<SocketAddr>,
-    /// The journals lie here. One engine per directory.
+    /// Directory of the journals. One engine per directory.
     pub state_dir: PathBuf,
-    /// Buffers in user space plus the socket buffers of the kernel.
+    /// Buffers in user space plus the kernel's socket buffers.
     pub memory_bytes: u64,
-    /// Most TCP connections to one source agent.
+    /// Maximum number of TCP connections to one source agent.
     pub streams_per_session: usize,
-    /// So many, whatever the path is like; else as many as it needs.
+    /// Always open the maximum number of streams, instead of tuning it to the path.
     pub fixed_streams: bool,
-    /// Addresses of ours from which data streams are opened, from all of them at once: a host with several
-    /// uplinks, which routes by source address, so uses them together. Empty: the kernel's choice.
+    /// Local addresses from which data streams are opened, all in parallel: a multihomed host that routes by
+    /// source address uses all its uplinks. Empty: the kernel's choice.
     pub local_addresses: Vec<IpAddr>,
-    /// Event loops, each over many streams.
+    /// Event loops, each serving many streams.
     pub network_threads: usize,
-    /// Processor cores for the threads that move data, in turn; empty: the system's choice.
+    /// CPU cores for the threads that move data, in turn; empty: the system's choice.
     pub cores: Vec<usize>,
-    /// What others may see of the data that we send and fetch.
+    /// What third parties may see of the data that we send and fetch.
     pub data_security: DataSecurity,
     /// Options of data sockets.
     pub path: PathProfile,
-    /// Answers calls of peers; without it, streams for calls are refused.
+    /// Answers calls of peers; without it, call streams are refused.
     pub responder: Option<Arc<dyn Responder>>,
-    /// Who may dial us.
+    /// Allow lists for peers that dial us.
     pub access: Access,
-    /// Whether streams are marked, and how. None: not at all, whatever comes with the work.
+    /// How streams are marked. None: not at all, whatever mark the work has.
     pub marking: Option<Marking>,
 }
 
-/// What is done about the marks that come with work.
+/// Which of the marks that come with work are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marking {
-    /// IPv6 packets bear it.
+    /// Set the IPv6 flow label.
     pub flow_label: bool,
-    /// The class goes into packets, also of what peers fetch from us.
+    /// Set the DSCP, also on streams from which peers fetch.
     pub dscp: bool,
-    /// Who is told of flows.
+    /// Collectors of fireflies.
     pub collectors: Vec<SocketAddr>,
-    /// The target of a flow is told as well, at this port, when we are its source.
+    /// Also send fireflies to the target of a flow, at this port, when we are its source.
     pub target_port: Option<u16>,
-    /// How often, beside the beginning and the end.
+    /// Interval of fireflies between the first and the last.
     pub firefly_interval: Option<Duration>,
-    /// Who tells.
+    /// Host name in fireflies.
     pub host: String,
 }
 
-/// What the sockets of a path are set to. What is not set is left to the kernel.
+/// Socket options of a path. Options that are not set are left to the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathProfile {
-    /// Congestion control, by the kernel's name for it.
+    /// Congestion control, by the kernel's name.
     pub congestion: Option<String>,
-    /// No stream sends faster.
+    /// Pacing rate per stream.
     pub pacing_bytes_per_s: Option<u64>,
-    /// Buffers of the kernel in bytes. One that is set does not adapt itself any more.
+    /// Size of the kernel's receive buffer in bytes. Setting it disables autotuning.
     pub receive_buffer: Option<u32>,
+    /// Size of the kernel's send buffer in bytes. Setting it disables autotuning.
     pub send_buffer: Option<u32>,
-    /// Records of a stream after which its keys are renewed, if sooner than the cipher asks for (2^24).
+    /// Records of a stream after which its keys are updated, if sooner than the cipher requires (2^24).
     pub records_per_key: Option<u64>,
 }
 
-/// Ways to one source that can be set.
+/// Most paths that can be set to one source.
 pub(crate) const PATHS_MAX: usize = 16;
 
-/// One way to a source, for [`crate::Engine::set_paths`].
+/// A network path to a source, for [`crate::Engine::set_paths`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// The source's, `host:port`.
+    /// The source's `host:port`.
     pub address: String,
-    /// Ours; none is the kernel's choice. Where a host routes by source address, this chooses the way.
+    /// Our address; none is the kernel's choice. Where a host routes by source address, this selects the
+    /// path.
     pub local: Option<IpAddr>,
-    /// Streams are opened in proportion to it. What a stream then carries follows from how fast it answers.
+    /// Streams are opened in proportion to it. The traffic of each stream then follows its rate.
     pub weight: u32,
-    /// Used only while none of the others answers.
+    /// Used only while no other path answers.
     pub spare: bool,
-    /// What all streams from the source may send this way together, IP packets counted whole: what a circuit
-    /// was booked for.
+    /// Reserved bandwidth of a circuit: what all streams from the source may send over this path together,
+    /// counting whole IP packets.
     pub reserved_bytes_per_s: Option<u64>,
-    /// Of the sockets that are opened from now on; none is the engine's.
+    /// Socket options for new connections; none uses the engine's.
     pub profile: Option<PathProfile>,
 }
 
@@ -119,7 +122,7 @@ impl Path {
         }
     }
 
-    /// One way, booked for so much if that is to be kept to, and others that stand by.
+    /// One path, with its reserved rate if that is to be enforced, and spare paths.
     pub fn with_spares(
         address: SocketAddr,
         local: Option<IpAddr>,
@@ -135,12 +138,12 @@ impl Path {
 
 /// Answers the calls that peers make with [`crate::Channel::call`].
 pub trait Responder: Send + Sync {
-    /// May block; called on a few threads of the engine's. Answers longer than
-    /// [`longhaul_wire::limits::CALL_BYTES_MAX`] are not sent, the caller gets a fault instead.
+    /// May block; called on a few of the engine's threads. An answer longer than
+    /// [`longhaul_wire::limits::CALL_BYTES_MAX`] is not sent: the caller gets a fault instead.
     fn answer(&self, peer: AgentId, request: Vec<u8>) -> Vec<u8>;
 
-    /// The last call stream of the peer is closed, and none of its calls is being answered. If it comes back,
-    /// its calls wait until this returns. Not called when the engine ends.
+    /// The last call stream of the peer is closed, and none of its calls is running. If it returns, its calls
+    /// wait until this returns. Not called when the engine ends.
     fn gone(&self, peer: AgentId) {
         let _ = peer;
     }
@@ -152,9 +155,10 @@ impl std::fmt::Debug for dyn Responder {
     }
 }
 
-/// The time, on the service's clock as far as it is known.
+/// The time on the service's clock, as far as known.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
+/// A file to fetch.
 #[derive(Clone, Debug)]
 pub struct FetchFile {
     pub attempt: AttemptId,
@@ -162,66 +166,67 @@ pub struct FetchFile {
     pub epoch: Epoch,
     pub lfn: Lfn,
     pub size: u64,
-    /// What the catalog promises.
+    /// The catalog's digests.
     pub digests: DigestSet,
     pub verification: Verification,
     /// Higher goes first.
     pub priority: u8,
-    /// Each chunk is compared with it on arrival. Then it makes no difference who sends a chunk, and one that
-    /// is wrong is asked for elsewhere.
+    /// Hash tree of the file: each chunk is verified on arrival, so it does not matter which source sends it,
+    /// and a wrong one is fetched from another.
     pub tree: Option<Arc<Tree>>,
 }
 
 /// Files of one source storage for one target storage, under one permit.
 #[derive(Clone, Debug)]
 pub struct FetchBatch {
-    /// If the source is of another deployment than the engine.
+    /// Set if the source belongs to another deployment than the engine.
     pub foreign: Option<ForeignDeployment>,
     pub source_agent: AgentId,
     pub source_storage: StorageName,
-    /// `host:port`, best first. None: the source dials, see [`crate::Engine::offer`].
+    /// `host:port`, best first. Empty: the source dials, see [`crate::Engine::offer`].
     pub addresses: Vec<String>,
-    /// Use all addresses that answer, not only the one that answers first.
+    /// Use all addresses that answer, not only the first.
     pub spread: bool,
-    /// Beside other traffic. Each class has streams of its own.
+    /// Priority against other traffic. Each class has its own streams.
     pub class: TrafficClass,
-    /// What packets bear; each mark has streams of its own too. Nothing, unless the engine is to mark.
+    /// Mark of the packets, if the engine marks. Each mark has its own streams.
     pub mark: Mark,
-    /// Whether they go by what [`crate::Engine::set_paths`] has set: each use has streams of its own as well.
+    /// Whether to use the paths of [`crate::Engine::set_paths`]. Each choice has its own streams.
     pub circuits: CircuitUse,
     pub target_storage: StorageName,
     pub permit: Arc<str>,
-    /// What has not begun by then must not begin.
+    /// Files that have not started by then fail.
     pub start_by: Timestamp,
     pub files: Vec<FetchFile>,
-    /// Where those of the files that have a tree are taken from at the same time.
+    /// Further sources for those of the files that have a hash tree.
     pub replicas: Vec<Replica>,
 }
 
 /// Another source of the files of a batch.
 #[derive(Clone, Debug)]
 pub struct Replica {
-    /// None: it is of the engine's own deployment.
+    /// Set if it belongs to another deployment than the engine.
     pub foreign: Option<ForeignDeployment>,
     pub agent: AgentId,
     pub storage: StorageName,
     pub addresses: Vec<String>,
     pub permit: Arc<str>,
-    /// What the files are called there, in the order of the batch.
+    /// Names of the files there, in the order of the batch.
     pub names: Vec<Lfn>,
 }
 
-/// What one of the sources of a file brought.
+/// What one of a file's sources contributed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceShare {
-    /// Right ones.
+    /// Correct bytes.
     pub bytes: u64,
-    /// Of bytes that were not those of the file: offset and length, in order.
+    /// Ranges of wrong bytes: offset and length, in order.
     pub wrong: Vec<(u64, u64)>,
-    /// Why it was not asked any more.
+    /// Why the source was excluded.
     pub excluded: Option<Fault>,
 }
 
+/// A notification to the owner of the engine.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The lease is used: from here on the attempt ends with [`Event::Finished`].
@@ -232,30 +237,33 @@ pub enum Event {
     Finished(AttemptOutcome),
 }
 
-/// The end of an attempt. Exactly one for each file given to `fetch`, except those cancelled.
+/// The outcome of an attempt. Exactly one for each file given to `fetch`, except cancelled ones.
 #[derive(Clone, Debug)]
 pub struct AttemptOutcome {
     pub attempt: AttemptId,
     pub transfer: TransferId,
     pub epoch: Epoch,
     pub result: Result<Success, Fault>,
-    /// Payload that crossed the wire, and of it what had to be sent again.
+    /// Payload that crossed the network.
     pub bytes_moved: u64,
+    /// Part of it that had to be sent again.
     pub bytes_resent: u64,
     pub times: AttemptTimeline,
-    /// Of a file with a tree: of the batch's source, and of its replicas in their order.
+    /// For a file with a hash tree: the batch's source, then its replicas in order.
     pub shares: Vec<SourceShare>,
 }
 
+/// A file that is complete at the target.
 #[derive(Clone, Debug)]
 pub struct Success {
-    /// What the bytes handed to the storage were found to have.
+    /// Digests of the bytes handed to the storage.
     pub digests: DigestSet,
     pub verification: Verification,
     /// The target held the right file already; nothing was moved.
     pub already_there: bool,
 }
 
+/// Timeline of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttemptTimeline {
     pub received: Timestamp,
@@ -266,10 +274,10 @@ pub struct AttemptTimeline {
     pub committed: Option<Timestamp>,
 }
 
-/// The present state, for progress reports and metrics.
+/// The engine's current state, for progress reports and metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Attempts that have begun, with the bytes that are written.
+    /// Attempts in progress, with the bytes written.
     pub running: Vec<(AttemptId, u64)>,
     pub waiting: usize,
     /// Payload since the start.
@@ -281,31 +289,33 @@ pub struct Snapshot {
     pub buffers_peak: usize,
     pub streams_in: usize,
     pub streams_out: usize,
-    /// Places for chunks that come before their turn, at storages that only append, and the most ever taken.
+    /// Credits for out-of-order chunks, for append-only storages.
     pub reorder_total: usize,
+    /// Most of them ever in use at once.
     pub reorder_peak: usize,
-    /// Streams that were refused since the start: by their address, and by the name in their certificate.
+    /// Streams refused since the start because of the peer's address.
     pub refused_addresses: u64,
+    /// Streams refused since the start because of the subject of the peer's certificate.
     pub refused_subjects: u64,
-    /// With each source that we fetch from.
+    /// One per source that we fetch from.
     pub sessions: Vec<SessionSnapshot>,
     pub devices: Vec<DeviceSnapshot>,
-    /// None: nothing is marked.
+    /// None if marking is off.
     pub marking: Option<MarkingSnapshot>,
 }
 
-/// What was marked since the start.
+/// Marking statistics since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkingSnapshot {
     pub marks: Vec<MarkSnapshot>,
     pub fireflies_sent: u64,
-    /// The kernel did not take them at once.
+    /// Fireflies that the kernel did not accept at once.
     pub fireflies_dropped: u64,
-    /// Of IPv6, with a SciTag, and without its flow label.
+    /// IPv6 streams with a SciTag but without its flow label.
     pub streams_unlabelled: u64,
 }
 
-/// Payload that passed under one mark.
+/// Payload under one mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkSnapshot {
     pub mark: Mark,
@@ -316,29 +326,29 @@ pub struct MarkSnapshot {
 /// A disk, or what stands for one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSnapshot {
-    /// Those that lie on it.
+    /// The storages on it.
     pub storages: Vec<StorageName>,
-    /// Reads, and as many writes, at once.
+    /// Parallel reads, and as many writes.
     pub parallel: u16,
-    /// What of that is used: less than 1 while local users of the disk come first.
+    /// Share of that in use: less than 1 while local users come first.
     pub share: f64,
-    /// Operations that wait because of that.
+    /// Operations delayed because of that.
     pub waiting: usize,
-    /// Why it is less.
+    /// Why the share is reduced.
     pub reason: Option<String>,
 }
 
-/// One session and its path.
+/// A session and its path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionSnapshot {
     pub source: AgentId,
     pub class: TrafficClass,
     pub circuits: CircuitUse,
-    /// Others bring the same files too, and the path is that of all of them.
+    /// There are further sources, and the path figures cover all of them.
     pub multi_source: bool,
-    /// When it began, since the engine did: tells it from one before.
+    /// Start of the session, in time since the engine's start: distinguishes it from its predecessor.
     pub started: Duration,
-    /// Where its streams go to; none if the source dialled.
+    /// Remote addresses of its streams; none if the source dialled.
     pub addresses: Vec<SocketAddr>,
     pub path: PathSnapshot,
 }

@@ -1,5 +1,6 @@
-//! What the kernel says of tasks that wait for disks (`/proc/pressure/io`, else the own control group's), and
-//! of what this process had disks do (`/proc/self/io`).
+//! Linux pressure stall information (PSI): the share of time in which tasks wait for disks
+//! (`/proc/pressure/io`, otherwise that of the control group), and this process's own disk reads
+//! (`/proc/self/io`).
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -9,16 +10,16 @@ use std::time::Duration;
 
 const HOST_PRESSURE: &str = "/proc/pressure/io";
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
-/// Far more than the two lines it has.
+/// Far more than the length of the two lines.
 const TEXT_BYTES_MAX: usize = 4096;
-/// Less, between two looks, is some program text that was swapped in, say, and in nobody's way.
+/// Fewer bytes between two samples are noise, such as paged-in program text.
 const DISK_READ_BYTES_MIN: u64 = 1 << 20;
 
-/// `/proc/self/io`, open; none where there is none.
+/// `/proc/self/io`, open; none where it does not exist.
 static COUNTERS: OnceLock<Option<File>> = OnceLock::new();
 
-/// Opens what counts this process's disk reads. For a process that is about to make itself unreadable: the
-/// kernel counts on for it, but lets only root open the file then. Others need not call it.
+/// Opens the counter of this process's disk reads. For a process that is about to become non-dumpable: the
+/// kernel goes on counting, but then lets only root open the file. Other processes need not call it.
 pub fn open_counters() {
     counters();
 }
@@ -27,9 +28,9 @@ fn counters() -> Option<&'static File> {
     COUNTERS.get_or_init(|| File::open("/proc/self/io").ok()).as_ref()
 }
 
-/// Differences of a counter, since an average over ten seconds says little about the last two.
+/// Computes shares from differences of a counter, since the kernel's ten-second average is too slow.
 pub(crate) struct IoPressure {
-    /// None where the kernel keeps no such account.
+    /// None where the kernel does not provide pressure stall information.
     path: Option<PathBuf>,
     last: Option<(Duration, u64)>,
     disk_read_bytes: Option<u64>,
@@ -48,8 +49,8 @@ impl IoPressure {
         IoPressure { path: place, last: None, disk_read_bytes: None }
     }
 
-    /// The part of the time since the last call in which some task waited; none at first, and if nobody can
-    /// tell.
+    /// The share of time since the last call in which some task was stalled; none at first, and where the
+    /// kernel does not say.
     pub(crate) fn stall_share(&mut self, now: Duration) -> Option<f64> {
         let waited = stalled_us(self.path.as_ref()?)?;
         let (then, before) = self.last.replace((now, waited))?;
@@ -57,12 +58,13 @@ impl IoPressure {
         Some((waited.saturating_sub(before) as f64 / passed).min(1.0))
     }
 
-    /// There was a pause: what happened in it is of no interest.
+    /// Discards the time since the last call.
     pub(crate) fn reset(&mut self) {
         (self.last, self.disk_read_bytes) = (None, None);
     }
 
-    /// Whether this process had disks read more than a little since the last call; yes where nobody can tell.
+    /// Whether this process read more than noise from disks since the last call; true where the kernel does
+    /// not say.
     pub(crate) fn has_read_from_disk(&mut self) -> bool {
         let Some(now) = disk_read_bytes() else { return true };
         let before = self.disk_read_bytes.replace(now).unwrap_or(now);
@@ -70,10 +72,10 @@ impl IoPressure {
     }
 }
 
-/// What came from disks, and not from memory.
+/// The bytes read from disks, without the page cache.
 fn disk_read_bytes() -> Option<u64> {
     let mut text = [0; TEXT_BYTES_MAX];
-    // From its beginning the kernel writes it anew.
+    // Reading from the beginning makes the kernel produce it anew.
     let length = counters()?.read_at(&mut text, 0).ok()?;
     let text = std::str::from_utf8(&text[..length]).ok()?;
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()

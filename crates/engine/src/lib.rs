@@ -1,12 +1,12 @@
-//! Moves bytes between agents: sockets, TLS, buffers, disk pipelines, journal files.
+//! Moves bytes between agents: sockets, TLS, buffer pools, disk I/O, write-ahead journals.
 //!
-//! The target pulls. It dials the source's data port, shows a permit with a list of files, asks for extents
-//! for which it holds buffers, checks every chunk, writes it, journals it, and commits the file under its
-//! final name only when its digest is the catalog's (Promises 1, 2, 4, 7).
+//! The target pulls. It dials the source's data port, presents a permit with a list of files, requests
+//! extents for which it holds buffers, verifies every chunk, writes it, journals it, and commits the file
+//! under its final name only if its digest matches the catalog's (promises 1, 2, 4, 7).
 //!
 //! Not here: what to move, from where and when (`scheduler`), leases and reports (`agent`), the rules of the
-//! protocol (`wire`), paths in a file system (`storage`), certificates and permits (`security`).
-//! Start with [`Engine`].
+//! protocol (`wire`), names in a file system (`storage`), certificates and permits (`security`). Start with
+//! [`Engine`].
 
 mod buffer_pool;
 mod calls;

@@ -1,4 +1,4 @@
-//! Which of a peer's addresses the streams of a session go to.
+//! Path selection: assigns the streams of a session to a peer's addresses (multi-path).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -9,19 +9,19 @@ use longhaul_wire::StreamNumber;
 
 use crate::interface::Path;
 
-/// A way that failed comes last for so long.
+/// A path that failed is tried last for this long.
 const AVOID_FAILED_PATH_FOR: Duration = Duration::from_secs(30);
-/// A share of streams is compared in this many parts of one.
+/// Shares of streams are compared in fractions of one over this.
 const LOAD_SCALE: u64 = 1 << 20;
 
-/// A path whose name is an address now.
+/// A path with its host name resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResolvedPath {
     pub(crate) address: SocketAddr,
     pub(crate) path: Arc<Path>,
 }
 
-/// Both ends of a way.
+/// A local and a remote address.
 type Endpoints = (SocketAddr, Option<IpAddr>);
 
 impl ResolvedPath {
@@ -29,7 +29,7 @@ impl ResolvedPath {
         (self.address, self.path.local)
     }
 
-    /// Whether it is one of these, or what one of these names.
+    /// Whether it equals one of the given addresses, or an address that one of them resolves to.
     fn matches_any<'a>(&self, mut paths: impl Iterator<Item = &'a Arc<Path>>) -> bool {
         paths.any(|path| self.matches(path))
     }
@@ -40,29 +40,29 @@ impl ResolvedPath {
     }
 }
 
-/// Whether an address that failed is one that the path names. Names of hosts are not looked up here.
+/// Whether an address that failed belongs to the path. Host names are not resolved here.
 fn names_endpoints(path: &Path, ends: &Endpoints) -> bool {
     path.local == ends.1 && path.address.parse() == Ok(ends.0)
 }
 
 #[derive(Default)]
 pub(crate) struct PathSelector {
-    /// Streams go to all addresses, not to the one that answered first.
+    /// Whether streams go to all addresses, and not only to the one that answered first.
     pub(crate) spread: bool,
     used: BTreeMap<StreamNumber, StreamPath>,
-    /// Until then.
+    /// End of the penalty.
     avoided: BTreeMap<Endpoints, Duration>,
 }
 
 #[derive(Clone)]
 struct StreamPath {
     path: ResolvedPath,
-    /// The peer has answered there.
+    /// Whether the peer has answered there.
     up: bool,
 }
 
 impl PathSelector {
-    /// In which order a stream tries the ways.
+    /// Orders the paths for the next stream.
     pub(crate) fn rank(
         &mut self,
         stream: StreamNumber,
@@ -84,7 +84,7 @@ impl PathSelector {
         };
         found.sort_by_cached_key(wanted);
         if let (true, Some(first)) = (self.spread, found.first()) {
-            // Those that are dialled at the same time should not all choose the same.
+            // Streams dialled at the same time should not all choose the same path.
             self.used.insert(stream, StreamPath { path: first.clone(), up: false });
         }
         found
@@ -97,23 +97,23 @@ impl PathSelector {
         };
     }
 
-    /// How it goes, once its peer has answered.
+    /// The state of a path whose peer has answered.
     pub(crate) fn path_of(&self, stream: StreamNumber) -> Option<&ResolvedPath> {
         self.used.get(&stream).filter(|used| used.up).map(|used| &used.path)
     }
 
-    /// Streams that go this way.
+    /// Streams on this path.
     pub(crate) fn streams_on(&self, way: &ResolvedPath) -> usize {
         self.used.values().filter(|used| used.up && used.path.endpoints() == way.endpoints()).count()
     }
 
-    /// Where streams go to now.
+    /// The paths that streams use now.
     pub(crate) fn addresses_in_use(&self) -> Vec<SocketAddr> {
         let up = self.used.values().filter(|used| used.up);
         up.map(|used| used.path.address).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The streams that go another way than these, or a spare one while another may answer.
+    /// The streams on other paths than these, or on a spare path while a preferred one may answer.
     pub(crate) fn misplaced_streams(&self, paths: &[Arc<Path>], now: Duration) -> Vec<StreamNumber> {
         let is_avoided = |path: &Path| {
             self.avoided.iter().any(|(ends, until)| *until > now && names_endpoints(path, ends))
@@ -128,7 +128,7 @@ impl PathSelector {
         self.used.remove(&stream);
     }
 
-    /// The stream was too slow, or silent.
+    /// Records that a stream was too slow or silent.
     pub(crate) fn stream_given_up(&mut self, stream: StreamNumber, now: Duration) {
         if let Some(used) = self.used.remove(&stream) {
             self.avoid(&used.path, now);
@@ -176,7 +176,7 @@ mod tests {
         };
         let firsts: Vec<ResolvedPath> = (0..6).map(|stream| first(&mut paths, stream)).collect();
         assert_eq!(firsts, [&all[..], &all[..]].concat());
-        // The second does not answer: its streams went to others, and new ones do as well.
+        // The second path does not answer: its streams moved to others, and new ones go there as well.
         paths.avoid(&all[1], at(0));
         paths.stream_up(StreamNumber(1), Some(all[2].clone()));
         paths.stream_up(StreamNumber(4), Some(all[0].clone()));

@@ -1,4 +1,4 @@
-//! A queue between threads, with any number of takers, that can be closed.
+//! A bounded multi-producer, multi-consumer queue between threads (backpressure) that can be closed.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -10,7 +10,7 @@ pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
     emptied: Condvar,
-    /// `put_many` waits while there are as many.
+    /// `put_many` blocks while the queue holds this many items.
     soft_max: usize,
 }
 
@@ -25,8 +25,8 @@ impl<T> Queue<T> {
         Queue { state, filled: Condvar::new(), emptied: Condvar::new(), soft_max }
     }
 
-    /// Waits until there is any room, then puts all of them: so there may be more than `most` by as many as
-    /// came at once. After the end of the queue they are dropped.
+    /// Waits until there is any room, then adds all items, so that `soft_max` can be exceeded by one batch.
+    /// After the queue is closed the items are dropped.
     pub(crate) fn put_many(&self, items: impl IntoIterator<Item = T>) {
         let mut state = lock(&self.state);
         while state.items.len() >= self.soft_max && !state.closed {
@@ -39,7 +39,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// For items whose number is bounded elsewhere: never waits. After the end of the queue it comes back.
+    /// For items whose number is bounded elsewhere: never waits. Returns the item if the queue is closed.
     pub(crate) fn push(&self, item: T) -> Option<T> {
         let mut state = lock(&self.state);
         if state.closed {
@@ -51,7 +51,7 @@ impl<T> Queue<T> {
         None
     }
 
-    /// The next item; none when the queue is closed. What was in it then is the business of who closed it.
+    /// The next item; none when the queue is closed, which also takes the queued items.
     pub(crate) fn take(&self) -> Option<T> {
         let mut state = lock(&self.state);
         loop {
@@ -67,7 +67,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Up to `most` items; none of them after `wait`. None when the queue is closed.
+    /// Up to `most` items, waiting for at most `wait`. None when the queue is closed.
     pub(crate) fn take_many(&self, most: usize, wait: Duration) -> Option<Vec<T>> {
         let mut state = lock(&self.state);
         if state.items.is_empty() && !state.closed {
@@ -86,7 +86,7 @@ impl<T> Queue<T> {
         Some(taken)
     }
 
-    /// Ends the queue; what is in it comes back.
+    /// Closes the queue and returns its items.
     pub(crate) fn close(&self) -> VecDeque<T> {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -132,7 +132,7 @@ mod tests {
             let queue = queue.clone();
             move || queue.put_many(3..5)
         });
-        // Full: nothing is added until something is taken.
+        // The queue is full: nothing is added until an item is taken.
         let all: Vec<i32> = std::iter::from_fn(|| queue.take()).take(5).collect();
         assert_eq!(all, [0, 1, 2, 3, 4]);
         putter.join().unwrap();

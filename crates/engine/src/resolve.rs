@@ -1,4 +1,4 @@
-//! Names of peers to addresses. The system's resolver may block for long, so it has a thread of its own.
+//! Name resolution of peers. The system's resolver may block for long, so it has its own thread.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use crate::interface::Path;
 use crate::net::{Command, Dialler};
 use crate::paths::ResolvedPath;
 
-/// Ways tried for one stream.
+/// Paths tried for one stream.
 const PATHS_PER_STREAM_MAX: usize = 16;
-/// Uplinks of one host.
+/// Local addresses of one host.
 const LOCAL_ADDRESSES_MAX: usize = 8;
 
 pub(crate) struct ResolveRequest {
@@ -20,9 +20,9 @@ pub(crate) struct ResolveRequest {
     pub(crate) paths: Vec<Arc<Path>>,
 }
 
-/// The ways to addresses of which nothing else is said, from each of ours if there are any. Neighbours in the
-/// list differ at both ends, so that as many streams as there are of ours use all of them. `turn` is where it
-/// begins, for streams that do not know of each other.
+/// The default paths to the addresses, from each local address if any are configured. Neighbours in the list
+/// differ at both ends, so that as many streams as there are local addresses use all of them. `turn` is the
+/// start position, for streams that do not know of each other.
 pub(crate) fn default_paths(addresses: &[String], locals: &[IpAddr], turn: usize) -> Vec<Arc<Path>> {
     if locals.is_empty() {
         return addresses.iter().map(|address| Arc::new(Path::new(address))).collect();
@@ -36,7 +36,7 @@ pub(crate) fn default_paths(addresses: &[String], locals: &[IpAddr], turn: usize
     (0..pairs).map(|number| way((number + turn) % pairs)).take(PATHS_PER_STREAM_MAX).collect()
 }
 
-/// Whether these are addresses of this host.
+/// Whether these addresses are local to this host.
 pub(crate) fn check_locals(locals: &[IpAddr]) -> Result<(), Fault> {
     if locals.len() > LOCAL_ADDRESSES_MAX {
         let why = format!(
@@ -56,7 +56,7 @@ pub(crate) fn check_locals(locals: &[IpAddr]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The work of the resolving thread.
+/// The main loop of the resolver thread.
 pub(crate) fn run_resolver(shared: &Arc<EngineContext>) {
     while let Some(ResolveRequest { dialler, paths }) = shared.resolver.take() {
         match resolve(&paths) {
@@ -69,7 +69,7 @@ pub(crate) fn run_resolver(shared: &Arc<EngineContext>) {
     }
 }
 
-/// All ways, in order of preference.
+/// All paths, in order of preference.
 fn resolve(paths: &[Arc<Path>]) -> Result<Vec<ResolvedPath>, Fault> {
     let mut found: Vec<ResolvedPath> = Vec::new();
     let mut last = "the peer has told no address".to_owned();
@@ -99,7 +99,8 @@ fn resolve(paths: &[Arc<Path>]) -> Result<Vec<ResolvedPath>, Fault> {
     if found.is_empty() { Err(Fault::new(FaultCode::Unreachable, last)) } else { Ok(found) }
 }
 
-/// The families in turn, so that a family that does not work costs one wait and not one for each address.
+/// Interleaves the address families (RFC 8305 section 4), so that a family that does not work costs one delay
+/// and not one per address.
 fn interleave_families(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_family = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (same, other): (Vec<_>, Vec<_>) =
@@ -173,7 +174,8 @@ mod tests {
         assert!(check_locals(&["127.0.0.1".parse().unwrap(); LOCAL_ADDRESSES_MAX + 1]).is_err());
     }
 
-    /// The same address by two of ours is two ways; from an address of the other family there is none.
+    /// One remote address with two local addresses is two paths; there is none between different address
+    /// families.
     #[test]
     fn paths_differ_by_either_endpoint() {
         let path = |local: Option<&str>| {

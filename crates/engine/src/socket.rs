@@ -1,4 +1,4 @@
-//! Options of data sockets.
+//! Socket options of data streams.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -14,22 +14,22 @@ use crate::interface::PathProfile;
 use crate::marks::StreamMarker;
 use crate::tcp::{self, TcpInfo};
 
-/// Unsent bytes that the kernel may hold: enough to keep it busy between two turns of our loop, while what it
-/// does not hold can still go another way.
+/// Unsent bytes that the kernel may hold (`TCP_NOTSENT_LOWAT`): enough to keep it busy between two turns of
+/// the event loop; the rest can still be sent on another stream.
 const NOTSENT_LOWAT_BYTES: u32 = 512 << 10;
-/// The receive window opens as far before anything is known of the path. The kernel's own beginning of some
-/// 100 kB would hold up the second and third round trip of a stream, when the sender's window has grown
-/// beyond it already; it widens its window only after those.
+/// The initial receive window, before anything is known about the path. The kernel's default of about 100 kB
+/// limits the second and third round trip of a stream, when the sender's congestion window has outgrown it;
+/// the kernel enlarges it only after those.
 const WINDOW_BYTES_INITIAL: u32 = 1 << 20;
-/// An unacknowledged byte this old means that the path is dead.
+/// An older unacknowledged byte means that the path is dead (`TCP_USER_TIMEOUT`).
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Lower effort (RFC 8622), as the type-of-service byte has it: routers that know it drop this first.
+/// Lower effort (RFC 8622) in the type-of-service byte: routers that support it drop these packets first.
 const LOWER_EFFORT: u8 = 0b000001 << 2;
 
 impl PathProfile {
-    /// Sets what a data stream needs. None of it is vital, so that failures are only noted.
+    /// Sets the options of a data stream. None of them is essential, so failures are only logged.
     fn apply(&self, socket: &SockRef<'_>) {
-        // Frames are handed over whole: waiting for more only delays requests.
+        // Frames are written whole; Nagle's algorithm would only delay requests.
         let always = [
             socket.set_tcp_nodelay(true),
             socket.set_tcp_notsent_lowat(NOTSENT_LOWAT_BYTES),
@@ -50,7 +50,7 @@ impl PathProfile {
     }
 
     fn open_window(&self, socket: &SockRef<'_>) {
-        // A size that is set is the site's wish.
+        // A configured size takes precedence.
         let opened =
             self.receive_buffer.is_none().then(|| tcp::open_receive_window(socket, WINDOW_BYTES_INITIAL));
         log_refused(opened.into_iter());
@@ -63,14 +63,14 @@ fn log_refused(results: impl Iterator<Item = io::Result<()>>) {
     }
 }
 
-/// A socket that was accepted. What its peer marked as lower effort is answered so; no other marking is
-/// believed.
+/// Sets the options of an accepted socket. Packets marked as lower effort are answered as such; no other
+/// marking is trusted.
 pub(crate) fn prepare_accepted(socket: &TcpStream, profile: &PathProfile) {
     profile.apply(&SockRef::from(socket));
     profile.open_window(&SockRef::from(socket));
     let v6 = is_v6(socket);
     match tcp::peer_marking(socket.as_fd(), v6) {
-        // The last two bits are another thing's.
+        // The last two bits belong to ECN.
         Ok(Some(marking)) if marking & !0b11 == LOWER_EFFORT => {
             log_refused(std::iter::once(mark_lower_effort(&SockRef::from(socket), v6)))
         }
@@ -79,7 +79,7 @@ pub(crate) fn prepare_accepted(socket: &TcpStream, profile: &PathProfile) {
     }
 }
 
-/// Whether its packets are those of IPv6.
+/// Whether the socket sends IPv6 packets.
 pub(crate) fn is_v6(socket: &TcpStream) -> bool {
     let own = socket.local_addr();
     own.is_ok_and(|address| matches!(address.ip(), IpAddr::V6(ip) if ip.to_ipv4_mapped().is_none()))
@@ -89,12 +89,13 @@ fn mark_lower_effort(socket: &SockRef<'_>, v6: bool) -> io::Result<()> {
     if v6 { socket.set_tclass_v6(LOWER_EFFORT.into()) } else { socket.set_tos_v4(LOWER_EFFORT.into()) }
 }
 
-/// What is accepted inherits its buffers, and the scale of its window is settled before it is.
+/// An accepted socket inherits its buffers from the listener, since window scaling is negotiated before it is
+/// accepted.
 pub(crate) fn prepare_listener(listener: &TcpListener, profile: &PathProfile) {
     profile.apply_buffers(&SockRef::from(listener));
 }
 
-/// Begins to connect.
+/// Starts connecting.
 pub(crate) fn connect(
     address: SocketAddr,
     local: Option<IpAddr>,
@@ -112,11 +113,12 @@ pub(crate) fn connect(
             profile.open_window(&SockRef::from(&socket));
         }
         if let Some(local) = local {
-            // The port is chosen when the peer is known: so there are as many for each peer.
+            // `IP_BIND_ADDRESS_NO_PORT`: the port is chosen at connect, so that each peer has the full port
+            // range.
             log_refused(std::iter::once(tcp::bind_without_port(&SockRef::from(&socket))));
             socket.bind(&SocketAddr::new(local, 0).into())?;
         }
-        // After the class of a scavenger, in whose place a person may want another.
+        // Set after the scavenger class, which a configured value overrides.
         let marked = marks
             .filter(|_| !treatment.mark.is_none())
             .map(|(marks, random)| marks.before_connect(&socket, address, treatment.mark, random));
@@ -128,24 +130,25 @@ pub(crate) fn connect(
     begin().map_err(|error: io::Error| Fault::new(FaultCode::Unreachable, format!("{address}: {error}")))
 }
 
-/// Lets the kernel send no more than this, IP packets counted whole; zero is no bound but the site's own.
+/// Sets the kernel's pacing rate (`SO_MAX_PACING_RATE`), counted in whole IP packets; zero means no limit but
+/// the configured one.
 pub(crate) fn set_pacing(socket: &TcpStream, bytes_per_s: u64, profile: &PathProfile) {
-    // The kernel counts payload.
+    // The kernel counts payload bytes.
     let segment = TcpInfo::read_from(socket.as_fd()).map_or(0, |info| info.segment_bytes);
     let wanted = (bytes_per_s > 0).then(|| tcp::payload_rate(bytes_per_s, segment, is_v6(socket)));
     let rate = [wanted, profile.pacing_bytes_per_s].into_iter().flatten().min().unwrap_or(u64::MAX);
     log_refused(std::iter::once(tcp::set_pacing(&SockRef::from(socket), rate)));
 }
 
-/// The kernel's congestion control by rate and round trip.
+/// The kernel's rate-based congestion control (BBR, Cardwell et al. 2016).
 const BBR: &[u8] = b"bbr";
 
-/// Whether the kernel sends by rate and round trip, whoever chose that.
+/// Whether the socket uses BBR, whoever set it.
 pub(crate) fn uses_bbr(socket: &TcpStream) -> bool {
     SockRef::from(socket).tcp_congestion().is_ok_and(|name| name.starts_with(BBR))
 }
 
-/// Lets the kernel send by rate and round trip; gives the name of the law by which it sent before.
+/// Switches the socket to BBR; returns the name of the previous congestion control.
 pub(crate) fn use_bbr(socket: &TcpStream) -> io::Result<Vec<u8>> {
     let socket = SockRef::from(socket);
     let before = socket.tcp_congestion()?;
@@ -157,7 +160,7 @@ pub(crate) fn use_bbr(socket: &TcpStream) -> io::Result<Vec<u8>> {
     Ok(name.to_vec())
 }
 
-/// Lets the kernel send by the law of that name again.
+/// Restores the congestion control of that name.
 pub(crate) fn restore_congestion_control(socket: &TcpStream, name: &[u8]) -> io::Result<()> {
     SockRef::from(socket).set_tcp_congestion(name)
 }
@@ -168,7 +171,7 @@ pub(crate) enum Direction {
     Send,
 }
 
-/// How far the kernel lets a buffer grow by itself, and how large one may be that is set.
+/// The limits of the kernel's buffer autotuning and of explicitly set buffers.
 #[derive(Clone, Copy, Debug)]
 struct BufferLimits {
     autotuned_max: u64,
@@ -182,11 +185,11 @@ impl BufferLimits {
             Direction::Send => ("/proc/sys/net/ipv4/tcp_wmem", "/proc/sys/net/core/wmem_max"),
         };
         let last = |path| std::fs::read_to_string(path).ok()?.split_whitespace().last()?.parse().ok();
-        // The kernel doubles what is set, for its own costs.
+        // The kernel doubles an explicit size for its own overhead.
         Some(BufferLimits { autotuned_max: last(grow)?, explicit_max: last(most).map(|most: u64| 2 * most)? })
     }
 
-    /// What to set for so many bytes under way; none if the kernel does as well or better by itself.
+    /// The explicit buffer size for this many bytes in flight; none if autotuning reaches it as well.
     fn explicit_size(self, need: u64) -> Option<u64> {
         let set = self.explicit_max.min(2 * need);
         (2 * need > self.autotuned_max && set > self.autotuned_max + self.autotuned_max / 4)
@@ -194,7 +197,7 @@ impl BufferLimits {
     }
 }
 
-/// Sets a buffer, if the kernel's own limits forbid what is needed and explicit ones allow more.
+/// Enlarges a buffer if the autotuning limit is too small and an explicit size may be larger.
 pub(crate) fn grow_buffer(socket: &TcpStream, direction: Direction, need: u64) {
     let Some(bytes) = BufferLimits::read(direction).and_then(|ceilings| ceilings.explicit_size(need)) else {
         return;
@@ -250,12 +253,12 @@ mod tests {
     #[test]
     fn buffers_are_set_only_where_that_makes_them_larger() {
         let mib = 1 << 20;
-        // The kernel goes to 32 MiB by itself, an explicit one to 8: never set.
+        // Autotuning reaches 32 MiB, an explicit size 8: never set.
         assert_eq!(
             BufferLimits { autotuned_max: 32 * mib, explicit_max: 8 * mib }.explicit_size(100 * mib),
             None
         );
-        // The other way round: as much as is needed, or as much as may be.
+        // The other way round: as much as is needed, or as much as is allowed.
         let low = BufferLimits { autotuned_max: 4 * mib, explicit_max: 512 * mib };
         assert_eq!(low.explicit_size(mib), None);
         assert_eq!(low.explicit_size(40 * mib), Some(40 * mib));

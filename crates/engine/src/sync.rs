@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use longhaul_model::{Fault, FaultCode};
 
-/// What a panicking holder left is still well-formed enough to be closed down.
+/// Ignores lock poisoning: the state of a panicked holder is still well-formed enough to be closed down.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for a change; it may also return without one.
+/// Waits for a change; may also wake spuriously.
 pub(crate) fn wait<'a, T>(change: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     change.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
@@ -25,7 +25,7 @@ pub(crate) fn wait_until<'a, T>(
     change.wait_timeout(guard, left).map_or_else(|poisoned| poisoned.into_inner().0, |(guard, _)| guard)
 }
 
-/// Runs one job of a thread; a panic in it is an internal error, told to the log and to the caller.
+/// Runs one job of a thread; a panic in it becomes an internal error for the log and the caller.
 pub(crate) fn catch_panic<T>(what: &str, job: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(job)).map_err(|panic| {
         let said = panic

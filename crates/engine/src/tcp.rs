@@ -1,4 +1,4 @@
-//! What the kernel knows of a TCP connection, and options that no safe interface sets.
+//! `TCP_INFO` of a connection, and socket options that have no safe interface.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,34 +7,33 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-/// Of one connection at one moment. Counters count from its beginning.
+/// The state of one connection at one moment. Counters start at the connection's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TcpInfo {
     pub(crate) round_trip: Duration,
-    /// The shortest of the last minutes.
+    /// The minimum over the last minutes.
     pub(crate) round_trip_min: Duration,
-    /// As the receiver sees it, by what answers its acknowledgements; zero until something came.
+    /// The receiver-side estimate; zero until data arrived.
     pub(crate) receiver_round_trip: Duration,
-    /// Bytes per segment, and segments that may be under way.
+    /// The maximum segment size, and the congestion window in segments.
     pub(crate) segment_bytes: u32,
     pub(crate) window_segments: u32,
-    /// Segments sent a second time.
+    /// Retransmitted segments.
     pub(crate) retransmits: u32,
     pub(crate) segments_sent: u32,
     pub(crate) bytes_acked: u64,
     pub(crate) bytes_received: u64,
-    /// Bytes per second, as the kernel saw them delivered.
+    /// The delivery rate in bytes per second.
     pub(crate) delivery_rate: u64,
-    /// That rate was what we gave it to send, not what the path can do.
+    /// Whether the delivery rate was limited by the application and not by the path.
     pub(crate) app_limited: bool,
-    /// Time with data under way; and of it, while the peer's window, or our send buffer, was what held it up.
+    /// Time with data in flight, and the parts of it limited by the peer's window and by the send buffer.
     pub(crate) busy: Duration,
     pub(crate) receiver_limited: Duration,
     pub(crate) buffer_limited: Duration,
 }
 
-/// As much of `struct tcp_info` as is used, by the offsets of `linux/tcp.h`; fields are only ever added at
-/// its end.
+/// The used part of `struct tcp_info`, by the offsets of `linux/tcp.h`; the kernel only ever appends fields.
 const TCP_INFO_BYTES: usize = 192;
 
 impl TcpInfo {
@@ -74,7 +73,7 @@ impl TcpInfo {
             app_limited: bytes[7] & 1 != 0,
             segment_bytes: short(16),
             round_trip: Duration::from_micros(short(68).into()),
-            // All ones: nothing was measured.
+            // All ones means no measurement.
             round_trip_min: Duration::from_micros(if short(148) == u32::MAX { 0 } else { short(148).into() }),
             receiver_round_trip: Duration::from_micros(short(92).into()),
             window_segments: short(80),
@@ -90,7 +89,7 @@ impl TcpInfo {
     }
 }
 
-/// The kernel sends no faster, and evenly.
+/// Sets the kernel's pacing rate.
 #[cfg(test)]
 pub(crate) fn pacing(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut rate = 0_u64;
@@ -109,8 +108,8 @@ pub(crate) fn pacing(socket: BorrowedFd<'_>) -> io::Result<u64> {
     if result == 0 { Ok(rate) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Of a rate that counts IP packets whole, what is payload in full segments of so many bytes. Their headers
-/// are those of IP and TCP, with time stamps.
+/// Converts a rate in whole IP packets to a payload rate for full segments of this size. The headers are
+/// those of IP and TCP with time stamps.
 pub(crate) fn payload_rate(bytes_per_s: u64, segment_bytes: u32, v6: bool) -> u64 {
     const TCP: u64 = 20 + 12;
     let head = TCP + if v6 { 40 } else { 20 };
@@ -122,15 +121,15 @@ pub(crate) fn set_pacing(socket: &SockRef<'_>, bytes_per_s: u64) -> io::Result<(
     set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)
 }
 
-/// The kernel lets the peer have no more under way. It may forget that when it grows the receive buffer.
+/// Clamps the receive window (`TCP_WINDOW_CLAMP`). The kernel may forget it when it grows the receive buffer.
 pub(crate) fn set_window_clamp(socket: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     set_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
 }
 
-/// Lets the receive window open as far as this from the beginning, and leaves it to the kernel to open it
-/// further, as a size of the buffer would not. The kernel makes room for as much as a reader waits for at
-/// once, and keeps it when the reader is content with less again.
+/// Opens the receive window this far from the beginning and, unlike an explicit buffer size, leaves further
+/// growth to autotuning. The kernel makes room for `SO_RCVLOWAT` bytes, and keeps the room when the value is
+/// reset.
 pub(crate) fn open_receive_window(socket: &SockRef<'_>, bytes: u32) -> io::Result<()> {
     let wait_for =
         |bytes: libc::c_int| set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes);
@@ -138,12 +137,12 @@ pub(crate) fn open_receive_window(socket: &SockRef<'_>, bytes: u32) -> io::Resul
     wait_for(1).and(opened)
 }
 
-/// A bind to an address leaves the port to be chosen when the peer is known.
+/// A bind to an address leaves the port to be chosen at connect.
 pub(crate) fn bind_without_port(socket: &SockRef<'_>) -> io::Result<()> {
     set_option(socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1 as libc::c_int)
 }
 
-/// A number, of the size that the option has.
+/// A numeric option of its native size.
 fn set_option<T: Copy>(socket: RawFd, level: libc::c_int, option: libc::c_int, value: T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value lives through the call, and its size is given.
@@ -151,17 +150,17 @@ fn set_option<T: Copy>(socket: RawFd, level: libc::c_int, option: libc::c_int, v
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The type-of-service byte (of IPv6, the traffic class) that the peer's packets had when an accepted
-/// connection was set up.
+/// The type-of-service byte (in IPv6, the traffic class) of the peer's packets when an accepted connection
+/// was set up.
 pub(crate) fn peer_marking(socket: BorrowedFd<'_>, v6: bool) -> io::Result<Option<u8>> {
-    /// Of one control message: `struct cmsghdr`, then the number.
+    /// One control message: `struct cmsghdr`, then the number.
     const HEAD_BYTES: usize = size_of::<libc::cmsghdr>();
     let (level, tell, all, kind) = if v6 {
         (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_2292PKTOPTIONS, libc::IPV6_TCLASS)
     } else {
         (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_PKTOPTIONS, libc::IP_TOS)
     };
-    // Asked for by itself, so that nothing else stands before it.
+    // Requested alone, so that no other message precedes it.
     set_option(socket.as_raw_fd(), level, tell, 1 as libc::c_int)?;
     let mut bytes = [0_u8; 64];
     let mut len = bytes.len() as libc::socklen_t;
@@ -241,7 +240,7 @@ mod tests {
         let receiver = reader.join().unwrap();
         let sender = TcpInfo::read_from(near.as_fd()).unwrap();
         assert_eq!(receiver.bytes_received, 300_000);
-        // One is counted for the opening of the connection.
+        // One byte counts for the opening of the connection.
         assert!((300_000..=300_001).contains(&sender.bytes_acked), "{sender:?}");
         assert!(sender.segment_bytes >= 536 && sender.window_segments >= 2 && sender.segments_sent > 0);
         assert!(sender.round_trip > Duration::ZERO && sender.round_trip < Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! The side that asks.
+//! Client side of remote procedure calls.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -12,7 +12,7 @@ use crate::foreign_deployment::ForeignDeployment;
 use crate::net::Link;
 use crate::sync::{lock, wait, wait_until};
 
-/// A stream for calls. Closes when dropped.
+/// A stream for calls. Dropping it closes it.
 #[derive(Debug)]
 pub struct Channel {
     client: Arc<CallClient>,
@@ -25,13 +25,13 @@ impl Channel {
         Ok(Channel { client: calling, peer })
     }
 
-    /// Who answers.
+    /// The agent that answers.
     pub fn peer(&self) -> AgentId {
         self.peer
     }
 
-    /// Asks, and waits until the answer is there or the stream is down; however long that takes, as long as
-    /// the peer lives. From any number of threads at once.
+    /// Calls the peer and waits for its answer, for as long as the stream lives. May be called from several
+    /// threads at once.
     pub fn call(&self, request: &[u8]) -> Result<Vec<u8>, Fault> {
         self.client.call(request)
     }
@@ -48,10 +48,10 @@ impl Drop for Channel {
     }
 }
 
-/// What the network thread and the callers share.
+/// State shared by the network thread and the callers.
 #[derive(Debug)]
 pub(crate) struct CallClient {
-    /// In whose deployment the peer is.
+    /// The deployment of the peer, if it is not the engine's own.
     pub(crate) membership: Option<ForeignDeployment>,
     state: Mutex<State>,
     changed: Condvar,
@@ -61,7 +61,7 @@ pub(crate) struct CallClient {
 struct State {
     stream: Stream,
     next: u32,
-    /// Calls without their answers, or whose answers were not taken yet.
+    /// Calls without an answer, or with one that was not taken yet.
     open: BTreeMap<u32, Option<Result<Vec<u8>, Fault>>>,
 }
 
@@ -87,7 +87,7 @@ impl CallClient {
         Arc::new(CallClient { membership, state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// The peer has welcomed the stream. False if nobody waits for it any more.
+    /// The peer has accepted the stream. False if nobody waits for it any more.
     pub(crate) fn stream_up(&self, link: Arc<Link>, peer: AgentId) -> bool {
         let mut state = lock(&self.state);
         let waited_for = matches!(state.stream, Stream::Dialling);
@@ -98,7 +98,7 @@ impl CallClient {
         waited_for
     }
 
-    /// The stream has ended, or there will be none.
+    /// The stream is closed, or could not be opened.
     pub(crate) fn stream_down(&self, fault: Fault) {
         let mut state = lock(&self.state);
         if !matches!(state.stream, Stream::Down(_)) {
@@ -110,7 +110,7 @@ impl CallClient {
     pub(crate) fn handle_answer(&self, answer: Answer) -> Result<(), Fault> {
         match lock(&self.state).open.get_mut(&answer.number) {
             Some(place @ None) => *place = Some(answer.body),
-            _ => return Err(Fault::new(FaultCode::ProtocolError, "an answer to a call that was not made")),
+            _ => return Err(Fault::new(FaultCode::ProtocolError, "an answer to an unknown call")),
         }
         self.changed.notify_all();
         Ok(())
@@ -153,7 +153,7 @@ impl CallClient {
         let number = state.next;
         state.next = number.wrapping_add(1);
         state.open.insert(number, None);
-        // Outside of the lock: the call may be long, and its bytes are copied.
+        // Outside the lock: the body may be long, and is copied.
         drop(state);
         link.send_frame(&Frame::Call(Call { number, body: request.to_vec() }));
         self.wait_for_answer(number, lock(&self.state))
@@ -165,7 +165,7 @@ impl CallClient {
             let down = if let Stream::Down(fault) = &state.stream { Some(fault.clone()) } else { None };
             if let Some(result) = answered.or(down.map(Err)) {
                 state.open.remove(&number);
-                // Somebody may wait for the room.
+                // Another caller may wait for a free slot.
                 self.changed.notify_all();
                 return result;
             }

@@ -1,4 +1,4 @@
-//! Calls: questions to a peer that are not about bytes of files, over a stream of their own.
+//! Remote procedure calls to a peer, over streams of their own.
 
 mod client;
 mod server;

@@ -1,7 +1,9 @@
-//! The side that answers: streams of peers that ask, the queue of their calls, and the threads that answer.
+//! Server side of remote procedure calls: call streams of peers, the queue of their calls, and the worker
+//! threads.
 //!
-//! Bounds: streams per peer, open calls per stream (more end the stream), bytes of calls and answers in all
-//! (a call beyond them is answered with "busy"). A call counts until its answer has left.
+//! Bounded throughout: streams per peer, open calls per stream (more close the stream), bytes of calls and
+//! answers in total (load shedding: a call beyond the limit gets "busy"). A call counts until its answer has
+//! been sent.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,13 +18,14 @@ use crate::net::{Link, Outgoing};
 use crate::queue::Queue;
 use crate::sync::{catch_panic, lock, wait};
 
-/// Call streams of one peer. It needs one.
+/// Call streams of one peer; a peer needs one.
 const CALL_STREAMS_PER_PEER_MAX: usize = 64;
-/// Calls and answers in memory: 64 of full length.
+/// Memory for calls and answers: 64 of maximum length.
 const CALLS_BYTES_MAX: usize = 64 * CALL_BYTES_MAX;
-/// Each call costs so much, however short it is.
+/// Bytes accounted for each call in addition to its body, so that empty calls are not free.
 const CALL_OVERHEAD_BYTES: usize = 256;
 
+/// The calls of all peers.
 pub(crate) struct CallServer {
     responder: Option<Arc<dyn Responder>>,
     queue: Queue<CallJob>,
@@ -31,12 +34,12 @@ pub(crate) struct CallServer {
     bytes: Arc<AtomicUsize>,
 }
 
-/// A peer with call streams, or with calls that are still being answered.
+/// A peer with call streams, or with calls still being answered.
 #[derive(Default)]
 struct Peer {
     streams: usize,
     calls: usize,
-    /// The responder is being told that it is gone.
+    /// The responder is being notified that the peer is gone.
     notifying_gone: bool,
 }
 
@@ -53,7 +56,7 @@ pub(crate) struct CallStream {
     over: AtomicBool,
 }
 
-/// The place of a call, until its answer has left.
+/// A call that is not finished: releases its share of the limits when its answer has been sent.
 pub(crate) struct OpenCall {
     stream: Arc<CallStream>,
     all_bytes: Arc<AtomicUsize>,
@@ -104,7 +107,7 @@ impl CallServer {
         Ok(Arc::new(CallStream { peer, link, open: AtomicUsize::new(0), over: AtomicBool::new(false) }))
     }
 
-    /// Takes a call; an error ends its stream.
+    /// Accepts a call. An error closes its stream.
     pub(crate) fn call(&self, stream: &Arc<CallStream>, call: Call) -> Result<(), Fault> {
         if stream.open.fetch_add(1, Ordering::AcqRel) >= CALLS_OPEN_MAX {
             stream.open.fetch_sub(1, Ordering::AcqRel);
@@ -123,7 +126,7 @@ impl CallServer {
         Ok(())
     }
 
-    /// The stream has ended.
+    /// The stream is closed.
     pub(crate) fn leave(&self, stream: &CallStream) {
         stream.over.store(true, Ordering::Release);
         let mut peers = lock(&self.peers);
@@ -134,7 +137,7 @@ impl CallServer {
         }
     }
 
-    /// The work of one answering thread.
+    /// Runs a worker thread.
     pub(crate) fn run_worker(&self) {
         while let Some(job) = self.queue.take() {
             match job {
@@ -151,7 +154,7 @@ impl CallServer {
     fn answer(&self, stream: &CallStream, number: u32, body: Vec<u8>, mut open: OpenCall) {
         let Some(responder) = &self.responder else { return };
         let mut peers = lock(&self.peers);
-        // The news that it was gone stands before this call in the queue, so somebody is at it.
+        // The notification precedes this call in the queue, so another worker is at it.
         while peers.get(&stream.peer).is_some_and(|peer| peer.notifying_gone) {
             peers = wait(&self.returned, peers);
         }
@@ -185,7 +188,7 @@ impl CallServer {
     fn notify_gone(&self, id: AgentId) {
         if let Some(responder) = &self.responder {
             tracing::debug!(peer = %id, "the last call stream of a peer is closed");
-            let _ = catch_panic("telling that a peer is gone", || responder.gone(id));
+            let _ = catch_panic("notifying that a peer is gone", || responder.gone(id));
         }
         let mut peers = lock(&self.peers);
         if let Some(peer) = peers.get_mut(&id) {
@@ -204,7 +207,7 @@ impl CallServer {
 }
 
 impl Peer {
-    /// Whether this was the last of it; true once.
+    /// Whether the peer has just gone; true once.
     fn take_departure(&mut self) -> bool {
         let leaves = self.streams == 0 && self.calls == 0 && !self.notifying_gone;
         self.notifying_gone |= leaves;

@@ -1,4 +1,4 @@
-//! Payload on its way in: a buffer that fills, and what is in it.
+//! Incoming payload: the buffer being filled, and its meaning.
 
 use std::sync::Arc;
 
@@ -7,11 +7,12 @@ use longhaul_wire::{ChunkHead, OriginNumber, PackedFile};
 use super::job::Job;
 use crate::buffer_pool::Buffer;
 
+/// A payload that is arriving.
 pub(crate) struct Arrival {
     pub(super) buffer: Buffer,
     pub(super) filled: usize,
     pub(super) content: ArrivalContent,
-    /// Who sends it.
+    /// The source that sends it.
     pub(super) from: OriginNumber,
 }
 
@@ -23,26 +24,23 @@ pub(super) enum ArrivalContent {
 impl Arrival {
     pub(crate) fn fill(&mut self, part: &[u8]) {
         let end = self.filled + part.len();
-        assert!(end <= self.buffer.len(), "the session let a payload pass that is larger than a chunk");
+        assert!(end <= self.buffer.len(), "a payload is at most one chunk");
         self.buffer[self.filled..end].copy_from_slice(part);
         self.filled = end;
     }
 
-    /// Where the next bytes go, and some more that may be overwritten.
+    /// Where the next bytes go, with some slack that may be overwritten.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         self.buffer.space(self.filled)
     }
 
-    /// So many bytes were put there.
+    /// Accounts for bytes that were put into the space.
     pub(crate) fn advance(&mut self, len: usize) {
         self.filled += len;
-        assert!(
-            self.filled <= self.buffer.len(),
-            "the session let a payload pass that is larger than a chunk"
-        );
+        assert!(self.filled <= self.buffer.len(), "a payload is at most one chunk");
     }
 
-    /// Whether nobody wants it any more.
+    /// Whether no job wants it any more.
     pub(crate) fn is_unwanted(&self) -> bool {
         match &self.content {
             ArrivalContent::Chunk { job, .. } => job.is_over(),
@@ -50,7 +48,7 @@ impl Arrival {
         }
     }
 
-    /// How much has arrived for each file.
+    /// Bytes that have arrived for each job.
     pub(super) fn bytes_by_job(&self) -> Vec<(Arc<Job>, u64)> {
         match &self.content {
             ArrivalContent::Chunk { job, .. } => vec![(job.clone(), self.filled as u64)],

@@ -1,5 +1,5 @@
-//! Small files get their final names in groups: flush the data once, rename all, flush the names once. While
-//! one group is committed, writers fill the next.
+//! Group commit of small files (Gray and Reuter, 1993): flush all data once, rename all, flush the names
+//! once. Writers fill the next group meanwhile.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,24 +16,27 @@ use crate::context::EngineContext;
 use crate::interface::Success;
 use crate::sync::{catch_panic, lock};
 
+/// Files of one group: bounds the time of a commit.
 const GROUP_FILES_MAX: usize = 1_000;
+/// Bytes of one group: bounds the time of its flush.
 const GROUP_BYTES_MAX: u64 = 64 << 20;
-/// A group closes when nothing was added for so long: on an idle link a file should not wait for others.
+/// A group closes when nothing was added for this long: on an idle link a file should not wait for others.
 const GROUP_LINGER: Duration = Duration::from_millis(20);
-/// A group closes after so many lingerings, however slowly it grows.
+/// A group closes after this many lingers, however slowly it grows.
 const GROUP_LINGERS_MAX: usize = 10;
-/// How long to wait for the first file. Only the queue's end matters here.
+/// Wait for the first file of a group. Any long time does: closing the queue ends it.
 const FIRST_FILE_WAIT: Duration = Duration::from_secs(3_600);
 
+/// Work of the committing thread.
 pub(crate) enum CommitItem {
-    /// Written and compared.
+    /// A file that is written and verified.
     File(Arc<Job>),
-    /// A temporary file nobody needs.
+    /// A temporary file to remove.
     CleanUp { temp: TempName, key: FileKey, guard: AttemptGuard },
 }
 
 impl Target {
-    /// The work of the committing thread.
+    /// Runs the committing thread.
     pub(crate) fn run_committer(&self, shared: &Arc<EngineContext>) {
         while let Some(group) = self.next_group(shared) {
             if !group.is_empty() {
@@ -64,7 +67,7 @@ impl Target {
                     }
                 }
             }
-            // Nothing can join the last files of all: they need not wait.
+            // No other file can join the last ones: they need not wait.
             let is_last = || lock(&shared.attempts).len() <= group.len();
             if group.len() >= GROUP_FILES_MAX || bytes >= GROUP_BYTES_MAX || is_last() {
                 break;
@@ -88,7 +91,7 @@ impl Target {
             .map(|(job, _)| Commit::new(job.temp.clone(), job.at.clone(), job.file.size))
             .collect();
         let results = self.device.run_ungated(0, || self.storage.commit(&commits));
-        assert_eq!(results.len(), group.len(), "a storage gives one result for each commit");
+        assert_eq!(results.len(), group.len(), "a storage returns one result per commit");
         let closed: Vec<Record> = group
             .iter()
             .zip(&results)
@@ -96,7 +99,7 @@ impl Target {
             .map(|((job, _), _)| Record::Closed { key: job.key })
             .collect();
         if let Err(fault) = self.journal.append(&closed) {
-            // The files are in place: an entry too many is dropped at the next start.
+            // The files are in place: a stale entry is dropped at the next start.
             tracing::warn!(%fault, "the journal could not be written");
         }
         tracing::debug!(storage = %self.storage.name(), files = group.len(), "a group is flushed and in \
@@ -109,7 +112,7 @@ impl Target {
                     self.resolve_name_clash(&job, fault, shared)
                 }
                 Err(fault) => {
-                    // After a failed flush the bytes cannot be trusted, whoever is blamed.
+                    // After a failed flush the bytes cannot be trusted, whatever the cause.
                     job.discard();
                     job.abort(fault, shared);
                 }
@@ -117,7 +120,7 @@ impl Target {
         }
     }
 
-    /// Something has taken the final name since we looked.
+    /// Another file has taken the final name since it was checked.
     fn resolve_name_clash(&self, job: &Arc<Job>, fault: Fault, shared: &Arc<EngineContext>) {
         job.discard();
         let compared = self

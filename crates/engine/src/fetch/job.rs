@@ -1,4 +1,4 @@
-//! One attempt at this target: what is wanted, how far it is, and its end.
+//! One attempt at this target: the wanted file, its progress, and its outcome.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -18,7 +18,7 @@ use crate::context::EngineContext;
 use crate::interface::{AttemptOutcome, AttemptTimeline, Event, FetchFile, SourceShare, Success};
 use crate::sync::lock;
 
-/// Files that some attempt works on. Two attempts on one file would write into the same temporary file.
+/// Locks on files in progress: two attempts at one file would write into the same temporary file.
 #[derive(Clone, Default)]
 pub(crate) struct FileLocks(Arc<Mutex<BTreeSet<(u16, FileKey)>>>);
 
@@ -39,6 +39,7 @@ impl Drop for FileLock {
     }
 }
 
+/// An attempt to fetch one file.
 pub(crate) struct Job {
     pub(crate) file: FetchFile,
     source: StorageName,
@@ -50,7 +51,7 @@ pub(crate) struct Job {
     pub(super) state: Mutex<State>,
     /// The temporary file of a large file, once it is open.
     pub(super) open: Mutex<Option<Arc<dyn TargetFile>>>,
-    /// Chunks before their turn, of a large file that can only be appended to.
+    /// Out-of-order chunks of a large file on append-only storage.
     pub(super) reorder: Option<Mutex<ReorderBuffer<Chunk>>>,
     file_lock: Mutex<Option<FileLock>>,
     shared: Weak<EngineContext>,
@@ -59,8 +60,8 @@ pub(crate) struct Job {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) over: bool,
-    /// How it ended; told when nothing of the attempt is under way any more, so that the next one finds no
-    /// trace of it.
+    /// The outcome, reported only when no other part of the engine works on the attempt, so that the next one
+    /// finds no trace of it.
     end: Option<Box<AttemptOutcome>>,
     /// Remove the temporary file when nobody works on it any more.
     discard_temp: bool,
@@ -68,16 +69,16 @@ pub(super) struct State {
     pub(super) coverage: Coverage,
     /// Written and not yet flushed: (offset, length).
     pub(super) unflushed: Vec<(u64, u64)>,
-    /// A flush of these has been asked for.
+    /// A flush of these was requested.
     pub(super) flush_requested: bool,
-    /// Of a small file, compared while it was in memory.
+    /// Verification of a small file, done while it was in memory.
     pub(super) verdict: Option<Success>,
     /// Bytes of an earlier attempt were kept.
     pub(super) resumed: bool,
     pub(super) bytes_moved: u64,
     pub(super) bytes_resent: u64,
     pub(super) times: AttemptTimeline,
-    /// By source, of a file with a tree.
+    /// By source, for a file with a hash tree.
     shares: Vec<SourceShare>,
 }
 
@@ -141,7 +142,7 @@ impl Job {
         shared.emit(Event::Started { attempt, at });
     }
 
-    /// Payload of this file came in.
+    /// Payload of this file has arrived.
     pub(super) fn note_arrived(&self, bytes: u64, shared: &EngineContext) {
         let now = shared.wall();
         let mut state = lock(&self.state);
@@ -150,12 +151,12 @@ impl Job {
         state.times.last_byte = Some(now);
     }
 
-    /// Payload that came in will have to come again, or came for nothing.
+    /// Payload that arrived in vain, or has to be fetched again.
     pub(super) fn note_resent(&self, bytes: u64) {
         lock(&self.state).bytes_resent += bytes;
     }
 
-    /// What one of the sources did; kept only where there is something to compare it with.
+    /// Updates the statistics of one source; kept only for files with a hash tree.
     fn update_share(&self, from: OriginNumber, change: impl FnOnce(&mut SourceShare)) {
         if self.file.tree.is_none() {
             return;
@@ -168,12 +169,12 @@ impl Job {
         change(&mut shares[place]);
     }
 
-    /// Right bytes came from there.
+    /// Correct bytes came from this source.
     pub(super) fn note_correct(&self, from: OriginNumber, bytes: u64) {
         self.update_share(from, |share| share.bytes += bytes);
     }
 
-    /// Bytes came from there that are not those of the file.
+    /// Wrong bytes came from this source.
     pub(super) fn note_wrong(&self, from: OriginNumber, offset: u64, len: u64) {
         self.note_resent(len);
         self.update_share(from, |share| {
@@ -186,7 +187,7 @@ impl Job {
     pub(super) fn note_excluded(&self, from: OriginNumber, fault: Fault) {
         tracing::warn!(
             attempt = %self.file.attempt, lfn = self.file.lfn.shown(), replica = from.0, %fault,
-            "a source of several is not asked any more"
+            "one of several sources is excluded"
         );
         self.update_share(from, |share| share.excluded = Some(fault));
     }
@@ -212,7 +213,7 @@ impl Job {
         self.end(Ok(success), false, shared);
     }
 
-    /// Promise 10: whoever reads of a fault at a source sees which source and which file.
+    /// Promise 10: a fault at a source names the source and the file.
     fn name_source(&self, fault: Fault) -> Fault {
         let place = format!("{}:", self.source);
         if fault.blame != Blame::Source || fault.detail.starts_with(&place) {
@@ -266,7 +267,7 @@ impl Job {
         }
     }
 
-    /// Ends the attempt because of this side: its session is told.
+    /// Ends the attempt because of a fault on this side, and removes it from its session.
     pub(super) fn abort(&self, fault: Fault, shared: &EngineContext) {
         let session = lock(&self.state).session.take();
         if let Some((session, number)) = session
@@ -277,11 +278,11 @@ impl Job {
         self.fail(fault, shared);
     }
 
-    /// Parts of another source are void: everything begins anew.
+    /// The parts of an earlier source file are void: start from scratch.
     pub(super) fn restart(&self) {
         tracing::warn!(
             attempt = %self.file.attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(),
-            "the source's file is not the one that an earlier attempt read from; it begins anew"
+            "the source's file has changed since an earlier attempt; starting from scratch"
         );
         *lock(&self.open) = None;
         if let Some(line) = &self.reorder {
@@ -294,7 +295,7 @@ impl Job {
         state.resumed = false;
     }
 
-    /// What waits for its turn will not get it.
+    /// Drops the chunks that wait for their turn.
     fn clear_reorder_buffer(&self) {
         if let Some(line) = &self.reorder {
             let waiting = lock(line).drain();
@@ -302,7 +303,7 @@ impl Job {
         }
     }
 
-    /// All of each is written. They are committed together as far as they are of one target, which wakes it
+    /// The files are completely written. Files of one target are committed together, which wakes its thread
     /// once.
     pub(super) fn complete(jobs: Vec<Arc<Job>>) {
         let (mut small, mut target) = (Vec::with_capacity(jobs.len()), None::<Arc<Target>>);
@@ -324,7 +325,7 @@ impl Job {
         }
     }
 
-    /// The temporary file is to be removed when nobody works on it any more.
+    /// Marks the temporary file for removal when nobody works on it any more.
     pub(super) fn discard(&self) {
         lock(&self.state).discard_temp = true;
     }
@@ -347,7 +348,7 @@ impl Drop for Job {
     }
 }
 
-/// The last of an attempt: releases its file, then tells its end.
+/// The end of an attempt: releases the lock on its file, then reports the outcome.
 pub(super) struct AttemptGuard {
     held: Option<FileLock>,
     end: Option<Box<AttemptOutcome>>,
@@ -358,7 +359,7 @@ impl Drop for AttemptGuard {
     fn drop(&mut self) {
         self.held = None;
         if let (Some(end), Some(shared)) = (self.end.take(), self.shared.upgrade())
-            // The next start goes on with it.
+            // The next start resumes it.
             && !matches!(&end.result, Err(fault) if fault.code == FaultCode::Interrupted)
         {
             shared.emit(Event::Finished(*end));

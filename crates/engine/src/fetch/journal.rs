@@ -1,4 +1,4 @@
-//! The journal file of one target storage: appended to, compacted, read back.
+//! The write-ahead journal of one target storage: append, compaction (log compaction by rewriting), replay.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -11,13 +11,14 @@ use longhaul_wire::journal::{BootId, Journal, JournalEntry, Record};
 
 use crate::sync::lock;
 
-/// Below this, compaction gains nothing.
+/// Below this size compaction is not worthwhile.
 const COMPACT_BYTES_MIN: u64 = 4 << 20;
-/// The longest record, roughly.
+/// Approximate size of the longest record.
 const RECORD_BYTES: usize = 96;
-/// A journal that a process can have written; a larger file is not ours.
+/// Upper bound of a plausible journal; a larger file is not ours.
 const JOURNAL_BYTES_MAX: u64 = 1 << 30;
 
+/// An open journal with its replayed state.
 pub(crate) struct JournalFile {
     path: PathBuf,
     boot: BootId,
@@ -27,7 +28,7 @@ pub(crate) struct JournalFile {
 struct Inner {
     file: File,
     bytes: u64,
-    /// The size at which it is looked at again.
+    /// The size at which it is compacted next.
     compact_at: u64,
     journal: Journal,
 }
@@ -37,8 +38,7 @@ fn journal_fault(path: &Path, error: &std::io::Error) -> Fault {
 }
 
 impl JournalFile {
-    /// Reads what is there, drops a torn tail and what only an earlier start of the machine wrote, and begins
-    /// anew with the rest.
+    /// Replays the journal, drops a torn tail and entries that a reboot made void, and rewrites the rest.
     pub(crate) fn open(path: PathBuf, boot: BootId) -> Result<JournalFile, Fault> {
         let mut bytes = Vec::new();
         match File::open(&path) {
@@ -53,7 +53,7 @@ impl JournalFile {
         let replayed = Journal::replay(&bytes, boot);
         if replayed.valid_bytes < bytes.len() {
             let torn = bytes.len() - replayed.valid_bytes;
-            tracing::info!(path = %path.display(), torn, "the journal had a torn tail, which is cut off");
+            tracing::info!(path = %path.display(), torn, "cutting off the torn tail of the journal");
         }
         let (file, bytes) = rewrite(&path, boot, &replayed.journal)?;
         let compact_at = COMPACT_BYTES_MIN.max(2 * bytes);
@@ -61,13 +61,13 @@ impl JournalFile {
         Ok(JournalFile { path, boot, inner })
     }
 
-    /// Appends records: the operating system has them when this returns.
+    /// Appends records: they are in the operating system's hands when this returns.
     pub(crate) fn append(&self, records: &[Record]) -> Result<(), Fault> {
         let mut bytes = Vec::with_capacity(records.len() * RECORD_BYTES);
         records.iter().for_each(|record| record.encode(&mut bytes));
         let mut inner = lock(&self.inner);
         if let Err(error) = inner.file.write_all(&bytes) {
-            // Half a record would hide all that follow it.
+            // A partial record would hide all that follow it.
             let _ = inner.file.set_len(inner.bytes);
             return Err(journal_fault(&self.path, &error));
         }
@@ -79,7 +79,7 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Appends, and returns when the records would survive a power cut.
+    /// Appends records, and returns when they would survive a power failure.
     pub(crate) fn append_durably(&self, records: &[Record]) -> Result<(), Fault> {
         self.append(records)?;
         let file = lock(&self.inner).file.try_clone().map_err(|error| journal_fault(&self.path, &error))?;
@@ -90,7 +90,7 @@ impl JournalFile {
         let (file, bytes) = rewrite(&self.path, self.boot, &inner.journal)?;
         inner.file = file;
         inner.bytes = bytes;
-        // Twice what is needed, so that the cost of compaction stays in proportion.
+        // Twice the minimum, so that the amortised cost of compaction stays constant.
         inner.compact_at = COMPACT_BYTES_MIN.max(2 * bytes);
         Ok(())
     }
@@ -104,7 +104,7 @@ impl JournalFile {
     }
 }
 
-/// A new journal with this content, put in place of the old one.
+/// Writes a new journal and renames it over the old one.
 fn rewrite(path: &Path, boot: BootId, journal: &Journal) -> Result<(File, u64), Fault> {
     let new = path.with_extension("new");
     let mut bytes = Journal::header(boot);
@@ -122,7 +122,7 @@ fn rewrite(path: &Path, boot: BootId, journal: &Journal) -> Result<(File, u64), 
     Ok((file, bytes.len() as u64))
 }
 
-/// Which start of the machine this is. Without it nothing unflushed is trusted.
+/// The boot ID of the machine. Where it is unknown, a random one, so that nothing unflushed is trusted.
 pub(crate) fn boot_id(random: [u8; 16]) -> BootId {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: Vec<u8> =
@@ -150,7 +150,7 @@ mod tests {
         SourceOpening { at: Timestamp(1), origin: OriginId(1), identity }
     }
 
-    /// Promise 4: what was appended is there after a crash, even if the crash tore the last record.
+    /// Promise 4: appended records survive a crash, except one that the crash tore.
     #[test]
     fn appended_records_survive_a_crash_and_a_torn_tail() {
         let directory = tempfile::tempdir().unwrap();

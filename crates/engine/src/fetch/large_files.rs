@@ -1,5 +1,5 @@
-//! Large files: flushed in batches while they grow, so that a power cut costs one batch at most (Promise 4),
-//! and committed when they are complete.
+//! Large files: flushed in batches while they grow, so that a power failure costs one batch at most (promise
+//! 4), and committed when complete.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,21 @@ use crate::context::EngineContext;
 use crate::interface::Success;
 use crate::sync::{catch_panic, lock};
 
-/// Bytes are flushed after this long at the latest.
+/// Written bytes are flushed after this long at the latest.
 const FLUSH_INTERVAL_MAX: Duration = Duration::from_secs(2);
+/// Interval of the check for overdue flushes.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Files committed together.
+/// Large files committed together.
 const LARGE_COMMITS_MAX: usize = 256;
 
+/// Work of the flushing thread.
 pub(crate) enum LargeFileTask {
     Flush(Arc<Job>),
     Commit(Arc<Job>),
 }
 
 impl Target {
-    /// The work of the flushing thread.
+    /// Runs the flushing thread.
     pub(crate) fn run_flusher(&self, shared: &Arc<EngineContext>) {
         while let Some(items) = self.large_tasks.take_many(LARGE_COMMITS_MAX, QUEUE_POLL_INTERVAL) {
             let mut complete = Vec::new();
@@ -60,7 +62,7 @@ impl Target {
 
     fn flush_guarded(&self, job: &Arc<Job>, shared: &Arc<EngineContext>) {
         if let Err(fault) = catch_panic("flushing", || self.flush(job)).and_then(|flushed| flushed) {
-            // A second flush may succeed without the bytes: begin anew.
+            // A second flush may succeed without the bytes (fsync semantics): start from scratch.
             job.discard();
             job.abort(fault, shared);
         }
@@ -95,7 +97,7 @@ impl Target {
         match catch_panic("verifying", || self.verdict(job, shared)).and_then(|verdict| verdict) {
             Ok(success) => Some(success),
             Err(fault) => {
-                // What does not compare is not kept, whoever is to blame.
+                // Data that failed verification is not kept, whatever the cause.
                 if fault.code != FaultCode::Interrupted {
                     job.discard();
                 }
@@ -109,13 +111,12 @@ impl Target {
         let state = lock(&job.state);
         let (whole, resumed) = (state.coverage.whole(job.file.size), state.resumed);
         drop(state);
-        let whole = whole.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file with gaps"))?;
+        let whole = whole.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file has gaps"))?;
         if !verify::needs_readback(&job.file) {
             return verify::check_combined(&job.file, whole, resumed);
         }
         let file = lock(&job.open).clone();
-        let file =
-            file.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file that was never open"))?;
+        let file = file.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file was never open"))?;
         let given_up = || shared.is_stopping() || job.is_over();
         verify::check_readback(&job.file, &*file, whole, resumed, &given_up)
     }

@@ -1,8 +1,8 @@
-//! The target's side: fetching files and bringing them under their final names.
+//! The target's side: fetches files and commits them under their final names.
 //!
 //! ```text
 //! fetch ─► prepare ─► session ─► network ─► write ─► commit ─► event
-//!           (is it there already, what is left from before?)      (flush, rename, flush)
+//!           (present already? resumable parts?)                   (flush, rename, flush)
 //! ```
 
 mod arrival;

@@ -1,4 +1,5 @@
-//! Before anything is asked for: is the file there already, and what is left of an earlier attempt?
+//! Preparation before anything is requested: is the file present already, and what is left of an earlier
+//! attempt?
 
 use std::sync::{Arc, Weak};
 
@@ -19,26 +20,26 @@ use crate::context::EngineContext;
 use crate::interface::{FetchBatch, FetchFile, Success};
 use crate::sync::{catch_panic, lock};
 
-/// One batch as it was given.
+/// A batch as submitted, with its jobs.
 pub(crate) struct AcceptedBatch {
     pub(crate) batch: FetchBatch,
-    /// Parallel to the batch's files; none for those that ended at once.
+    /// Parallel to the batch's files; none for files that ended at once.
     pub(crate) jobs: Vec<Option<Arc<Job>>>,
 }
 
-/// What is to be done for a file.
+/// What remains to be done for a file.
 enum Preparation {
     Fetch {
         wanted: Wanted,
         identity: Option<SourceIdentity>,
     },
-    /// Everything is in the temporary file.
+    /// The temporary file is complete.
     Complete,
     AlreadyThere(Success),
 }
 
 impl Target {
-    /// Makes the jobs of a batch, without looking at the storage. Files that cannot be fetched at all end
+    /// Creates the jobs of a batch without touching the storage. Files that cannot be fetched at all end
     /// here.
     pub(crate) fn accept(self: &Arc<Self>, batch: FetchBatch, shared: &Arc<EngineContext>) -> AcceptedBatch {
         let received = shared.wall();
@@ -69,7 +70,7 @@ impl Target {
             }
         };
         if file.tree.as_ref().is_some_and(|tree| tree.size() != file.size) {
-            return refuse(Fault::new(FaultCode::BadRequest, "the tree is that of a file of another size"));
+            return refuse(Fault::new(FaultCode::BadRequest, "the hash tree is for a file of another size"));
         }
         let key = FileKey::derive(self.storage.name(), &file.lfn, file.size, &file.digests);
         let Some(held) = shared.file_locks.try_lock(self.lane, key) else {
@@ -87,12 +88,12 @@ impl Target {
         if shared.register_attempt(&job) {
             Some(job)
         } else {
-            tracing::warn!(attempt = %file.attempt, "an attempt was given twice, the second is ignored");
+            tracing::warn!(attempt = %file.attempt, "an attempt was submitted twice; the second is ignored");
             None
         }
     }
 
-    /// The work of the preparing thread.
+    /// Runs the preparing thread.
     pub(crate) fn run_preparer(self: &Arc<Self>, shared: &Arc<EngineContext>) {
         while let Some(prepare) = self.to_prepare.take() {
             let jobs: Vec<Weak<Job>> = prepare.jobs.iter().flatten().map(Arc::downgrade).collect();
@@ -151,7 +152,7 @@ impl Target {
             start_by: batch.start_by,
             files: listed,
         };
-        // Where nothing is marked all work shares its streams.
+        // Without marking, all work shares the same streams.
         let mark = if shared.marks.is_some() { batch.mark } else { Mark::default() };
         let treatment = Treatment { mark, class: batch.class, circuits: batch.circuits };
         shared.add_to_session(&sources, treatment, new, wanted_jobs);
@@ -164,7 +165,7 @@ impl Target {
         shared: &EngineContext,
     ) -> Result<Preparation, Fault> {
         if shared.wall() > start_by {
-            return Err(Fault::new(FaultCode::LeaseExpired, "it waited too long at the target"));
+            return Err(Fault::new(FaultCode::LeaseExpired, "the file waited too long at the target"));
         }
         if !self.storage.capabilities().writable {
             return Err(Fault::new(
@@ -178,7 +179,7 @@ impl Target {
         self.resume(job, shared)
     }
 
-    /// Something has the final name: good if it is the file that is wanted.
+    /// A file has the final name: fine if it is the wanted one.
     pub(super) fn compare_present(
         &self,
         job: &Job,
@@ -201,7 +202,7 @@ impl Target {
         if let Some((wanted, is)) = expected.contradiction(&found) {
             return clash(format!("it has {is}, {wanted} is expected"));
         }
-        // An earlier commit may have been cut off between its renames and its flush.
+        // An earlier commit may have been interrupted between its renames and its flush.
         self.storage.flush_present(std::slice::from_ref(&job.at)).map_err(verify::blame_target)?;
         tracing::debug!(attempt = %job.file.attempt, at = %job.at, wall = %shared.wall(), "the file is there \
             already");
@@ -241,7 +242,7 @@ impl Target {
         let written: u64 = entry.written.values().map(|part| part.len).sum();
         let mut state = lock(&job.state);
         state.coverage = coverage;
-        // What cannot be trusted comes a second time.
+        // Untrusted parts are fetched a second time.
         state.bytes_resent += (entry.durable.covered_bytes() + written).saturating_sub(covered);
         state.resumed = covered > 0;
         drop(state);
@@ -253,15 +254,15 @@ impl Target {
     }
 }
 
-/// What is right of a file that can only be appended to, and the file to go on with.
+/// The valid prefix of an append-only file, and the file to continue with.
 type ResumedPrefix = (PartDigest, Arc<dyn TargetFile>);
 
 impl Target {
-    /// Of a file that can only be appended to, what is right at its beginning, and the file to go on with.
-    /// None if nothing is left to go on from.
+    /// The valid prefix of an append-only file, and the file to continue with. None if there is nothing to
+    /// continue from.
     ///
-    /// A crash may have left bytes behind what the journal knows. They cannot be written over, so the right
-    /// ones are copied to a new temporary file, which is cheaper than fetching them again.
+    /// A crash may have left bytes beyond the last journal record. They cannot be overwritten, so the valid
+    /// prefix is copied to a new temporary file, which is cheaper than fetching it again.
     fn resume_append_only(
         &self,
         job: &Arc<Job>,
@@ -280,8 +281,8 @@ impl Target {
         if !there(prefix.len).map_err(verify::blame_target)? {
             return Ok(Some((prefix, file)));
         }
-        tracing::debug!(attempt = %job.file.attempt, covered = prefix.len, "copying what is right of a file");
-        // What is known of the old one must not be believed of the new one, not even after a power cut in
+        tracing::debug!(attempt = %job.file.attempt, covered = prefix.len, "copying the valid prefix of a file");
+        // The old file's records must not be applied to the new file, not even after a power failure in
         // between.
         self.journal.append_durably(&[Record::Closed { key: job.key }])?;
         let new: Arc<dyn TargetFile> = Arc::from(self.storage.create(&job.temp, job.file.size)?);
@@ -307,7 +308,7 @@ impl Target {
     }
 }
 
-/// What of the entry holds: flushed extents, and written ones whose checksum is right when read again.
+/// The valid extents of an entry: flushed ones, and written ones whose checksum still matches.
 fn trusted_coverage(file: &dyn TargetFile, entry: &JournalEntry, size: u64) -> Coverage {
     let mut coverage = entry.durable.clone();
     let mut buffer = vec![0; CHUNK_BYTES as usize];
@@ -320,7 +321,8 @@ fn trusted_coverage(file: &dyn TargetFile, entry: &JournalEntry, size: u64) -> C
     require_chunk_boundaries(coverage, size)
 }
 
-/// Extents are dealt in whole chunks. Every mark is made at chunk borders; one that is not is not ours.
+/// Extents are requested in whole chunks. All our records are at chunk boundaries; any other entry is not
+/// ours.
 fn require_chunk_boundaries(coverage: Coverage, size: u64) -> Coverage {
     let chunk = u64::from(CHUNK_BYTES);
     let fits = |offset: u64, len: u64| {
@@ -342,8 +344,8 @@ fn verify_extent(file: &dyn TargetFile, offset: u64, expected: &PartDigest, buff
     found == *expected
 }
 
-/// Parts of two replicas are never mixed unless each was compared with the same tree: the origin is part of
-/// an entry.
+/// Identifies the origin of the bytes in the journal: parts of two replicas are never mixed, unless both were
+/// verified with the same hash tree.
 fn origin_id(batch: &FetchBatch, file: &FetchFile) -> OriginId {
     let mut text = Vec::new();
     match &file.tree {

@@ -1,15 +1,15 @@
-//! Files of storages that only append: chunks come over several streams in any order and are written in one.
-//! What comes early waits here in its buffer.
+//! Reorder buffer for append-only storages: chunks arrive over several streams in any order and are written
+//! in sequence; early ones wait in their buffers.
 //!
-//! The *reorder buffer* is a share of the receive buffers, for all such files together. A chunk that may have
-//! to wait is asked for only with a place in it; the next one of each file needs none. So waiting chunks
-//! never fill the pool, and the one they wait for can always be asked for.
+//! Avoids head-of-line deadlock by credits: a share of the receive buffers, for all such files together. A
+//! chunk that may have to wait is requested only with a credit; the head of line of each file needs none. So
+//! waiting chunks never fill the pool, and the chunk that they wait for can always be requested.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The places of the reorder buffer, over all sessions.
+/// The reorder credits of all sessions.
 pub(crate) struct ReorderBudget {
     total: usize,
     used: AtomicUsize,
@@ -17,8 +17,7 @@ pub(crate) struct ReorderBudget {
 }
 
 impl ReorderBudget {
-    /// Half of the buffers: the rest is for files that are written in any order, and for the chunks that are
-    /// waited for.
+    /// Half of the buffers: the rest is for files that are written in any order, and for head-of-line chunks.
     pub(crate) fn new(buffers: usize) -> Arc<ReorderBudget> {
         Arc::new(ReorderBudget { total: buffers / 2, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
     }
@@ -31,13 +30,13 @@ impl ReorderBudget {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Whoever deals holds the lock of the rate limit, so nobody else takes these meanwhile.
+    /// Free credits. The caller holds the lock of the rate limit, so no other session takes them meanwhile.
     pub(crate) fn free(&self) -> usize {
         self.total.saturating_sub(self.used.load(Ordering::Acquire))
     }
 }
 
-/// The places that one session holds.
+/// The credits that one session holds.
 pub(crate) struct ReorderShare {
     reorder: Arc<ReorderBudget>,
     held: usize,
@@ -48,7 +47,7 @@ impl ReorderShare {
         ReorderShare { reorder: reorder.clone(), held: 0 }
     }
 
-    /// It holds so many now.
+    /// Sets the number of credits held.
     pub(crate) fn set_held(&mut self, now: usize) {
         if now >= self.held {
             let used = self.reorder.used.fetch_add(now - self.held, Ordering::AcqRel) + now - self.held;
@@ -66,16 +65,16 @@ impl Drop for ReorderShare {
     }
 }
 
-/// Pieces of one file that wait for their turn.
+/// Out-of-order pieces of one file, released in sequence.
 pub(super) struct ReorderBuffer<T> {
     next: u64,
-    /// Somebody writes the next piece.
+    /// A writer is at the head of line.
     busy: bool,
     waiting: BTreeMap<u64, T>,
 }
 
 impl<T> ReorderBuffer<T> {
-    /// The file is written up to `next`.
+    /// Creates the buffer of a file that is written up to `next`.
     pub(super) fn starting_at(next: u64) -> Self {
         ReorderBuffer { next, busy: false, waiting: BTreeMap::new() }
     }
@@ -84,7 +83,7 @@ impl<T> ReorderBuffer<T> {
         self.waiting.insert(offset, piece);
     }
 
-    /// The next piece, if it is there and nobody is at it. Whoever takes it calls `written`.
+    /// Takes the head of line, if it is present and no writer is at it. The caller reports with `written`.
     pub(super) fn take_next(&mut self) -> Option<T> {
         if self.busy {
             return None;
@@ -99,7 +98,7 @@ impl<T> ReorderBuffer<T> {
         (self.busy, self.next) = (false, end);
     }
 
-    /// Nothing that waits will be written: their buffers are for the caller to drop, outside of the lock.
+    /// Takes all waiting pieces, for the caller to drop outside the lock.
     pub(super) fn drain(&mut self) -> BTreeMap<u64, T> {
         std::mem::take(&mut self.waiting)
     }
@@ -111,8 +110,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the order of coming, and however many write at once, pieces leave in one order, one at a
-        /// time.
+        /// Whatever the order of arrival and the number of writers, pieces leave in sequence, one at a time.
         #[test]
         fn pieces_are_written_in_order(lens in proptest::collection::vec(1u64..50, 1..40), order in any::<u64>()) {
             let mut pieces = Vec::new();
@@ -131,7 +129,7 @@ mod tests {
                 while let Some(next) = line.take_next() {
                     prop_assert!(taken.is_none(), "one at a time");
                     prop_assert!(line.take_next().is_none());
-                    // At times the writer is slow, and others come meanwhile.
+                    // At times the writer is slow, and others arrive meanwhile.
                     if (order >> (number % 60)) & 1 == 1 {
                         taken = Some(next);
                         break;

@@ -1,5 +1,5 @@
-//! A session with one source, or with several of the same files: the state machine of `wire`, its streams and
-//! its jobs.
+//! A session with one source, or with several of the same files: drives the state machine of `wire`, its
+//! streams and its jobs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -26,19 +26,20 @@ use crate::resolve::{ResolveRequest, default_paths};
 use crate::sync::lock;
 use crate::tcp::TcpInfo;
 
-/// Slots taken from the pool at once: so many at most are kept from others while they are dealt.
+/// Slots reserved from the pool per round: this many at most are withheld from other sessions meanwhile.
 const SLOTS_PER_ROUND_MAX: usize = 64;
-/// Chunks under way from a source nearby: that many within its round trip are more than any network carries,
-/// and fewer stay in the processor's cache. From far away it is as many as the budget has.
+/// Window for a source nearby: more chunks than any network carries within a short round trip, yet few enough
+/// to stay in the CPU cache. On long paths the budget is the limit.
 const WINDOW_SLOTS_SHORT_PATH: usize = 32;
 
 const FIRST_ORIGIN: OriginNumber = OriginNumber(0);
 
+/// A fetch session and its streams.
 pub(crate) struct Session {
-    /// One at least.
+    /// At least one.
     origins: Box<[SessionOrigin]>,
     begun: Duration,
-    /// Of all its streams.
+    /// Applies to all its streams.
     treatment: Treatment,
     shared: Weak<EngineContext>,
     inner: Mutex<Inner>,
@@ -50,27 +51,27 @@ struct Inner {
     jobs: BTreeMap<FileNumber, Arc<Job>>,
     /// Of each source.
     addresses: Vec<Vec<String>>,
-    /// All of the first one's are used.
+    /// Use all addresses of the first source at the same time.
     spread: bool,
     paths: PathSelector,
-    /// In the reorder buffer.
+    /// Credits of the reorder buffer.
     reorder_share: ReorderShare,
-    /// No more work is taken: another session of this peer begins.
+    /// No more work is accepted: the peer's next work opens another session.
     closed: bool,
 }
 
-/// What bounds a stream beside what it was asked for.
+/// Limits of a stream besides its slots.
 pub(crate) struct StreamLimits {
-    /// Bytes that our kernel is to let come.
+    /// Receive window in bytes for our kernel.
     pub(crate) window: Option<u64>,
-    /// Bytes per second that the source may send, IP packets counted whole.
+    /// Bytes per second that the source may send, counting whole IP packets.
     pub(crate) pace: Option<u64>,
 }
 
-/// Jobs with their places in a batch.
+/// Jobs with their positions in a batch.
 pub(crate) type IndexedJobs = Vec<(usize, Arc<Job>)>;
 
-/// What has to happen outside of the session's lock.
+/// Actions to carry out outside the session's lock.
 enum Effect {
     Dial(StreamNumber),
     Restarted(Arc<Job>),
@@ -99,7 +100,7 @@ impl Session {
         self.origins[0].agent
     }
 
-    /// Where a stream goes to.
+    /// The source that a stream connects to.
     pub(crate) fn origin_of(&self, stream: StreamNumber) -> &SessionOrigin {
         let number = lock(&self.inner).receiver.origin_of(stream);
         &self.origins[usize::from(number.0)]
@@ -113,8 +114,7 @@ impl Session {
         self.treatment
     }
 
-    /// Takes a prepared batch with its jobs, one for each file that is wanted. Gives it back if the session
-    /// is over.
+    /// Adds a prepared batch with one job per wanted file. Returns both if the session is closed.
     pub(crate) fn add(
         self: &Arc<Self>,
         batch: NewBatch,
@@ -146,7 +146,7 @@ impl Session {
         added.unwrap_or(Ok(()))
     }
 
-    /// In which order a stream tries the peer's addresses.
+    /// Orders the resolved paths for a stream to try.
     pub(crate) fn rank_paths(
         &self,
         stream: StreamNumber,
@@ -160,7 +160,7 @@ impl Session {
         lock(&self.inner).paths.avoid(way, now);
     }
 
-    /// The ways to the source were changed: streams that go others drain.
+    /// The paths to the source were changed: streams on other paths drain.
     pub(crate) fn apply_paths(self: &Arc<Self>) {
         self.update(|inner, now| {
             let ways = self.paths_to(inner, FIRST_ORIGIN);
@@ -176,7 +176,7 @@ impl Session {
         lock(&shared.paths).get(&self.peer()).cloned()
     }
 
-    /// Where its streams may go: what was set, or else what came with the work. None if the source dials.
+    /// The paths to a source: the configured ones, or else those of its batches. None if the source dials us.
     fn paths_to(&self, inner: &mut Inner, origin: OriginNumber) -> Vec<Arc<Path>> {
         let shared = self.shared.upgrade();
         let locals = shared.as_ref().map_or(&[][..], |shared| &shared.config.local_addresses);
@@ -195,7 +195,7 @@ impl Session {
         }
     }
 
-    /// The stream is connected and hello is said; the address is where we dialled to.
+    /// The stream is connected and Hello was sent; `path` is where we dialled.
     pub(crate) fn stream_up(
         self: &Arc<Self>,
         stream: StreamNumber,
@@ -207,26 +207,26 @@ impl Session {
         tracing::debug!(source = %self.origin_of(stream).agent, stream = stream.0, ?address, "a stream is up");
         self.update(|inner, now| {
             if inner.closed && !inner.receiver.has_work() {
-                // Nobody looks after this session any more.
+                // This session is no longer ticked.
                 link.close(None);
             }
             inner.links.insert(stream, link);
             inner.paths.stream_up(stream, way);
             inner.receiver.stream_up(stream, round_trip, now);
-            // The ways may have been changed while it was dialled.
+            // The paths may have been changed while it was dialled.
             if let Some(set) = self.configured_paths() {
                 inner.drain_other_paths(&set, now);
             }
         });
     }
 
-    /// The source has welcomed a stream.
+    /// The source has accepted a stream.
     pub(crate) fn handle_welcome(self: &Arc<Self>, stream: StreamNumber, incarnation: u64) {
         self.update(|inner, now| inner.receiver.handle_welcome(stream, incarnation, now));
     }
 
-    /// A stream that was up has ended. If we closed it, that is known, and the next one may be under way
-    /// under its number.
+    /// A stream that was up has ended. If we closed it ourselves, that is known already, and its number may
+    /// have been reused.
     pub(crate) fn stream_ended(self: &Arc<Self>, stream: StreamNumber, link: &Arc<Link>, fault: Fault) {
         self.update(|inner, now| {
             if inner.links.get(&stream).is_some_and(|known| Arc::ptr_eq(known, link)) {
@@ -311,7 +311,7 @@ impl Session {
         Ok(Some(Arrival { buffer, filled: 0, content: ArrivalContent::Pack { files }, from }))
     }
 
-    /// A payload has arrived in full; none if it was not wanted.
+    /// A payload has arrived completely; none if it was not wanted.
     pub(crate) fn end_payload(self: &Arc<Self>, stream: StreamNumber, arrival: Option<Arrival>) {
         let Some(shared) = self.shared.upgrade() else { return };
         lock(&self.inner).receiver.end_payload(stream);
@@ -342,12 +342,12 @@ impl Session {
         self.update(|inner, now| inner.receiver.chunk_damaged(file, offset, now));
     }
 
-    /// The bytes are as that source sent them, and not those of the file.
+    /// The bytes arrived as the source sent them, but are not those of the file.
     pub(super) fn chunk_wrong(self: &Arc<Self>, file: FileNumber, offset: u64, from: OriginNumber) {
         self.update(|inner, now| inner.receiver.chunk_wrong(file, offset, from, now));
     }
 
-    /// The file is cancelled, or failed here.
+    /// The file is cancelled, or failed on this side.
     pub(crate) fn remove_file(self: &Arc<Self>, file: FileNumber) {
         self.update(|inner, now| {
             inner.jobs.remove(&file);
@@ -355,7 +355,7 @@ impl Session {
         });
     }
 
-    /// Something of ours failed in the middle of a step: nobody should wait for this session.
+    /// A step of ours panicked: nobody should wait for this session.
     pub(crate) fn abort(self: &Arc<Self>, fault: &Fault) {
         self.update(|inner, now| {
             inner.closed = true;
@@ -363,7 +363,7 @@ impl Session {
         });
     }
 
-    /// Time-outs, and slots if there are some now. True while the session has work.
+    /// Checks time-outs and requests more if slots are free. True while the session has work.
     pub(crate) fn tick(self: &Arc<Self>) -> bool {
         self.update(|inner, now| {
             inner.receiver.handle_timeout(now);
@@ -372,7 +372,7 @@ impl Session {
         .unwrap_or(false)
     }
 
-    /// Whether the session has rested for long; then it takes no more work.
+    /// Whether the session has been idle for long; then it accepts no more work.
     pub(crate) fn is_over(self: &Arc<Self>, now: Duration) -> bool {
         let mut inner = lock(&self.inner);
         let rested = inner
@@ -387,7 +387,7 @@ impl Session {
         false
     }
 
-    /// Takes what our kernel measured of a stream; says what is to bound it.
+    /// Takes the kernel's measurements of a stream, and returns its limits.
     pub(crate) fn update_round_trip(&self, stream: StreamNumber, info: &TcpInfo) -> StreamLimits {
         let pace = self.reserved_rate(stream);
         let machine = &mut lock(&self.inner).receiver;
@@ -395,7 +395,7 @@ impl Session {
         StreamLimits { window: machine.receive_window(stream), pace }
     }
 
-    /// The stream's share of what its way is booked for. Other sessions with the source may go the same way.
+    /// The stream's share of its path's reserved rate. Other sessions with the source may use the same path.
     fn reserved_rate(&self, stream: StreamNumber) -> Option<u64> {
         let set = self.configured_paths()?;
         let way = lock(&self.inner).paths.path_of(stream)?.clone();
@@ -436,7 +436,7 @@ impl Session {
             }
         }
         drop(told_together);
-        // It may wait for the disk.
+        // This may block on the disk.
         Job::complete(complete);
         Some(result)
     }
@@ -448,11 +448,11 @@ impl Session {
                 let origin = inner.receiver.origin_of(stream);
                 let paths = self.paths_to(&mut inner, origin);
                 drop(inner);
-                // What goes by circuits only cannot be had without one, whoever dials.
+                // Work that requires a circuit has to wait for one, whoever dials.
                 if paths.is_empty() && origin == FIRST_ORIGIN && self.treatment.circuits != CircuitUse::Only {
                     return shared.offers.assign_or_wait(self, stream, shared.now());
                 }
-                // What was dialled ahead goes the usual way, and is marked as usual.
+                // Preconnected streams use the default path and the default marking.
                 let is_ours = origin == FIRST_ORIGIN && self.origins[0].membership.is_none();
                 let is_usual =
                     is_ours && self.configured_paths().is_none() && self.treatment == Treatment::default();
@@ -469,7 +469,7 @@ impl Session {
     }
 }
 
-/// Several sources share the streams, so that they take no more memory than one.
+/// Several sources share the stream limit, so that they take no more memory than one.
 fn new_receiver(config: &Config, origins: usize, class: TrafficClass, now: Duration) -> Receiver {
     let most = config.streams_per_session.div_ceil(origins).max(1);
     if config.fixed_streams {
@@ -477,7 +477,7 @@ fn new_receiver(config: &Config, origins: usize, class: TrafficClass, now: Durat
     }
     let mut machine = Receiver::with_origins(origins, 1, now);
     if class == TrafficClass::Scavenger {
-        // Several would only compete with each other for what is left.
+        // Several scavenger streams would only compete with each other.
         return machine;
     }
     machine.adapt_streams(config.local_addresses.len(), most);
@@ -491,7 +491,7 @@ impl Inner {
         self.receiver.stream_down(stream, fault, now);
     }
 
-    /// Ways are set for the first source only.
+    /// Paths are configured for the first source only.
     fn drain_other_paths(&mut self, ways: &[Arc<Path>], now: Duration) {
         for stream in self.paths.misplaced_streams(ways, now) {
             if self.receiver.origin_of(stream) == FIRST_ORIGIN {
@@ -500,14 +500,15 @@ impl Inner {
         }
     }
 
-    /// Whether what has arrived waits for our disk, so that less is asked for than could be.
+    /// Backpressure from our disk: arrived data fills more than half of the pool, so that less is requested
+    /// than could be.
     fn is_backpressured(&self, shared: &EngineContext) -> bool {
         let pool = &shared.receive_pool;
         let arrived = pool.used().saturating_sub(self.receiver.slots_in_use());
         self.receiver.has_unrequested_files() && 2 * arrived > pool.total()
     }
 
-    /// Takes what the machine wants, deals what the pool allows, and takes again.
+    /// Handles the state machine's outputs, requests what the pool allows, and handles the new outputs.
     fn process(&mut self, shared: &Arc<EngineContext>, effects: &mut Vec<Effect>) {
         self.take_outputs(shared, effects);
         if self.receiver.has_unrequested_files() || self.receiver.is_in_endgame() {
@@ -560,7 +561,7 @@ impl Inner {
                     }
                 }
                 Output::Started { file } => {
-                    // At once: after its request is sent, the file could be complete before we come to it.
+                    // At once: once its request is sent, the file might complete before the deferred effects run.
                     if let Some(job) = self.jobs.get(&file) {
                         job.mark_started(shared);
                     }

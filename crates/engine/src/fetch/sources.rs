@@ -11,22 +11,22 @@ use crate::context::EngineContext;
 use crate::foreign_deployment::ForeignDeployment;
 use crate::interface::FetchBatch;
 
-/// Work with the same sources, in the same class and under the same mark, shares a session.
+/// Work with the same sources, class and mark shares a session.
 pub(crate) type SessionKey = (Treatment, Vec<(AgentId, Option<Arc<str>>)>);
 
-/// Who they are and where they can be dialled, the batch's own source first.
+/// The sources and their addresses, the batch's own source first.
 pub(crate) struct SourceList {
     all: Vec<(AgentId, Option<ForeignDeployment>)>,
     pub(super) addresses: Vec<Vec<String>>,
-    /// All addresses of the first one are used.
+    /// Use all addresses of the first source at the same time.
     pub(super) spread: bool,
 }
 
-/// One of them, as a session knows it.
+/// A source, as a session knows it.
 pub(crate) struct SessionOrigin {
     pub(crate) agent: AgentId,
     pub(crate) membership: Option<ForeignDeployment>,
-    /// Of our session with it: the others do not learn its key.
+    /// Of our session with this source: each source gets its own key.
     pub(crate) id: SessionId,
     pub(crate) key: JoinKey,
 }
@@ -52,7 +52,7 @@ impl SourceList {
         (treatment, self.all.iter().map(named).collect())
     }
 
-    /// With keys of their own.
+    /// Creates the sources with fresh session keys.
     pub(super) fn origins(&self, shared: &EngineContext) -> Box<[SessionOrigin]> {
         let origin = |(agent, membership): &(AgentId, Option<ForeignDeployment>)| {
             let (mut id, mut key) = ([0; 16], [0; 32]);
@@ -65,7 +65,7 @@ impl SourceList {
     }
 }
 
-/// The replicas of a batch in the words of `wire`.
+/// The replicas of a batch in the terms of `wire`.
 pub(super) fn replicas(batch: &FetchBatch) -> Vec<Replica> {
     let numbered = batch.replicas.iter().enumerate();
     let replica = |(place, replica): (usize, &crate::interface::Replica)| Replica {

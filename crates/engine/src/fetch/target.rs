@@ -1,4 +1,4 @@
-//! One storage as a target: its journal, its queues and what its threads do.
+//! One storage as a target: its journal, queues and threads.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -16,11 +16,12 @@ use super::prepare::AcceptedBatch;
 use crate::device::Device;
 use crate::queue::Queue;
 
-/// Small files that wait for a commit, beyond the group at hand: then writers wait.
+/// Small files waiting for a commit beyond the current group. Backpressure: then writers block.
 const COMMIT_QUEUE_FILES_MAX: usize = 3_000;
-/// An entry nobody came back to is given up after this.
+/// An entry that no attempt has resumed is abandoned after this.
 const RESUME_ENTRY_TTL: Duration = Duration::from_secs(7 * 24 * 3_600);
 
+/// A storage that files are fetched into.
 pub(crate) struct Target {
     pub(super) agent: AgentId,
     pub(super) lane: u16,
@@ -28,10 +29,10 @@ pub(crate) struct Target {
     pub(super) device: Arc<Device>,
     pub(super) rules: NameRules,
     pub(super) journal: JournalFile,
-    /// Bounded by what was leased.
+    /// Bounded by the leases.
     pub(super) to_prepare: Queue<AcceptedBatch>,
     pub(super) to_commit: Queue<CommitItem>,
-    /// Large files: to be flushed or committed. Bounded by what was leased.
+    /// Large files to flush or commit. Bounded by the leases.
     pub(super) large_tasks: Queue<super::large_files::LargeFileTask>,
     /// Large files with unflushed bytes, and since when.
     pub(super) unflushed: Mutex<Vec<(Weak<Job>, Duration)>>,
@@ -64,7 +65,7 @@ impl Target {
         self.storage.name()
     }
 
-    /// Whether files have to be written from their beginning to their end.
+    /// Whether files have to be written sequentially.
     pub(super) fn is_append_only(&self) -> bool {
         !self.storage.capabilities().random_write
     }
@@ -73,8 +74,8 @@ impl Target {
         self.to_prepare.push(batch);
     }
 
-    /// On start: temporary files that no entry speaks of are removed, and entries without temporary file, or
-    /// too old.
+    /// On start: removes temporary files without a journal entry, and entries without a temporary file or too
+    /// old.
     pub(crate) fn clean_up_leftovers(&self, now: Timestamp) -> Result<(), Fault> {
         if !self.storage.capabilities().writable {
             return Ok(());
@@ -92,12 +93,12 @@ impl Target {
                 closed.push(Record::Closed { key });
             }
         }
-        // Agents may share a storage: what others have there is theirs.
+        // Agents may share a storage: leave the files of others alone.
         let mark = hex::encode(&FileKey::temporary_prefix(self.agent.0));
         let orphan = |temp: &TempName| !kept.contains(temp) && temp.as_str().starts_with(&mark);
         let orphans: Vec<TempName> = present.into_iter().filter(orphan).collect();
         tracing::info!(
-            storage = %self.storage.name(), kept = kept.len(), orphans = orphans.len(), "what earlier \
+            storage = %self.storage.name(), kept = kept.len(), orphans = orphans.len(), "leftovers of earlier \
                 attempts left"
         );
         for temp in orphans {
@@ -108,7 +109,7 @@ impl Target {
 
     /// Removes a temporary file in the committing thread.
     pub(super) fn schedule_cleanup(&self, temp: TempName, key: FileKey, farewell: AttemptGuard) {
-        // Called from wherever the last reference ends: it must not wait, unless that is the engine's end.
+        // Called wherever the last reference is dropped: it must not block, except at the engine's end.
         if let Some(CommitItem::CleanUp { temp, key, guard: farewell }) =
             self.to_commit.push(CommitItem::CleanUp { temp, key, guard: farewell })
         {
@@ -128,7 +129,7 @@ impl Target {
 
     pub(crate) fn stop(&self) {
         self.to_prepare.close();
-        // What nobody needs goes now: after the next start nobody would ask for it either.
+        // Remove unneeded files now: nobody would ask for it after the next start.
         for ready in self.to_commit.close() {
             if let CommitItem::CleanUp { temp, key, .. } = ready {
                 self.remove_temp(&temp, key);

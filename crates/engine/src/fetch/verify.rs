@@ -1,6 +1,6 @@
-//! Promise 2: what was handed to the storage is compared with what the catalog promised. Where that promises
-//! nothing, the digest of the source counts: each chunk carries the one of the bytes as they were read there,
-//! and every chunk was compared with it before it was written.
+//! End-to-end verification (promise 2): compares what was handed to the storage with the catalog's digests.
+//! Without those, the source's checksum counts: each chunk carries the checksum of the bytes as read there,
+//! and was compared before it was written.
 
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
@@ -9,28 +9,28 @@ use longhaul_storage::{SourceFile, TargetFile};
 
 use crate::interface::{FetchFile, Success};
 
-/// Faults of reading blame the source; here it is the target that reads.
+/// Read faults blame the source by default; here the target reads.
 pub(super) fn blame_target(fault: Fault) -> Fault {
     let blame = if fault.blame == Blame::Source { Blame::Target } else { fault.blame };
     fault.blaming(blame)
 }
 
-/// Whether the bytes have to be read from the storage again to be compared.
+/// Whether the bytes have to be read back from the storage for verification.
 pub(super) fn needs_readback(file: &FetchFile) -> bool {
     let by_parts = file.tree.is_some() || file.digests.is_empty() || combines(&file.digests);
     file.verification == Verification::Readback || !by_parts
 }
 
-/// Whether one of the promised digests follows from those of parts.
+/// Whether one of the expected digests can be combined from those of parts (CRC combination).
 fn combines(expected: &DigestSet) -> bool {
     expected.algorithms().any(|algorithm| algorithm.combines())
 }
 
-/// Compares the digest that follows from the parts.
+/// Verifies the digest combined from the parts.
 pub(super) fn check_combined(file: &FetchFile, whole: PartDigest, resumed: bool) -> Result<Success, Fault> {
     let mut digests = whole.digests();
     if let Some(tree) = &file.tree {
-        // Every part was compared with its value in the tree, also those of earlier attempts.
+        // Every part was verified against the hash tree, also those of earlier attempts.
         digests.insert(tree.root());
     }
     check(file, &digests, resumed)?;
@@ -41,7 +41,7 @@ pub(super) fn check_combined(file: &FetchFile, whole: PartDigest, resumed: bool)
     Ok(Success { digests, verification, already_there: false })
 }
 
-/// What the comparison of chunks with the source's digests proves, if nothing else was compared.
+/// What the per-chunk comparison with the source's checksums proves by itself.
 fn source_verification(file: &FetchFile) -> Verification {
     match file.verification {
         Verification::EndToEnd if file.digests.is_empty() => Verification::EndToEnd,
@@ -49,7 +49,7 @@ fn source_verification(file: &FetchFile) -> Verification {
     }
 }
 
-/// Compares the bytes of a small file that is in memory.
+/// Verifies a small file in memory.
 pub(super) fn check_memory(file: &FetchFile, bytes: &[u8], whole: PartDigest) -> Result<Success, Fault> {
     if file.tree.is_some() || file.digests.is_empty() || combines(&file.digests) {
         return check_combined(file, whole, false);
@@ -61,10 +61,10 @@ pub(super) fn check_memory(file: &FetchFile, bytes: &[u8], whole: PartDigest) ->
     Ok(Success { digests, verification: Verification::EndToEnd, already_there: false })
 }
 
-/// Long readings are given up when nobody wants their result any more.
+/// Cancels a long read when nobody needs its result.
 pub(super) type CancelCheck<'a> = &'a dyn Fn() -> bool;
 
-/// Reads a whole file in order.
+/// Reads a whole file in order and computes its digests.
 fn digest_whole(
     size: u64,
     algorithms: impl IntoIterator<Item = Algorithm>,
@@ -76,7 +76,7 @@ fn digest_whole(
     let mut at = 0;
     while at < size {
         if given_up() {
-            return Err(Fault::new(FaultCode::Interrupted, "while a file was read again"));
+            return Err(Fault::new(FaultCode::Interrupted, "while a file was read back"));
         }
         let most = (size - at).min(buffer.len() as u64) as usize;
         let read = read_at(&mut buffer[..most], at).map_err(blame_target)?;
@@ -90,7 +90,7 @@ fn digest_whole(
     Ok(hasher.finish())
 }
 
-/// The digests of what has the final name already; none if it changed meanwhile.
+/// Digests of the file under the final name; none if it changed meanwhile.
 pub(super) fn digest_present(
     present: &dyn SourceFile,
     algorithms: impl IntoIterator<Item = Algorithm>,
@@ -101,7 +101,7 @@ pub(super) fn digest_present(
     Ok((present.identity_now().map_err(blame_target)? == before).then_some(digests))
 }
 
-/// Reads the temporary file again, in order, and compares.
+/// Reads the temporary file back, in order, and verifies it.
 pub(super) fn check_readback(
     file: &FetchFile,
     target: &dyn TargetFile,
@@ -128,8 +128,8 @@ fn check(file: &FetchFile, found: &DigestSet, resumed: bool) -> Result<(), Fault
     let Some((wanted, is)) = file.digests.contradiction(found) else { return Ok(()) };
     let fault = Fault::new(FaultCode::WrongDigest, format!("the bytes have {is}, {wanted} is registered"));
     if resumed {
-        // Parts were trusted that an earlier attempt had written: they may be to blame. The next attempt
-        // begins anew.
+        // Parts written by an earlier attempt were trusted, and may be to blame. The next attempt starts from
+        // scratch.
         return Err(fault.blaming(Blame::Target).retrying(Retry::Now));
     }
     Err(fault)
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    /// Promise 2: the record says how a file was verified, and none is shown as another.
+    /// Promise 2: the record states how a file was verified, and never more than was proven.
     #[test]
     fn the_verification_states_what_was_proven() {
         let bytes = b"some bytes";

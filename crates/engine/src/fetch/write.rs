@@ -1,6 +1,6 @@
-//! Writers: threads of one storage that check what arrived, write it and note it in the journal.
+//! Writer threads: verify arrived data, write it and journal it.
 //!
-//! The order is always: data, then its mark in the journal, then the session's knowledge of it.
+//! The order is always: data, then its journal record, then the report to the session.
 
 use std::sync::{Arc, Weak};
 
@@ -21,17 +21,19 @@ use crate::context::EngineContext;
 use crate::device::Operation;
 use crate::sync::{catch_panic, lock};
 
-/// Extent after which write-back begins: smaller ones cost more calls, larger ones leave more for the end.
+/// Write-back starts after each such extent: smaller ones cost more system calls, larger ones leave more for
+/// the final flush.
 const WRITEBACK_BYTES: u64 = 8 << 20;
-/// A flush and its mark are due after so many bytes: what a power cut costs at most, besides two seconds.
+/// A flush is due after this many bytes: the most that a power failure costs, besides two seconds.
 const FLUSH_BYTES: u64 = 128 << 20;
 
+/// A payload to write.
 pub(crate) struct WriteJob {
     pub(crate) session: Arc<Session>,
     pub(crate) arrival: Arrival,
 }
 
-/// A chunk whose bytes are right.
+/// A verified chunk that waits for its turn.
 pub(super) struct Chunk {
     session: Arc<Session>,
     buffer: Buffer,
@@ -40,7 +42,7 @@ pub(super) struct Chunk {
 }
 
 impl WriteJob {
-    /// In a writer thread.
+    /// Runs in a writer thread.
     pub(crate) fn run(self, shared: &Arc<EngineContext>) {
         let WriteJob { session, arrival } = self;
         let from = arrival.from;
@@ -50,7 +52,7 @@ impl WriteJob {
             ArrivalContent::Chunk { job, head } => {
                 write_chunk((session, from), &job, head, arrival.buffer, arrival.filled, shared);
             }
-            // The files of a pack are of one target.
+            // All files of a pack belong to one target.
             ArrivalContent::Pack { files } => {
                 let target = files.first().map(|(job, _)| job.target.clone());
                 if let Some(target) = target {
@@ -91,7 +93,7 @@ fn write_chunk(
         return;
     };
     lock(line).push(head.offset, chunk);
-    // Whoever finds the next one writes it, and those that waited for it.
+    // The writer that finds the head of line writes it, and all that waited for it.
     loop {
         let next = lock(line).take_next();
         let Some(chunk) = next else { return };
@@ -103,8 +105,7 @@ fn write_chunk(
 }
 
 impl Target {
-    /// Calls `next` when others may write to the file, before the session hears of it. False if the file is
-    /// given up.
+    /// Calls `next` when other writers may proceed, before the session is told. False if the file failed.
     fn write_verified(
         &self,
         job: &Arc<Job>,
@@ -117,7 +118,7 @@ impl Target {
         }
         let Chunk { session, buffer, head, part } = chunk;
         let put = self.write_and_journal(job, &buffer[..part.len as usize], &head, part, shared);
-        // Its slot has to be free before the session deals again.
+        // Its slot has to be free before the session requests more.
         drop(buffer);
         match put {
             Ok(()) => {
@@ -166,7 +167,7 @@ impl Target {
         Ok(())
     }
 
-    /// The temporary file of a large file, made if this is its first chunk.
+    /// The temporary file of a large file, created for its first chunk.
     fn open(
         &self,
         job: &Job,
@@ -209,7 +210,7 @@ impl Target {
                 continue;
             }
             job.note_correct(from, part.len);
-            // Each by itself, however small: a gate that is narrow must not be passed by hundreds at once.
+            // Each file passes the gate by itself: a narrow gate must not admit hundreds at once.
             match self.device.run(Operation::Write, 0, || self.write_small(job, bytes, part)) {
                 Ok(()) => {
                     records.push(Record::Whole {
@@ -235,7 +236,7 @@ impl Target {
         session.chunks_written(&written);
     }
 
-    /// Compares a small file while it is in memory, then writes it.
+    /// Verifies a small file in memory, then writes it.
     fn write_small(&self, job: &Job, bytes: &[u8], part: PartDigest) -> Result<(), Fault> {
         let in_memory = verify::check_memory(&job.file, bytes, part)?;
         let written = if job.file.verification == longhaul_model::Verification::Readback {
@@ -246,7 +247,7 @@ impl Target {
             let item = Commit::new(job.temp.clone(), job.at.clone(), job.file.size);
             self.storage.put(&item, bytes).map(|()| in_memory)
         };
-        // Nothing of it is worth keeping, whatever kind of fault it is.
+        // Nothing of it is worth keeping, whatever the fault.
         let verdict = written.inspect_err(|_| job.discard())?;
         let mut state = lock(&job.state);
         state.coverage.add(0, part);
@@ -264,13 +265,12 @@ fn report_damaged(session: &Arc<Session>, job: &Job, file: FileNumber, offset: u
     session.chunk_damaged(file, offset);
 }
 
-/// Whether the bytes are those of the file, as far as that is known.
+/// Whether the bytes match the hash tree, if there is one.
 fn matches_tree(job: &Job, offset: u64, bytes: &[u8]) -> bool {
     job.file.tree.as_ref().is_none_or(|tree| tree.fits(offset, bytes))
 }
 
-/// The bytes have the checksum that they were sent with, and are not those of the file: their source is to
-/// blame.
+/// The bytes match their checksum but not the file: their source is to blame.
 fn report_wrong(
     (session, from): (&Arc<Session>, OriginNumber),
     job: &Job,

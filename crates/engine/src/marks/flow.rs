@@ -1,4 +1,4 @@
-//! One stream as a flow of its mark: what passes, and who is told when.
+//! One stream as a marked flow: traffic counters and fireflies.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -21,26 +21,29 @@ pub(crate) enum FlowEnd {
     Target,
 }
 
+/// A marked stream.
 pub(crate) struct Flow {
     marks: Arc<StreamMarker>,
     end: FlowEnd,
     counters: Arc<MarkCounters>,
-    /// None: nobody is told of it.
+    /// Set if fireflies are sent.
     report: Option<FlowReport>,
 }
 
+/// State of a flow's fireflies.
 struct FlowReport {
     scitag: SciTag,
     source: SocketAddr,
     target: SocketAddr,
     started: Timestamp,
-    /// When it is told of next, and what had passed when it was told of last.
+    /// When the next firefly is due.
     next: Duration,
+    /// Bytes that had passed at the last firefly.
     passed: u64,
 }
 
 impl Flow {
-    /// The stream is this mark's from now on.
+    /// The stream carries this mark from now on.
     pub(crate) fn begin(
         marks: &Arc<StreamMarker>,
         socket: &TcpStream,
@@ -63,7 +66,7 @@ impl Flow {
         flow
     }
 
-    /// Payload that came or went.
+    /// Counts payload sent or received.
     pub(crate) fn count(&self, bytes: u64) {
         let counter = match self.end {
             FlowEnd::Source => &self.counters.bytes_out,
@@ -72,7 +75,7 @@ impl Flow {
         counter.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Tells of it now and then, while something passes.
+    /// Sends a periodic firefly, if anything has passed.
     pub(crate) fn report_progress(&mut self, socket: &TcpStream, shared: &EngineContext) {
         let now = shared.now();
         let (Some(every), Some(told)) = (self.marks.config.firefly_interval, &mut self.report) else {

@@ -1,4 +1,5 @@
-//! Flow labels of IPv6 sockets: the kernel's manager of labels, for which there is no safe interface.
+//! IPv6 flow labels (RFC 6437) of sockets, through the kernel's flow label manager, which has no safe
+//! interface.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -8,15 +9,15 @@ use std::os::fd::{AsRawFd, RawFd};
 use mio::net::TcpStream;
 use socket2::SockRef;
 
-/// `linux/in6.h`.
+/// Constants from `linux/in6.h`.
 const FLOWLABEL_MGR: libc::c_int = 32;
 const FLOWINFO_SEND: libc::c_int = 33;
 const GET: u8 = 0;
 const CREATE: u16 = 1;
 const REFLECT: u16 = 4;
-/// Any socket of ours may bear the same label: there are but 32 of a tag, and more streams.
+/// The label may be shared by all our sockets: there are only 32 labels per tag, and more streams.
 const SHARED_BY_USER: u8 = 3;
-/// Where the kernel splits the labels in two, those with this bit are not to be leased.
+/// Where the kernel partitions the label space, labels with this bit cannot be leased.
 const STATELESS: u32 = 0x80000;
 
 /// `struct in6_flowlabel_req`.
@@ -24,7 +25,7 @@ const STATELESS: u32 = 0x80000;
 #[derive(Clone, Copy)]
 struct Request {
     target: [u8; 16],
-    /// In network order.
+    /// In network byte order.
     label: u32,
     action: u8,
     share: u8,
@@ -42,8 +43,8 @@ impl Request {
     }
 }
 
-/// Leases the label for packets of this socket to the address, and lets the socket connect with it. Gives the
-/// label as it is leased.
+/// Leases the label for packets from this socket to the address, and lets the socket connect with it. Returns
+/// the leased label.
 pub(super) fn lease(socket: &SockRef<'_>, target: Ipv6Addr, label: u32) -> io::Result<u32> {
     let label = label & !STATELESS;
     set_option(socket.as_raw_fd(), FLOWLABEL_MGR, Request::new(target, label, CREATE))?;
@@ -51,21 +52,21 @@ pub(super) fn lease(socket: &SockRef<'_>, target: Ipv6Addr, label: u32) -> io::R
     Ok(label)
 }
 
-/// Connections that this socket accepts bear the labels that they come with.
+/// Accepted connections reflect the flow label of the peer.
 pub(super) fn reflect(listener: &SockRef<'_>) -> io::Result<()> {
     if std::fs::read("/proc/sys/net/ipv6/flowlabel_reflect").is_ok_and(|text| is_odd(&text)) {
-        // The whole host does.
+        // It is enabled for the whole host.
         return Ok(());
     }
     set_option(listener.as_raw_fd(), FLOWLABEL_MGR, Request::new(Ipv6Addr::UNSPECIFIED, 0, REFLECT))
 }
 
-/// The first bit is for connections that stand.
+/// Bit 0 enables reflection for established connections.
 fn is_odd(text: &[u8]) -> bool {
     text.trim_ascii().last().is_some_and(|digit| digit & 1 == 1)
 }
 
-/// The label that the packets of a connected socket bear, if it has one.
+/// The flow label of a connected socket, if any.
 pub(super) fn flow_label_of(socket: &TcpStream) -> Option<u32> {
     let mut request = Request::new(Ipv6Addr::UNSPECIFIED, 0, 0);
     let mut len = size_of::<Request>() as libc::socklen_t;
@@ -108,7 +109,7 @@ mod tests {
         };
         let SocketAddr::V6(mut to) = listener.local_addr().unwrap() else { panic!("not IPv6") };
         let tag = SciTag::new(2, 26).unwrap();
-        // Two at a time, with the same label and with all its entropy.
+        // Several at a time, with the same label and with full entropy.
         let streams = [0, u32::MAX, u32::MAX].map(|random| {
             let socket = Socket::new(Domain::IPV6, Type::STREAM, None).unwrap();
             let label = lease(&SockRef::from(&socket), *to.ip(), tag.flow_label(random).unwrap()).unwrap();

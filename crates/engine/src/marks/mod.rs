@@ -1,7 +1,7 @@
-//! Marking of streams: what is set on their sockets, who is told of them, and what passed under which mark.
+//! Packet marking: socket marks (DSCP and flow label), fireflies, and traffic counters per mark.
 //!
-//! All streams of a session bear one mark, so that a flow is one label's, and what its counters say is that
-//! label's. Nothing here waits: what the kernel does not take at once is counted and left out.
+//! All streams of a session carry one mark, so each flow has one label, and its counters belong to that
+//! label. Nothing here blocks: what the kernel does not accept at once is counted and skipped.
 
 mod flow;
 mod flow_label;
@@ -22,13 +22,15 @@ use crate::sync::lock;
 
 pub(crate) use flow::{Flow, FlowEnd};
 
-/// Marks that are counted each on their own; peers choose those of what they fetch from us.
+/// Marks with counters of their own; peers choose the marks of what they fetch from us.
 const MARKS_COUNTED_MAX: usize = 256;
 
+/// Marks the engine's streams.
 pub(crate) struct StreamMarker {
     config: Marking,
-    /// Of each address family, if the host has it and anybody is to be told.
+    /// UDP socket for IPv4, if the host has it and fireflies are sent.
     v4: Option<UdpSocket>,
+    /// UDP socket for IPv6, if the host has it and fireflies are sent.
     v6: Option<UdpSocket>,
     counters: Mutex<BTreeMap<Mark, Arc<MarkCounters>>>,
     fireflies_sent: AtomicU64,
@@ -37,7 +39,7 @@ pub(crate) struct StreamMarker {
     warned: AtomicBool,
 }
 
-/// What passed under one mark.
+/// Traffic under one mark.
 #[derive(Default)]
 pub(crate) struct MarkCounters {
     pub(crate) bytes_in: AtomicU64,
@@ -69,8 +71,7 @@ impl StreamMarker {
         }
     }
 
-    /// What is accepted here answers with the flow labels of those who dialled. Linux lets no other label be
-    /// set on it.
+    /// Accepted connections reflect the peer's flow label: Linux allows no other label on them.
     pub(crate) fn prepare_listener(&self, listener: &TcpListener) {
         if self.config.flow_label
             && listener.local_addr().is_ok_and(|address| address.is_ipv6())
@@ -78,12 +79,12 @@ impl StreamMarker {
         {
             tracing::info!(
                 %error,
-                "streams that others dial bear no flow label: `sysctl net.ipv6.flowlabel_reflect=1` lets them"
+                "accepted streams carry no flow label; `sysctl net.ipv6.flowlabel_reflect=1` enables it"
             );
         }
     }
 
-    /// Marks a socket that is about to connect. Gives the address to connect to, which holds the label.
+    /// Marks a socket that is about to connect. Returns the address to connect to, which holds the label.
     pub(crate) fn before_connect(
         &self,
         socket: &Socket,
@@ -102,7 +103,7 @@ impl StreamMarker {
         to.into()
     }
 
-    /// Marks a stream that is connected: the class of its packets. Its label was settled when it was dialled.
+    /// Marks a connected stream with the DSCP. Its label was set when it was dialled.
     pub(crate) fn mark_connected(&self, socket: &TcpStream, mark: Mark) {
         let v6 = is_v6(socket);
         self.set_class(&SockRef::from(socket), v6, mark);
@@ -120,24 +121,24 @@ impl StreamMarker {
         let byte = dscp.byte().into();
         let set = if v6 { socket.set_tclass_v6(byte) } else { socket.set_tos_v4(byte) };
         if let Err(error) = set {
-            tracing::debug!(%dscp, %error, "a class of packets was refused");
+            tracing::debug!(%dscp, %error, "the kernel refused a DSCP");
         }
     }
 
     fn warn_unlabelled(&self, error: &std::io::Error) {
         if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "the kernel gives no flow label; streams go without, which is said once");
+            tracing::warn!(%error, "the kernel refused a flow label; streams go without (logged once)");
         }
     }
 
     fn counters_of(&self, mark: Mark) -> Arc<MarkCounters> {
         let mut all = lock(&self.counters);
         let full = all.len() >= MARKS_COUNTED_MAX && !all.contains_key(&mark);
-        // What is too much is counted together.
+        // Marks beyond the limit share one counter.
         all.entry(if full { Mark::default() } else { mark }).or_default().clone()
     }
 
-    /// Tells whoever is to be told. Never waits.
+    /// Sends a firefly to all collectors. Never blocks.
     fn send_firefly(&self, firefly: &Firefly, from_source: bool) {
         let datagram = firefly.datagram(&self.config.host);
         let at_target = self.config.target_port.filter(|_| from_source);
@@ -187,7 +188,7 @@ mod tests {
         Mark { scitag: SciTag::new(2, 26).ok(), dscp: dscp.parse().ok() }
     }
 
-    /// What the other end sees of a stream that we dial: its class, and the label that we gave it.
+    /// What the other end sees of a stream that we dial: its traffic class, and its flow label.
     fn dialled(any: &str, treatment: Treatment, marks: Option<&StreamMarker>) -> Option<(u8, Option<u32>)> {
         let Ok(listener) = TcpListener::bind(any) else {
             eprintln!("SKIPPED: this host has no {any}");
@@ -209,8 +210,12 @@ mod tests {
             let Some(seen) = dialled(any, of("af11"), Some(&all)) else { continue };
             assert_eq!(seen, (10 << 2, label), "{any}");
             let scavenger = Treatment { class: TrafficClass::Scavenger, ..of("cs1") };
-            assert_eq!(dialled(any, scavenger, Some(&all)).unwrap().0, 8 << 2, "in place of its own");
-            // Nothing of it without marks, and only what is wanted.
+            assert_eq!(
+                dialled(any, scavenger, Some(&all)).unwrap().0,
+                8 << 2,
+                "in place of the scavenger's own"
+            );
+            // Nothing is set without marking, and only what is configured.
             assert_eq!(dialled(any, of("af11"), None).unwrap().0, 0);
             let no_class = marks(|wanted| wanted.dscp = false);
             assert_eq!(dialled(any, of("af11"), Some(&no_class)).unwrap(), (0, label));
@@ -235,7 +240,7 @@ mod tests {
             assert_eq!(class(&near), 0);
             marks.mark_connected(&near, mark("cs1"));
             assert_eq!(class(&near), 8 << 2);
-            assert_eq!(marks.snapshot().streams_unlabelled, u64::from(v6), "the kernel gives none");
+            assert_eq!(marks.snapshot().streams_unlabelled, u64::from(v6), "the kernel sets no label");
         }
     }
 

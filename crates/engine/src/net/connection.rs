@@ -1,4 +1,4 @@
-//! One stream: its socket and its TLS. What is done with the plaintext is [`Inner`]'s business.
+//! One data stream: a non-blocking TCP socket and its TLS state. [`Inner`] handles the plaintext.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::socket;
 use crate::tcp::TcpInfo;
 use crate::tls::{RECORDS_PER_KEY, ReadStatus, Tls};
 
-/// Socket reads of one stream before the others have their turn.
+/// Socket reads of one stream before the event loop turns to the others (fairness between streams).
 const READS_PER_TURN_MAX: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +41,16 @@ pub(super) struct Connection {
     accepted: bool,
     sampler: Sampler,
     scavenger: Option<ScavengerWindow>,
-    /// Of a marked stream.
+    /// Present on a stream with a SciTags mark.
     flow: Option<Flow>,
-    /// Payload sent before its mark was known.
+    /// Payload bytes sent before the mark was known.
     sent_unmarked: u64,
     handler: StreamHandler,
 }
 
 struct OutgoingProgress {
     outgoing: Outgoing,
-    /// Of head and payload together.
+    /// Bytes sent, counted over head and payload together.
     at: usize,
 }
 
@@ -85,7 +85,7 @@ impl Connection {
     ) -> Result<Connection, Fault> {
         let profile = way.path.profile.as_ref().unwrap_or(&shared.config.path);
         let socket = {
-            // Each flow has its own entropy in its label.
+            // The flow label of each flow has its own entropy bits.
             let marks = shared.marks.as_deref().map(|marks| (marks, shared.random_number() as u32));
             socket::connect(way.address, way.path.local, profile, race.dialler.treatment(), marks)?
         };
@@ -119,7 +119,7 @@ impl Connection {
         matches!(self.handler.role, Role::Stranger)
     }
 
-    /// Looks at what the kernel knows of the stream, about once a second.
+    /// Samples `TCP_INFO` of the socket, about once a second.
     pub(super) fn sample(&mut self, shared: &EngineContext) {
         self.sampler.sample(&self.socket, &mut self.handler, shared, shared.now());
         if let Some(flow) = &mut self.flow {
@@ -127,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// Whether it has to give way to other traffic.
+    /// Whether the stream belongs to a session of the scavenger class.
     pub(super) fn is_scavenger(&self) -> bool {
         matches!(
             &self.handler.role,
@@ -135,19 +135,19 @@ impl Connection {
         )
     }
 
-    /// Gives way.
+    /// Adjusts the receive window of a scavenger stream.
     pub(super) fn scavenge(&mut self, now: Duration) {
         if !self.is_scavenger() || self.tls.peer().is_none() {
             return;
         }
         let scavenging = self.scavenger.get_or_insert_with(|| ScavengerWindow::new(now));
         if scavenging.update(&self.socket, now) {
-            // Its acknowledgement is what measures the round trip.
+            // The acknowledgement of this frame is what measures the round trip.
             self.handler.link.send_frame(&Frame::Ping { number: 0 });
         }
     }
 
-    /// Time-outs. An error ends the stream.
+    /// Checks the stream's deadlines. An error ends the stream.
     pub(super) fn check_timeouts(&mut self, now: Duration) -> Result<(), Fault> {
         if self.handler.deadline.is_some_and(|deadline| now >= deadline) {
             return Err(Fault::new(FaultCode::Unreachable, "the peer did not say hello in time"));
@@ -178,7 +178,7 @@ impl Connection {
         Ok(progress)
     }
 
-    /// The stream may have been given a mark.
+    /// Starts the flow of a stream that was given a mark.
     fn begin_flow(&mut self, shared: &EngineContext) {
         let (Some(marks), Some(mark)) = (&shared.marks, self.handler.mark.take()) else { return };
         let end =
@@ -204,12 +204,12 @@ impl Connection {
         Ok(self.connected)
     }
 
-    /// As the kernel has measured it so far; zero if it has not.
+    /// The round trip time that the kernel has measured so far; zero if there is no measurement.
     fn round_trip(&self) -> Duration {
         TcpInfo::read_from(self.socket.as_fd()).map_or(Duration::ZERO, |info| info.round_trip)
     }
 
-    /// Reads until the socket is empty or the turn is over.
+    /// Reads until the socket is empty or the stream has had its turn.
     fn read(&mut self, shared: &Arc<EngineContext>) -> Result<ConnectionProgress, Fault> {
         for _ in 0..READS_PER_TURN_MAX {
             let inner = &mut self.handler;
@@ -238,8 +238,8 @@ impl Connection {
         Ok(ConnectionProgress::HasMore)
     }
 
-    /// Whether somebody who dialled us may come in, now that we know who it is. The refusal goes to the peer
-    /// in words.
+    /// Whether the peer that dialled this agent may connect, once it is authenticated. The peer receives the
+    /// text of the refusal.
     fn check_access(&self, shared: &EngineContext) -> Result<(), Fault> {
         let Some(identity) = self.tls.identity().filter(|_| self.accepted) else { return Ok(()) };
         shared.config.access.check_subject(identity).inspect_err(|_| {
@@ -247,7 +247,7 @@ impl Connection {
         })
     }
 
-    /// Seals and sends until the socket takes no more or nothing is left.
+    /// Seals and sends until the socket accepts no more or nothing is left.
     fn write(&mut self) -> Result<(), Fault> {
         self.handler.link.clear_notified();
         loop {
@@ -258,7 +258,7 @@ impl Connection {
         }
     }
 
-    /// Fills the space for sealed bytes. True if there is nothing more to seal.
+    /// Fills the send buffer with sealed records. Returns true if there is nothing more to seal.
     fn seal(&mut self) -> Result<bool, Fault> {
         if self.tls.peer().is_none() {
             return Ok(true);
@@ -290,16 +290,16 @@ impl Connection {
         }
     }
 
-    /// A step of ours panicked.
+    /// Reports a panic in this engine's handling of the stream.
     pub(super) fn abort(&self, fault: &Fault) {
         self.handler.abort(fault);
     }
 
-    /// Closes the stream and tells who uses it.
+    /// Closes the stream and reports its end to its user.
     pub(super) fn close(&mut self, fault: Option<Fault>, shared: &Arc<EngineContext>) {
         let told = Frame::Goodbye { fault: fault.clone() }.encode(0);
         if self.sending.is_none() {
-            // Whether the peer hears it does not matter: then it sees the stream end.
+            // A peer that does not receive the fault still sees the stream end.
             let _ = self.tls.send(&told, &mut self.socket);
         }
         self.tls.close();
@@ -312,7 +312,7 @@ impl Connection {
         {
             let from = self.socket.peer_addr().map(|from| from.to_string()).unwrap_or_default();
             match fault.code {
-                // Looks of other agents, and of monitoring: they go before they say who they are.
+                // Probes of monitoring and of other agents end before they authenticate.
                 FaultCode::ConnectionLost => tracing::debug!(from, %fault, "a stream ended before it began"),
                 _ => tracing::info!(from, %fault, "a stream was refused"),
             }
@@ -332,7 +332,7 @@ fn records_per_key(shared: &EngineContext) -> u64 {
 }
 
 impl OutgoingProgress {
-    /// What is next, of the head first.
+    /// The bytes to send next; the head precedes the payload.
     fn rest(&self) -> Option<&[u8]> {
         let head = &self.outgoing.head;
         if self.at < head.len() {

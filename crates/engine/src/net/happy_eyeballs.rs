@@ -1,5 +1,5 @@
-//! One stream wanted, several addresses: they are tried a little apart, and the first that proves to be the
-//! peer wins.
+//! Happy Eyeballs (RFC 8305): connection attempts to several addresses of a peer, started with a delay
+//! between them; the first that authenticates as the peer wins.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -11,9 +11,9 @@ use super::Dialler;
 use crate::paths::ResolvedPath;
 use crate::sync::lock;
 
-/// An address that has not connected after this long gets a rival (RFC 8305).
+/// The connection attempt delay of RFC 8305 for an address that has not connected.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
-/// The same for one that has connected, and does not get further.
+/// The delay for an address that has connected but has not completed the handshake.
 const CONNECTED_ATTEMPT_DELAY: Duration = Duration::from_secs(1);
 
 pub(crate) struct DialRace {
@@ -25,14 +25,14 @@ struct State {
     others: VecDeque<ResolvedPath>,
     tried: Vec<ResolvedPath>,
     running: usize,
-    /// Of the running ones.
+    /// Counts the running attempts.
     connected: usize,
     begun: Duration,
     won: bool,
     fault: Option<Fault>,
 }
 
-/// What the loop has to do about a race.
+/// What the event loop does next about a dialling.
 #[derive(Debug, PartialEq)]
 pub(super) enum RaceStep {
     Begin(ResolvedPath),
@@ -74,8 +74,8 @@ impl DialRace {
         lock(&self.state).connected += 1;
     }
 
-    /// The peer is known there. None if another address was faster; else those that were tried before a spare
-    /// way, and have not answered in time.
+    /// Called when the peer is authenticated at an address. None if another address was faster; otherwise the
+    /// paths that were tried before a spare path and have not answered in time.
     pub(super) fn win(&self, way: &ResolvedPath) -> Option<Vec<ResolvedPath>> {
         let mut state = lock(&self.state);
         if std::mem::replace(&mut state.won, true) {
@@ -89,12 +89,12 @@ impl DialRace {
         lock(&self.state).won
     }
 
-    /// One address has failed.
+    /// Records the failure of one address.
     pub(super) fn lost(&self, connected: bool, fault: Fault) {
         let mut state = lock(&self.state);
         state.running -= 1;
         state.connected -= usize::from(connected);
-        // Who was reached and refused says more than who was not reached.
+        // A refusal by a reached peer is more informative than an unreachable address.
         if state.fault.as_ref().is_none_or(|known| known.retry != Retry::Never) {
             state.fault = Some(fault);
         }

@@ -1,4 +1,5 @@
-//! A stream as other threads see it: a place to put frames, which its network thread then sends.
+//! The handle to a stream for other threads: a bounded queue of outgoing frames, which the stream's network
+//! thread sends.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,20 +16,20 @@ use crate::net::NetworkThread;
 use crate::serve::ServedSession;
 use crate::sync::lock;
 
-/// Frames that wait for one stream. Data is bounded by its buffers; this bounds answers to a peer that asks
-/// and does not read.
+/// Frames queued for one stream. Data frames are bounded by their buffers (credit-based flow control); this
+/// bounds the answers to a peer that sends requests and does not read.
 const OUTBOX_FRAMES_MAX: usize = 10_000;
 
-/// A frame on its way out.
+/// A frame queued for sending.
 pub(crate) struct Outgoing {
     pub(crate) head: Vec<u8>,
     pub(crate) payload: Option<Payload>,
-    /// The call that this answers: over when this is sent or given up.
+    /// The call that this frame answers; it ends when the frame is sent or dropped.
     pub(crate) call: Option<OpenCall>,
 }
 
-/// A filled buffer. When it is sent or given up, the session that filled it may fill the next. So none may be
-/// dropped by who holds the session's lock.
+/// A filled buffer. When it is sent or dropped, the session that filled it may fill the next one, and takes
+/// its lock for that: never drop a payload while holding the session's lock.
 pub(crate) struct Payload {
     buffer: Option<Buffer>,
     len: usize,
@@ -68,7 +69,7 @@ pub(crate) struct Link {
     thread: Arc<NetworkThread>,
     token: usize,
     outbox: Mutex<Outbox>,
-    /// The thread knows that there is something to do.
+    /// Whether the thread has been woken and has not looked yet.
     notified: AtomicBool,
 }
 
@@ -103,13 +104,13 @@ impl Link {
         self.notify();
     }
 
-    /// Ends the stream; a fault is told to the peer.
+    /// Ends the stream; a fault is sent to the peer.
     pub(crate) fn close(&self, fault: Option<Fault>) {
         lock(&self.outbox).close.get_or_insert(fault);
         self.notify();
     }
 
-    /// A stream that was offered to us is from now on one of this session's.
+    /// Assigns an offered stream to a session.
     pub(crate) fn assign_to(&self, session: Arc<Session>, stream: StreamNumber) {
         lock(&self.outbox).assignment = Some((session, stream));
         self.notify();
@@ -121,7 +122,7 @@ impl Link {
         }
     }
 
-    /// For the network thread: it looks now.
+    /// Called by the network thread before it reads the queue.
     pub(super) fn clear_notified(&self) {
         self.notified.store(false, Ordering::Release);
     }
@@ -138,7 +139,7 @@ impl Link {
         lock(&self.outbox).assignment.take()
     }
 
-    /// Frees what was not sent.
+    /// Drops the frames that were not sent.
     pub(super) fn abandon(&self) {
         let frames = std::mem::take(&mut lock(&self.outbox).frames);
         drop(frames);

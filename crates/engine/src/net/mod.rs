@@ -1,4 +1,4 @@
-//! Network threads: each an event loop over many streams, accepted ones and dialled ones.
+//! Network threads: each runs an event loop (reactor) over many accepted and dialled streams.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,27 +32,27 @@ use happy_eyeballs::{DialRace, RaceStep};
 pub(crate) use link::{Link, Outgoing, Payload};
 use refused_sockets::RefusedSockets;
 
-/// Sockets of peers, in all threads, strangers included.
+/// Sockets of peers in all threads, unauthenticated ones included.
 pub(crate) const ACCEPTED_MAX: usize = 1_024;
-/// Of one thread, accepted and not yet known who they are. The oldest makes room for the next.
+/// Accepted and not yet authenticated sockets of one thread. The next one evicts the oldest.
 const UNAUTHENTICATED_MAX: usize = 64;
-/// From connecting to the first frame.
+/// Timeout from connecting to the first frame.
 pub(crate) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// From our hello to its answer, on a stream that stands.
+/// Timeout from this agent's hello to the welcome, on an established stream.
 const WELCOME_MAX: Duration = Duration::from_secs(5);
-/// How often time-outs are looked at.
+/// Interval of timeout checks.
 const TICK_INTERVAL: Duration = Duration::from_millis(200);
-/// The same while streams are being dialled.
+/// Interval of timeout checks while streams are being dialled.
 const DIAL_TICK_INTERVAL: Duration = Duration::from_millis(50);
-/// The same while streams give way to others.
+/// Interval of timeout checks while scavenger streams are running.
 const SCAVENGER_TICK_INTERVAL: Duration = Duration::from_millis(20);
-/// Handled per turn of the loop, so that time-outs are looked at even under load.
+/// Events handled per turn of the loop, so that timeouts are checked even under load.
 const EVENTS_PER_TURN_MAX: usize = 256;
 
 const WAKER: Token = Token(0);
 const FIRST_LISTENER: usize = 1;
 
-/// What other threads hold of a network thread.
+/// The part of a network thread that other threads share.
 pub(crate) struct NetworkThread {
     waker: Waker,
     commands: Mutex<Vec<Command>>,
@@ -64,17 +64,17 @@ pub(crate) enum Command {
     Take { socket: TcpStream },
 }
 
-/// Who wants a stream to a peer.
+/// The user of a stream to be dialled.
 pub(crate) enum Dialler {
     Session(Arc<Session>, StreamNumber),
     Calls(Arc<CallClient>),
     Offer(Arc<Offering>, usize),
-    /// Nobody yet; a session soon.
+    /// A preconnected stream, which a session uses later.
     Preconnect(Arc<Preconnect>),
 }
 
 impl Dialler {
-    /// The ways in the order in which they are to be tried.
+    /// The paths in the order in which they are tried.
     pub(crate) fn rank_paths(&self, ways: Vec<ResolvedPath>, now: Duration) -> Vec<ResolvedPath> {
         match self {
             Dialler::Session(session, stream) => session.rank_paths(*stream, ways, now),
@@ -82,7 +82,7 @@ impl Dialler {
         }
     }
 
-    /// Beside other traffic.
+    /// The traffic class and mark of the stream.
     fn treatment(&self) -> Treatment {
         match self {
             Dialler::Session(session, _) => session.treatment(),
@@ -90,7 +90,7 @@ impl Dialler {
         }
     }
 
-    /// In a deployment that is not ours.
+    /// Set if the peer belongs to a foreign deployment.
     fn membership(&self) -> Option<ForeignDeployment> {
         match self {
             Dialler::Session(session, stream) => session.origin_of(*stream).membership.clone(),
@@ -105,13 +105,13 @@ impl Dialler {
         }
     }
 
-    /// There is no stream, or none any more.
+    /// Reports that the dialling failed or the stream ended.
     pub(crate) fn failed(&self, fault: Fault, shared: &EngineContext) {
         match self {
             Dialler::Session(session, stream) => session.stream_down(*stream, fault),
             Dialler::Calls(calling) => calling.stream_down(fault),
             Dialler::Offer(offering, place) => offering.stream_down(*place, fault, shared.now()),
-            // A session that needs one dials by itself, and tells of its failure.
+            // A session that needs a stream dials itself and reports the failure.
             Dialler::Preconnect(_) => tracing::debug!(%fault, "a stream dialled ahead of work failed"),
         }
     }
@@ -142,14 +142,14 @@ impl NetworkThread {
 
 #[cfg(test)]
 impl NetworkThread {
-    /// One that does not run.
+    /// A thread that is not running.
     pub(crate) fn idle(poll: &Poll) -> Arc<NetworkThread> {
         let waker = Waker::new(poll.registry(), WAKER).unwrap();
         Arc::new(NetworkThread { waker, commands: Mutex::default(), with_output: Mutex::default() })
     }
 }
 
-/// All of them, and whose turn it is to take the next stream.
+/// All network threads, with the round-robin position for the next stream.
 pub(crate) struct Network {
     threads: Vec<Arc<NetworkThread>>,
     next_thread: AtomicUsize,
@@ -166,7 +166,7 @@ impl Network {
     }
 }
 
-/// Opens the threads' event queues, before they run.
+/// Creates the threads' event queues before the threads run.
 pub(crate) fn open(
     threads: usize,
     listeners: Vec<std::net::TcpListener>,
@@ -206,10 +206,10 @@ pub(crate) struct EventLoop {
     conns: BTreeMap<usize, Connection>,
     races: Vec<Arc<DialRace>>,
     next_token: usize,
-    /// Streams with more to read than their share of one turn.
+    /// Streams that have more to read than their share of one turn.
     unfinished: Vec<usize>,
     refused: RefusedSockets,
-    /// Some streams give way to others, and are looked after more often.
+    /// Whether scavenger streams run, which are checked more often.
     scavenges: bool,
 }
 
@@ -322,7 +322,7 @@ impl EventLoop {
         }
     }
 
-    /// Hands new sockets to the threads in turn.
+    /// Distributes new sockets over the threads, round robin.
     fn accept_from(&mut self, place: usize, shared: &Arc<EngineContext>) {
         while let Some(listener) = self.listeners.get(place) {
             match listener.accept() {
@@ -342,7 +342,7 @@ impl EventLoop {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Out of file descriptors, say: the next tick tries again.
+                    // For example out of file descriptors: the next tick tries again.
                     tracing::warn!(%error, "accepting a stream failed");
                     return;
                 }

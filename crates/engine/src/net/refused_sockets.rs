@@ -1,7 +1,8 @@
-//! Sockets of addresses that are not allowed: each is told so by one alert of seven bytes, and then closed.
+//! Sockets of addresses that are not on the allow-list: each receives one TLS alert of seven bytes and is
+//! closed.
 //!
-//! They stay open for a moment: what the peer has sent and nobody reads would turn the close into a reset,
-//! which can overtake the alert, and a person over there would look for a fault of the network.
+//! A socket stays open for a moment: unread data from the peer would turn the close into a reset, which can
+//! overtake the alert and look like a network fault to the peer.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -12,9 +13,9 @@ use mio::net::TcpStream;
 
 use crate::tls::ACCESS_DENIED;
 
-/// Who has not read its alert by then never does.
+/// Time a refused peer has to read its alert.
 const REFUSED_SOCKET_LINGER: Duration = Duration::from_secs(1);
-/// The oldest makes room for the next.
+/// Refused sockets kept open; the next one evicts the oldest.
 const REFUSED_SOCKETS_MAX: usize = 64;
 
 #[derive(Default)]
@@ -22,7 +23,7 @@ pub(super) struct RefusedSockets(VecDeque<(Duration, TcpStream)>);
 
 impl RefusedSockets {
     pub(super) fn refuse(&mut self, mut socket: TcpStream, now: Duration) {
-        // An empty socket buffer has room for it; if it has not, the stream just ends.
+        // An empty socket buffer has room for the alert; if it does not, the stream just ends.
         let _ = socket.write(&ACCESS_DENIED);
         let _ = socket.shutdown(Shutdown::Write);
         if self.0.len() >= REFUSED_SOCKETS_MAX {

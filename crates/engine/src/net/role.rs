@@ -1,4 +1,4 @@
-//! What a stream is for, and what its frames mean in that role.
+//! The roles of a stream (a state machine), the meaning of each frame in each role, and keepalive.
 //!
 //! ```text
 //! dialled:   Dialling ─► Fetching | Calling | Parked ─► Fetching | Offered ─► Serving
@@ -25,7 +25,7 @@ use crate::paths::ResolvedPath;
 use crate::serve::ServedSession;
 use crate::tls::Sink;
 
-/// What handles plaintext; apart from the socket and TLS, which produce it.
+/// The plaintext side of a stream, separate from the socket and TLS that produce the plaintext.
 pub(super) struct StreamHandler {
     decoder: FrameDecoder,
     pub(super) role: Role,
@@ -33,29 +33,29 @@ pub(super) struct StreamHandler {
     pub(super) peer: Option<AgentId>,
     pub(super) deadline: Option<Duration>,
     keepalive: Keepalive,
-    /// Where the payload at hand goes; none if it is not wanted.
+    /// The destination of the current payload; none if it is discarded.
     arrival: Option<Arrival>,
     payload_bytes: u64,
-    /// Where we dialled to.
+    /// The path that was dialled.
     way: Option<ResolvedPath>,
-    /// When the handshake was done; zero if it was not measured.
+    /// The round trip time at the handshake; zero if it was not measured.
     round_trip: Duration,
-    /// The last that the source told of the stream.
+    /// The latest path report of the source.
     pub(super) report: Option<PathReport>,
-    /// What the stream is to bear from now on, until that is seen to.
+    /// The mark to apply to the stream, until it is applied.
     pub(super) mark: Option<Mark>,
-    /// The peer has said one.
+    /// Whether the peer has sent a mark.
     marked: bool,
-    /// How fast the peer lets us send, until that is seen to.
+    /// The pacing rate that the peer asks for, until it is applied.
     pub(super) pace: Option<u64>,
-    /// The source understands what we wish of the stream.
+    /// Whether the source's protocol version knows `Mark` and `Pace`.
     pub(super) supports_options: bool,
-    /// Whose offer this stream is.
+    /// The offer that this stream belongs to.
     offered_by: Option<(Arc<Offering>, usize)>,
 }
 
 pub(super) enum Role {
-    /// We dialled, and do not know yet who answers.
+    /// Dialled by this agent; the peer is not authenticated yet.
     Dialling {
         race: Arc<DialRace>,
         way: ResolvedPath,
@@ -67,9 +67,9 @@ pub(super) enum Role {
         welcomed: bool,
     },
     Calling(Arc<CallClient>),
-    /// We dialled, and the peer has not said hello.
+    /// Dialled and offered by this agent; the peer has not sent a hello.
     Offered,
-    /// Somebody dialled us, and has not said what for.
+    /// Accepted; the peer has not declared the stream's purpose.
     Stranger,
     /// The peer is a source, and no session uses the stream yet.
     Parked,
@@ -111,7 +111,7 @@ impl StreamHandler {
         }
     }
 
-    /// The socket is connected. An error ends a stream that came too late.
+    /// Called when the socket is connected. An error ends a stream that came too late.
     pub(super) fn handle_connected(
         &mut self,
         round_trip: Duration,
@@ -134,7 +134,7 @@ impl StreamHandler {
         }
     }
 
-    /// The handshake is done.
+    /// Called when the handshake is complete.
     pub(super) fn handle_authenticated(
         &mut self,
         peer: AgentId,
@@ -154,14 +154,14 @@ impl StreamHandler {
             return Err(Fault::new(FaultCode::Unreachable, detail));
         }
         let Some(late) = race.win(&way) else { return Err(lost_race()) };
-        // As long as one of them may answer, a spare way would be left again at once, and another tried, for
-        // ever.
+        // While one of them may still answer, a spare path would be abandoned at once and another one tried,
+        // without end.
         late.iter().for_each(|way| race.dialler.path_failed(way, shared.now()));
         self.way = Some(way);
         match &race.dialler {
             Dialler::Session(session, stream) => self.fetch_for(session.clone(), *stream, shared),
             Dialler::Calls(calling) => {
-                // Calls may follow at once: whoever does not take them ends the stream.
+                // Calls may follow at once: a peer that does not accept them ends the stream.
                 self.link.send_frame(&Frame::OpenCalls { versions: VERSIONS });
                 if !calling.stream_up(self.link.clone(), peer) {
                     self.link.close(None);
@@ -187,7 +187,7 @@ impl StreamHandler {
         self.link.send_frame(&Frame::Hello(hello));
     }
 
-    /// A session may have found a use for a parked stream.
+    /// Starts fetching if a session was assigned to a parked stream.
     pub(super) fn adopt_session(&mut self, shared: &EngineContext) {
         if matches!(self.role, Role::Parked)
             && let Some((session, stream)) = self.link.take_assignment()
@@ -203,8 +203,8 @@ impl StreamHandler {
         self.role = Role::Fetching { session, stream, welcomed: false };
     }
 
-    /// Whether the peer is alive; sessions look after their streams themselves. A peer that works with a
-    /// stream we offered is not patiently waited for: it cannot dial another one itself.
+    /// Keepalive: whether the peer is alive; sessions supervise their own streams. A peer that uses a stream
+    /// offered by this agent gets a shorter timeout, since it cannot dial another one itself.
     pub(super) fn check_keepalive(
         &mut self,
         round_trip: Option<Duration>,
@@ -213,7 +213,7 @@ impl StreamHandler {
         self.check_race()?;
         let watched = matches!(self.role, Role::Serving { .. } | Role::Calling(_) | Role::Answering(_))
             || matches!(self.role, Role::Offered)
-            // Of those that we dialled the peer does not know yet what they are for.
+            // The peer does not know the purpose of the streams that this agent dialled.
             || (matches!(self.role, Role::Parked) && self.way.is_none());
         if watched {
             let in_use = self.offered_by.is_some() && matches!(self.role, Role::Serving { .. });
@@ -227,12 +227,12 @@ impl StreamHandler {
         Ok(())
     }
 
-    /// The peer's kernel has taken data: it lives, though it may have nothing to say.
+    /// The peer's kernel has acknowledged data: the peer is alive even if it sends nothing.
     pub(super) fn note_delivered(&mut self, now: Duration) {
         self.keepalive.note_received(now);
     }
 
-    /// Bytes came in. Gives those of payload.
+    /// Records that bytes arrived. Returns the payload bytes among them.
     pub(super) fn note_received(&mut self, shared: &EngineContext) -> u64 {
         let now = shared.now();
         self.keepalive.note_received(now);
@@ -245,7 +245,8 @@ impl StreamHandler {
 
     pub(super) fn take(&mut self, mut bytes: &[u8], shared: &Arc<EngineContext>) -> Result<(), Fault> {
         if self.peer.is_none() {
-            // Data came with the last message of the handshake, before the caller could say who it is.
+            // Data came with the last message of the handshake, before the caller could check the peer's
+            // identity.
             return Err(protocol_error("data before the hello"));
         }
         while let Some(piece) = self.decoder.next_part(&mut bytes)? {
@@ -295,7 +296,7 @@ impl StreamHandler {
                 Err(protocol_error("a receiver sends no data"))
             }
             (Role::Serving { .. }, Frame::Mark(mark)) => {
-                // Else a peer could have as many fireflies sent as it says marks.
+                // Without this limit a peer could trigger one firefly packet for each mark it sends.
                 if std::mem::replace(&mut self.marked, true) {
                     return Err(protocol_error("a stream has one mark"));
                 }
@@ -329,7 +330,7 @@ impl StreamHandler {
         }
     }
 
-    /// The peer has taken the stream that we dialled, or that it had offered.
+    /// The peer has accepted the stream that this agent dialled, or that the peer had offered.
     fn handle_welcome(&mut self, welcome: &Welcome) -> Result<(), Fault> {
         if !VERSIONS.contains(welcome.version) {
             let detail = "the source chose a version that was not offered";
@@ -376,7 +377,7 @@ impl StreamHandler {
         self.park(peer, shared)
     }
 
-    /// The stream is a session's as soon as one wants it.
+    /// Assigns the stream to a waiting session, or parks it.
     fn park(&mut self, peer: AgentId, shared: &EngineContext) -> Result<(), Fault> {
         match shared.offers.park_or_assign(peer, &self.link, shared.now())? {
             Some((session, stream)) => self.fetch_for(session, stream, shared),
@@ -388,14 +389,14 @@ impl StreamHandler {
         Ok(())
     }
 
-    /// A step of ours panicked.
+    /// Reports a panic in this engine's handling of the stream.
     pub(super) fn abort(&self, fault: &Fault) {
         if let Role::Fetching { session, .. } = &self.role {
             session.abort(fault);
         }
     }
 
-    /// The stream is closed: tells who uses it.
+    /// Reports the end of a closed stream to its user.
     pub(super) fn handle_end(&mut self, fault: Option<Fault>, shared: &Arc<EngineContext>) {
         let arrival = self.arrival.take();
         let peer = self.peer;
@@ -422,7 +423,7 @@ impl StreamHandler {
             Role::Answering(stream) => shared.calls.leave(&stream),
             Role::Parked => {
                 shared.offers.remove(&self.link);
-                // It may have been given away a moment ago.
+                // A session may have been assigned a moment ago.
                 if let Some((session, stream)) = self.link.take_assignment() {
                     session.stream_down(stream, why);
                 }
@@ -432,7 +433,7 @@ impl StreamHandler {
     }
 }
 
-/// The plaintext of a stream, for the record layer to deliver.
+/// Receives the plaintext of a stream from the record layer.
 pub(super) struct Plaintext<'a> {
     pub(super) inner: &'a mut StreamHandler,
     pub(super) shared: &'a Arc<EngineContext>,
@@ -465,7 +466,7 @@ impl Sink for Plaintext<'_> {
                 inner.arrival = None;
             }
         }
-        // The payload may be at its end.
+        // The payload may be complete.
         inner.take(&[], self.shared)
     }
 }

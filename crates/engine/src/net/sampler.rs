@@ -1,5 +1,5 @@
-//! About once a second: what the kernel knows of a stream, told to who can use it; and buffers where its
-//! limits bind.
+//! Samples `TCP_INFO` about once a second, reports the measurements to sessions and peers, chooses the
+//! congestion control, and enlarges socket buffers that limit the rate.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -16,30 +16,31 @@ use crate::socket::{self, Direction};
 use crate::tcp::{self, TcpInfo};
 
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// Between two looks at losses, which decide by which law the kernel sends.
+/// Interval between two samples of losses, which decide the congestion control.
 const LOSS_SAMPLE_INTERVAL: Duration = Duration::from_millis(150);
-/// The share of the time in which a full buffer held the stream up, from which on a larger one is tried.
+/// The share of time limited by a full buffer above which a larger buffer is set.
 const LIMITED_TIME_SHARE_MIN: f64 = 0.3;
-/// Our questions and reports of one interval are less. That a kernel took those says nothing: it does so for
-/// a process that hangs, and for a relay whose other side is dead.
+/// More than this engine's own pings and reports of one interval. Fewer acknowledged bytes do not prove that
+/// the peer is alive: the kernel also acknowledges for a hanging process, and so does a relay whose other
+/// side is dead.
 const CONTROL_BYTES_MAX: u64 = 4 << 10;
 
 #[derive(Default)]
 pub(super) struct Sampler {
     last: Option<(Duration, TcpInfo)>,
     widened: bool,
-    /// The receive window is kept below what was asked for.
+    /// Whether the receive window is clamped below the requested size.
     window_clamped: bool,
-    /// What the source was told of how fast it may send.
+    /// The pacing rate that was last sent to the source.
     announced_pace: Option<u64>,
     congestion: CongestionSwitch,
 }
 
-/// By what the kernel decides how much of the stream may be under way.
+/// Which congestion control the stream uses.
 #[derive(Default)]
 struct CongestionSwitch {
     last: Option<(Duration, TcpInfo)>,
-    /// The name of the one before, while the stream goes by rate and round trip.
+    /// The previous congestion control, while the stream uses BBR.
     before: Option<Vec<u8>>,
 }
 
@@ -63,7 +64,7 @@ impl Sampler {
         if let Some(bytes_per_s) = inner.pace.take() {
             socket::set_pacing(socket, bytes_per_s, profile);
         }
-        // A law that a person has chosen stays.
+        // A congestion control set in the configuration stays.
         if matches!(inner.role, Role::Serving { .. }) && profile.congestion.is_none() {
             self.congestion.update(socket, shared, now);
         }
@@ -87,7 +88,7 @@ impl Sampler {
         let Role::Fetching { session, stream, .. } = &inner.role else { return };
         let Ok(info) = TcpInfo::read_from(socket.as_fd()) else { return };
         self.last = Some((now, info));
-        // One that gives way has a window of its own.
+        // A scavenger stream has its own window control.
         let gives_way = session.class() == TrafficClass::Scavenger;
         let bounds = session.update_round_trip(*stream, &info);
         let window = bounds.window.filter(|_| !gives_way);
@@ -112,7 +113,7 @@ impl Sampler {
         let Ok(info) = TcpInfo::read_from(socket.as_fd()) else { return };
         let by_rate = socket::uses_bbr(socket);
         let Some((at, before)) = self.last.replace((now, info)) else {
-            // The receiver's window depends on it, and is to be right before the stream is wide.
+            // The receiver's window depends on this report and has to be right before the window opens.
             if by_rate && info.round_trip >= ROUND_TRIP_SHORT_MAX {
                 let round_trip = info.round_trip;
                 let report = PathReport { round_trip, rate_based: by_rate, ..PathReport::default() };
@@ -122,7 +123,7 @@ impl Sampler {
         };
         let report =
             PathReport { rate_based: by_rate, ..report_between(&before, &info, now.saturating_sub(at)) };
-        // A stream at rest has nothing to tell.
+        // An idle stream has nothing to report.
         if carried_data(&report) || 2 * report.busy > report.interval {
             inner.link.send_frame(&Frame::Report(report));
         }
@@ -134,7 +135,7 @@ impl Sampler {
         }
     }
 
-    /// Each time, since the kernel forgets it when it lets the buffer grow.
+    /// Set each time, since the kernel forgets the clamp when it grows the buffer.
     fn clamp_window(&mut self, socket: &TcpStream, window: Option<u64>) {
         let bounded = std::mem::replace(&mut self.window_clamped, window.is_some());
         let window = window.or(bounded.then_some(u64::MAX));
@@ -143,7 +144,8 @@ impl Sampler {
         }
     }
 
-    /// Once, and only where a person has not decided: the kernel does it better as long as its limits let it.
+    /// Set once, and only where the configuration does not: the kernel's autotuning is better as long as its
+    /// limits suffice.
     fn grow_buffer(
         &mut self,
         socket: &TcpStream,
@@ -158,7 +160,7 @@ impl Sampler {
         if !decided && !self.widened {
             self.widened = true;
             let rate = report.acked_bytes as f64 / report.interval.as_secs_f64().max(0.1);
-            // What is bound now could be more: twice, and as much again for the round trip in which it grows.
+            // Twice the limited amount, and as much again for the round trip in which it grows.
             let need = 4.0 * rate * report.round_trip.as_secs_f64();
             socket::grow_buffer(socket, direction, need as u64);
         }
@@ -171,7 +173,7 @@ impl CongestionSwitch {
             return;
         }
         let (Ok(info), Ok(peer)) = (TcpInfo::read_from(socket.as_fd()), socket.peer_addr()) else { return };
-        // The first look tells nothing, and learns what others have found.
+        // The first sample only reads what others have measured.
         let (at, before) = self.last.replace((now, info)).unwrap_or((now, info));
         let report = report_between(&before, &info, now.saturating_sub(at));
         let by_rate = self.before.is_some();

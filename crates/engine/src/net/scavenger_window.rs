@@ -1,5 +1,5 @@
-//! A stream that gives way to others: measures round trips, and sets the window that [`Scavenger`] decides
-//! on.
+//! LEDBAT-like scavenger (less than best effort, after rLEDBAT, RFC 9840): samples the round trip time and
+//! sets the receive window that [`Scavenger`] computes.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -19,8 +19,8 @@ impl ScavengerWindow {
         ScavengerWindow { scavenger: Scavenger::new(now), last: None }
     }
 
-    /// Returns whether something should be sent, so that a round trip is measured: while data come, there is
-    /// an answer with the next of them.
+    /// Returns whether to send a frame so that a round trip is measured: while data arrive, the next segment
+    /// acknowledges it.
     pub(super) fn update(&mut self, socket: &TcpStream, now: Duration) -> bool {
         let Ok(info) = TcpInfo::read_from(socket.as_fd()) else { return false };
         let arrived = match self.last.replace(info) {
@@ -40,7 +40,7 @@ impl ScavengerWindow {
                 arrived > 0
             }
         };
-        // Each time, since the kernel forgets it when it lets the buffer grow.
+        // Set each time, since the kernel forgets the clamp when it grows the buffer.
         if let Err(error) = tcp::set_window_clamp(socket.as_fd(), self.scavenger.window(now)) {
             tracing::debug!(%error, "a window cannot be set");
         }
@@ -48,18 +48,18 @@ impl ScavengerWindow {
     }
 }
 
-/// What the kernel measured between two looks: it tells only an average, in which each new round trip counts
-/// an eighth.
+/// Recovers new round trip samples from the kernel's smoothed average, in which each new sample has the
+/// weight 1/8 (RFC 6298).
 ///
-/// It is of what we send ourselves, which a source may acknowledge late if its window has no room for data
-/// that could bring the answer: up to 40 ms that are no queue. So the kernel's other measure counts as well,
-/// that of a receiver, and of both the shorter one.
+/// The average covers this side's own packets, which a source may acknowledge up to 40 ms late (delayed
+/// acknowledgement) if its window has no room for data to carry the acknowledgement; that delay is not
+/// queueing. The receiver-side estimate is read as well, and the shorter of the two counts.
 fn undo_average(last: &TcpInfo, info: &TcpInfo) -> Option<Duration> {
     if info.round_trip == last.round_trip {
         return None;
     }
     let sample = (8 * info.round_trip).saturating_sub(7 * last.round_trip);
-    // If there were two, that goes too far; it is no shorter than any was.
+    // With two new samples this overshoots; the result is still no shorter than either of them.
     Some(sample.max(info.round_trip_min))
 }
 

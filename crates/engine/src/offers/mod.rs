@@ -1,8 +1,8 @@
-//! Streams that are there before a session wants them: those that the source dials, since it cannot be
-//! dialled (both sides), and those that the receiver dials ahead of its first files.
+//! Streams opened before a session needs them (reverse connections): offered by a source that cannot be
+//! dialled, or preconnected by the receiver before its first files.
 //!
-//! The source keeps so many streams open to the receiver. The receiver uses one as if it had dialled it, when
-//! a session with that source wants a stream and knows no address.
+//! The source keeps a number of streams open to the receiver. The receiver uses one as if it had dialled it
+//! when a session with that source needs a stream and knows no address.
 
 mod offering;
 mod parked;

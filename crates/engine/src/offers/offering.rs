@@ -1,4 +1,4 @@
-//! The source's side: keeps streams open to a receiver.
+//! The source's side of offered streams: keeps streams open to a receiver, redialling with a delay.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use longhaul_wire::keepalive::reconnect_delay;
 use crate::net::Link;
 use crate::sync::lock;
 
-/// Streams of one offer. A receiver would refuse more.
+/// Streams of one offer, within what a receiver accepts.
 pub(crate) const OFFERED_STREAMS_MAX: usize = 32;
-/// A stream that lived so long was a good one: the next try follows at once.
+/// A stream that lived at least this long is redialled without delay.
 const HEALTHY_STREAM_AGE_MIN: Duration = Duration::from_secs(3);
 
-/// Streams on which a peer may fetch from our exports. They are dialled again when they die, until this is
-/// dropped.
+/// Streams on which a peer may fetch from this agent's exports. They are redialled when they end, until this
+/// is dropped.
 pub struct Offer {
     offering: Arc<Offering>,
 }
@@ -25,17 +25,17 @@ impl Offer {
         Offer { offering }
     }
 
-    /// Streams that stand now.
+    /// Established streams.
     pub fn streams(&self) -> usize {
         lock(&self.offering.inner).up()
     }
 
-    /// Who took them, once one stood.
+    /// The peer, once a stream was established.
     pub fn peer(&self) -> Option<AgentId> {
         lock(&self.offering.inner).peer
     }
 
-    /// Why the last one that ended did so. The next may stand already.
+    /// The fault that ended the last stream; another stream may be established by now.
     pub fn fault(&self) -> Option<Fault> {
         lock(&self.offering.inner).fault.clone()
     }
@@ -88,7 +88,7 @@ impl Offering {
         &self.addresses
     }
 
-    /// Places to be dialled now; they count as dialling from here on. None if the offer is over.
+    /// Slots to dial now; they count as dialling from here on. None if the offer has ended.
     pub(crate) fn due(&self, now: Duration) -> Option<Vec<usize>> {
         let mut inner = lock(&self.inner);
         if inner.closed {
@@ -106,7 +106,7 @@ impl Offering {
         Some(due)
     }
 
-    /// The peer is known and the stream is offered to it.
+    /// Called when the peer is authenticated and the stream is offered to it.
     pub(crate) fn stream_up(&self, place: usize, peer: AgentId, link: Arc<Link>, now: Duration) {
         let mut inner = lock(&self.inner);
         if inner.closed {

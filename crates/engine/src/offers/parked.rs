@@ -1,5 +1,5 @@
-//! The receiver's side: streams that sources have offered, or that were dialled ahead, and nobody uses yet;
-//! and sessions that wait for one.
+//! The receiver's side of offered streams: a pool of parked streams, offered by sources or preconnected, and
+//! the sessions that wait for one.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::fetch::Session;
 use crate::net::Link;
 use crate::sync::lock;
 
-/// Streams that rest here, of all peers. Each holds a socket and a few hundred kilobytes.
+/// Parked streams of all peers. Each holds a socket and a few hundred kilobytes.
 const PARKED_MAX: usize = 128;
-/// A stream that nobody uses, of a source that nobody fetches from.
+/// Lifetime of a parked stream of a source that no session fetches from.
 const PARKED_STREAM_TTL: Duration = Duration::from_secs(30);
-/// A session is told after this that no stream came; it asks again.
+/// A waiting session is told after this time that no stream came, and asks again.
 const WAIT_FOR_STREAM_MAX: Duration = Duration::from_secs(2);
 
-/// A stream of a session.
+/// A session and its stream that wait.
 pub(crate) type SessionStream = (Arc<Session>, StreamNumber);
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ struct Inner {
 impl Inner {
     fn assign_parked(&mut self, session: &Arc<Session>, stream: StreamNumber) -> bool {
         let found = self.parked.iter().rposition(|parked| parked.peer == session.peer());
-        // Told with the lock held: who closes a stream asks here first whether it was parked.
+        // Called with the lock held: closing a stream checks here first whether it was parked.
         found.map(|place| self.parked.remove(place).link.assign_to(session.clone(), stream)).is_some()
     }
 }
@@ -54,7 +54,7 @@ struct WaitingSession {
 }
 
 impl ParkedStreams {
-    /// A source offers a stream. Returns who is to use it at once; if nobody, it is parked.
+    /// Accepts an offered stream. Returns the session that uses it at once; otherwise the stream is parked.
     pub(crate) fn park_or_assign(
         &self,
         peer: AgentId,
@@ -74,7 +74,7 @@ impl ParkedStreams {
         Ok(None)
     }
 
-    /// A session wants a stream. The newest is taken: it was alive most recently.
+    /// Takes the newest parked stream for a session, since it was alive most recently.
     pub(crate) fn assign_or_wait(&self, session: &Arc<Session>, stream: StreamNumber, now: Duration) {
         let mut inner = lock(&self.inner);
         if !inner.assign_parked(session, stream) {
@@ -82,17 +82,17 @@ impl ParkedStreams {
         }
     }
 
-    /// The same for a session that can dial if there is none.
+    /// Takes a parked stream for a session that can dial if there is none.
     pub(crate) fn assign_parked(&self, session: &Arc<Session>, stream: StreamNumber) -> bool {
         lock(&self.inner).assign_parked(session, stream)
     }
 
-    /// A stream that was parked ends.
+    /// Removes a parked stream that ended.
     pub(crate) fn remove(&self, link: &Arc<Link>) {
         lock(&self.inner).parked.retain(|parked| !Arc::ptr_eq(&parked.link, link));
     }
 
-    /// Closes what nobody needs. Returns who waited in vain.
+    /// Closes parked streams that are not needed. Returns the sessions that waited too long.
     pub(crate) fn tick(&self, now: Duration, fetches_from: impl Fn(AgentId) -> bool) -> Vec<SessionStream> {
         let mut inner = lock(&self.inner);
         inner.parked.retain_mut(|parked| {
@@ -117,7 +117,7 @@ impl ParkedStreams {
         late
     }
 
-    /// At the end: sessions and streams know each other no more.
+    /// Breaks the reference cycles between sessions and streams at shutdown.
     pub(crate) fn clear(&self) {
         let inner = std::mem::take(&mut *lock(&self.inner));
         drop(inner);
@@ -144,13 +144,13 @@ mod tests {
         offers.park_or_assign(AgentId(2), &two, at(10)).unwrap();
         offers.tick(at(29), |_| false);
         assert!(one.take_close().is_none() && two.take_close().is_none());
-        // Somebody fetches from the first: its stream may be needed at any time.
+        // A session fetches from the first source: its stream may be needed at any time.
         offers.tick(at(40), |peer| peer == AgentId(1));
         assert!(one.take_close().is_none() && two.take_close().is_some());
         offers.remove(&one);
         offers.tick(at(1_000), |_| false);
         assert!(one.take_close().is_none(), "it is not ours any more");
-        // Of one peer, and of all.
+        // The limits per peer and in total.
         let results = |peer| (0..OFFERED_STREAMS_MAX + 1).map(move |_| peer).map(AgentId);
         let all: Vec<AgentId> = (10..20).flat_map(results).collect();
         let taken =

@@ -1,5 +1,5 @@
-//! Streams to a peer that will soon be fetched from: dialled while it is still being asked what it has. They
-//! rest like those that a source has offered, until a session with it wants them.
+//! Preconnect: dials streams to a peer while its metadata is still being requested, before the first fetch.
+//! They are parked like offered streams until a session needs them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use longhaul_wire::path::{STREAMS_INITIAL, streams_by_distance};
 pub(crate) struct Preconnect {
     addresses: Vec<String>,
     streams_max: usize,
-    /// It is known how far the peer is, and the others were dialled.
+    /// Whether the round trip time is known and the remaining streams were dialled.
     distance_known: AtomicBool,
 }
 
 impl Preconnect {
-    /// `fixed`: so many, however far the peer is.
+    /// `fixed` is the number of streams regardless of the round trip time.
     pub(crate) fn new(addresses: &[String], most: usize, fixed: bool) -> Preconnect {
         Preconnect {
             addresses: addresses.to_vec(),
@@ -35,7 +35,8 @@ impl Preconnect {
         }
     }
 
-    /// One of them is connected. How many more a session over this distance will begin with.
+    /// Called when one stream is connected. Returns how many more streams a session over this round trip time
+    /// starts with.
     pub(crate) fn additional_streams(&self, round_trip: Duration) -> usize {
         let begun = self.initial_streams();
         if self.distance_known.swap(true, Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! The source's side: sessions of peers that read from our exports.
+//! The source's side: sessions of peers that read from this agent's exports.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,14 +20,14 @@ mod read;
 
 pub(crate) use read::{OpenFiles, ReadJob, ReadKind};
 
-/// Sessions of peers. A peer needs one.
+/// Sessions of all peers. A peer needs one.
 const SERVED_SESSIONS_MAX: usize = 1_024;
-/// Buffers that one stream may hold, read and not yet sent: enough that disk and network work at the same
-/// time.
+/// Buffers that are read and not yet sent, per stream: enough that disk and network work in parallel
+/// (read-ahead).
 const READ_AHEAD_BUFFERS_MAX: usize = 4;
-/// Buffers taken at once from the pool.
+/// Buffers taken from the pool in one step.
 const BUFFERS_PER_ROUND_MAX: usize = 8;
-/// A session without streams is remembered so long, so that its manifests need not be sent again.
+/// Time for which a session without streams is kept, so that its manifests need not be sent again.
 const SESSION_TTL: Duration = Duration::from_secs(60);
 
 /// An export as peers read it.
@@ -39,10 +39,10 @@ pub(crate) struct ServedExport {
 pub(crate) struct SourceServer {
     pub(crate) exports: BTreeMap<StorageName, Arc<ServedExport>>,
     sessions: Mutex<BTreeMap<(AgentId, SessionId), Arc<ServedSession>>>,
-    /// Memory that manifests of peers may take, and take.
+    /// The limit and the current use of memory for peers' manifests.
     manifest_bytes_max: usize,
     manifest_bytes: Mutex<BTreeMap<AgentId, usize>>,
-    /// Streams that may be served at once, and are.
+    /// The limit and the current number of served streams.
     streams_max: usize,
     streams: AtomicUsize,
 }
@@ -61,12 +61,12 @@ struct Inner {
     machine: Source,
     links: BTreeMap<JoinedStream, Arc<Link>>,
     accounted_bytes: usize,
-    /// Buffers in our hands.
+    /// Buffers held by the session.
     buffers: usize,
     empty_since: Option<Duration>,
 }
 
-/// What a reader needs to know of a file.
+/// What a reader needs to know about a file.
 #[derive(Clone, Debug)]
 pub(crate) struct ServedFile {
     pub(crate) number: FileNumber,
@@ -98,7 +98,7 @@ impl SourceServer {
         }
     }
 
-    /// A stream says hello.
+    /// Joins a stream to its session, at its hello.
     pub(crate) fn join(
         &self,
         peer: AgentId,
@@ -119,7 +119,8 @@ impl SourceServer {
             }
         };
         drop(sessions);
-        // Only its own agent can come this far, and only it knows the key: a mismatch is a copied identity.
+        // Only the session's own agent can reach this point, and only it knows the key: a mismatch means a
+        // copied identity.
         if serving.key != hello.key {
             return Err(Fault::new(FaultCode::NotAuthenticated, "the key does not open the session"));
         }
@@ -142,7 +143,7 @@ impl SourceServer {
         lock(&self.sessions).values().cloned().collect()
     }
 
-    /// Goes on with sessions that wait for buffers or for the rate limit, and forgets old ones.
+    /// Resumes sessions that wait for buffers or for the rate limit, and drops expired ones.
     pub(crate) fn tick(&self, now: Duration) {
         for serving in self.all() {
             serving.pump();
@@ -158,8 +159,8 @@ impl SourceServer {
         });
     }
 
-    /// A session of a peer held so much for its manifests, and holds so much now. Returns what the peer
-    /// holds, and all.
+    /// Updates the memory that a session of a peer holds for its manifests. Returns the peer's total and the
+    /// overall total.
     fn account(&self, peer: AgentId, before: usize, now: usize) -> (usize, usize) {
         let mut held = lock(&self.manifest_bytes);
         let own = (held.get(&peer).copied().unwrap_or(0) + now).saturating_sub(before);
@@ -219,13 +220,13 @@ impl ServedSession {
         Ok(())
     }
 
-    /// Keeps the manifests of all peers within their share of the memory.
+    /// Keeps the manifests of all peers within their share of memory.
     fn account_manifests(&self, inner: &mut Inner, shared: &EngineContext) -> Result<(), Fault> {
         let serve = &shared.serve;
         let held = inner.machine.manifest_bytes();
         let (own, total) = serve.account(self.peer, inner.accounted_bytes, held);
         inner.accounted_bytes = held;
-        // One peer that announces without end leaves room for the others.
+        // A peer that announces without end leaves room for the others.
         if total > serve.manifest_bytes_max || own > serve.manifest_bytes_max / 4 * 3 {
             return Err(Fault::new(FaultCode::Busy, "the source holds too many lists of files"));
         }
@@ -244,11 +245,11 @@ impl ServedSession {
         }
         self.process(&mut inner, &shared);
         drop(inner);
-        // It may hold the last payloads, whose end needs the lock.
+        // This may drop the last payloads, whose destructor takes the lock.
         drop(link);
     }
 
-    /// A buffer of this stream is free again, after `bytes` of it were sent.
+    /// Records that a buffer of this stream is free again after `bytes` of it were sent.
     pub(crate) fn payload_sent(self: &Arc<Self>, joined: JoinedStream, bytes: u64) {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.counters.bytes_out.fetch_add(bytes, Ordering::Relaxed);
@@ -258,7 +259,7 @@ impl ServedSession {
         self.process(&mut inner, &shared);
     }
 
-    /// A chunk could not be read, and its fault was sent.
+    /// Records that a chunk could not be read and that its fault was sent.
     fn abandon_request(self: &Arc<Self>, joined: JoinedStream, request: RequestId) {
         lock(&self.inner).machine.abandon_request(joined, request);
     }
@@ -326,7 +327,7 @@ impl ServedSession {
         }
     }
 
-    /// Everything about a permit, before anything is read.
+    /// Verifies the permit completely before anything is read.
     fn authorise(&self, id: BatchId, batch: &Batch, shared: &EngineContext) -> Result<(), Fault> {
         let refused = |fault: Fault| {
             tracing::warn!(target_agent = %self.peer, batch = id.0, %fault, "a permit was refused");
@@ -346,7 +347,7 @@ impl ServedSession {
         Ok(())
     }
 
-    /// Hands a read to the storage's readers, with a slot that was reserved for it.
+    /// Passes a read with its reserved slot to the storage's readers.
     fn enqueue_read(
         self: &Arc<Self>,
         inner: &Inner,
@@ -360,7 +361,7 @@ impl ServedSession {
         let mut storage: Option<StorageName> = None;
         let mut files = Vec::with_capacity(numbers.len());
         for &number in numbers {
-            // A permit is for one storage: a pack that mixes those of two would read names of one in the
+            // A permit is for one storage: a pack with files of two storages would read names of one in the
             // other.
             let known = inner.machine.file(number);
             if let Some((file, of)) =
@@ -380,7 +381,7 @@ impl ServedSession {
         }
         let exported = storage.and_then(|storage| shared.serve.exports.get(&storage));
         let link = inner.links.get(&stream).cloned();
-        // Every file of a dealt request was in an accepted batch a moment ago; batches name exported
+        // Every file of a scheduled request was in an accepted batch a moment ago, and batches name exported
         // storages.
         if let (Some(exported), Some(link)) = (exported, link) {
             let serving = self.clone();

@@ -1,4 +1,4 @@
-//! Readers: threads of one storage that fill buffers and hand them to streams.
+//! Reader threads of one storage: fill buffers and pass them to streams; an LRU cache keeps large files open.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ pub(crate) struct ReadJob {
     pub(crate) link: Arc<Link>,
     pub(crate) stream: JoinedStream,
     pub(crate) request: RequestId,
-    /// Those whose batch was forgotten meanwhile are only numbers.
+    /// The files of a batch that was forgotten meanwhile are only numbers.
     pub(crate) files: Vec<Result<ServedFile, FileNumber>>,
     pub(crate) reading: ReadKind,
     pub(crate) buffer: Buffer,
@@ -35,14 +35,14 @@ pub(crate) enum ReadKind {
     Pack,
 }
 
-/// Files of one session that stay open from chunk to chunk; the one used least recently goes first.
+/// An LRU cache of the open files of one session.
 #[derive(Default)]
 pub(crate) struct OpenFiles {
     files: Mutex<BTreeMap<(FileNumber, Lfn), OpenFile>>,
 }
 
 struct OpenFile {
-    /// Larger for a later use.
+    /// The larger, the more recently used.
     used: u64,
     file: Arc<dyn SourceFile>,
 }
@@ -60,7 +60,7 @@ impl OpenFiles {
             open.used = newest;
             return Ok(open.file.clone());
         }
-        // Two readers may open the same file at once; both openings are checked, and one is kept.
+        // Two readers may open the same file at once; both check their opening, and one is kept.
         drop(files);
         let file = open()?;
         let mut files = lock(&self.files);
@@ -83,7 +83,7 @@ impl OpenFiles {
 }
 
 impl ReadJob {
-    /// In a reader thread of the device.
+    /// Runs in a reader thread of the device.
     pub(crate) fn run(self, device: &Device) {
         let (serving, stream) = (self.serving.clone(), self.stream);
         let (link, request, files) = (self.link.clone(), self.request, self.files.len());

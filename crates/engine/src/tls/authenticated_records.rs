@@ -1,5 +1,5 @@
-//! Records in clear text, each with a keyed MAC: data security `authenticated`, for sites whose policy allows
-//! that others read along but not that anything is changed.
+//! Authenticated records in clear text (integrity only, as with GMAC): the data security level
+//! `authenticated`, for sites whose policy allows eavesdropping but no tampering.
 //!
 //! The keys are those of the TLS handshake. A record is
 //!
@@ -7,11 +7,11 @@
 //! kind u8 │ 0 u8 │ 0 u16 │ length u32, little-endian │ bytes │ tag of 16 bytes
 //! ```
 //!
-//! and its tag is the AEAD's over no plaintext with the bytes as associated data (with AES-GCM that is GMAC,
-//! NIST SP 800-38D section 4). The nonce is made as in TLS 1.3 from the number of the record, with the kind
-//! in its first byte: so nothing can be changed, left out, repeated or put elsewhere. Keys are renewed as
-//! those of TLS are. Bytes are neither copied on their way out nor, if they belong to one place, on their way
-//! in.
+//! The tag is the AEAD's over an empty plaintext with the bytes as associated data (with AES-GCM that is
+//! GMAC, NIST SP 800-38D section 4). The nonce is formed as in TLS 1.3 (RFC 8446 section 5.3) from the
+//! record's sequence number, with the kind in its first byte: so nothing can be changed, dropped, replayed or
+//! reordered. Keys are updated as in TLS. Bytes are not copied on sending nor, if they belong to one buffer,
+//! on receiving.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 
@@ -25,16 +25,16 @@ use super::{BATCH_BYTES, ReadStatus, Sink};
 
 const HEAD_BYTES: usize = 8;
 const TAG_BYTES: usize = 16;
-/// A quarter of a chunk: long enough that heads, tags and calls do not matter, and it fits into the buffer of
-/// a stream.
+/// A quarter of a chunk: long enough that heads, tags and system calls cost little, and short enough for the
+/// buffer of a stream.
 pub(super) const BYTES_MAX: usize = 256 << 10;
-/// Where something else than payload is expected: a longer read would only bring payload that has to be
-/// copied.
+/// The read size where no payload is expected: a longer read would only bring payload that has to be copied.
 const READ_BYTES_SMALL: usize = 4 << 10;
 
 const DATA: u8 = 1;
 const CLOSE: u8 = 2;
-/// What follows is under the next keys. Its byte says whether the peer should renew its own: 1, else 0.
+/// Key update: the following records use the next keys. Its byte is 1 if the peer should update its own keys,
+/// otherwise 0.
 const RENEWAL: u8 = 3;
 
 const _: () = assert!(HEAD_BYTES + BYTES_MAX + TAG_BYTES + READ_BYTES_SMALL <= BATCH_BYTES);
@@ -43,15 +43,15 @@ pub(super) struct AuthenticatedRecords {
     tx: Keys,
     rx: Keys,
     renewal: KeyUpdates,
-    /// A record whose bytes go straight to where they belong.
+    /// A record that is read directly into its destination.
     direct: Option<DirectRead>,
-    /// A record that is on its way out.
+    /// A partly sent record.
     pending: Option<PendingWrite>,
 }
 
 struct DirectRead {
     len: usize,
-    /// Of that, arrived.
+    /// The bytes of it that have arrived.
     at: usize,
 }
 
@@ -59,11 +59,11 @@ struct PendingWrite {
     head: [u8; HEAD_BYTES],
     tag: [u8; TAG_BYTES],
     len: usize,
-    /// Of head, bytes and tag together, sent.
+    /// Bytes sent, counted over head, bytes and tag together.
     at: usize,
 }
 
-/// The bytes of a socket that are not used yet: `bytes[start..end]`.
+/// Bytes read from the socket and not yet used: `bytes[start..end]`.
 pub(super) struct Incoming<'a> {
     pub(super) bytes: &'a mut [u8],
     pub(super) start: &'a mut usize,
@@ -75,7 +75,7 @@ impl Incoming<'_> {
         &self.bytes[*self.start..*self.end]
     }
 
-    /// Moves what is there to the front, so that there is room for a whole record.
+    /// Moves the unused bytes to the front, so that there is room for a whole record.
     fn make_room(&mut self) {
         self.bytes.copy_within(*self.start..*self.end, 0);
         *self.end -= *self.start;
@@ -83,12 +83,12 @@ impl Incoming<'_> {
     }
 }
 
-/// What a write came to.
+/// The result of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WriteProgress {
-    /// So much of the plaintext is out.
+    /// This much of the plaintext was sent.
     Taken(usize),
-    /// The socket takes no more now.
+    /// The socket would block.
     Blocked,
 }
 
@@ -107,26 +107,26 @@ impl AuthenticatedRecords {
         self.tx.exhaust();
     }
 
-    /// Whether new keys have to be announced before the next record, which is possible between two records
-    /// only.
+    /// Whether a key update has to be sent before the next record, which is possible only between two
+    /// records.
     pub(super) fn must_renew(&self) -> bool {
         !self.is_writing() && self.renewal.is_due(self.tx.records())
     }
 
-    /// The same when there is no next record.
+    /// Whether a key update should be sent when there is no next record.
     pub(super) fn should_renew(&self) -> bool {
         !self.is_writing() && self.renewal.is_urgent()
     }
 
-    /// Puts the notice of new keys to the front of `out`, and uses them from then on.
+    /// Writes a key update to the front of `out` and uses the next keys from then on.
     pub(super) fn renew(&mut self, out: &mut [u8]) -> Result<usize, Fault> {
         let len = self.seal_copy_as(RENEWAL, &[u8::from(self.renewal.requests_update())], out)?;
         self.tx = self.renewal.update_sent()?;
         Ok(len)
     }
 
-    /// Writes the next record with the front of `plaintext`, behind `before`, of which `sent` bytes are out.
-    /// After [`Wrote::Blocked`] the same plaintext has to be given again.
+    /// Writes the next record with the front of `plaintext`, behind `before`, of which `sent` bytes are sent.
+    /// After [`WriteProgress::Blocked`] the same plaintext has to be passed again.
     pub(super) fn write(
         &mut self,
         socket: &mut impl Write,
@@ -165,17 +165,17 @@ impl AuthenticatedRecords {
         Ok(WriteProgress::Taken(taken))
     }
 
-    /// Whether a record is half out: nothing else may follow it.
+    /// Whether a record is partly sent, so that nothing else may follow.
     pub(super) fn is_writing(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Puts a small record to the front of `out`, which has room for it, and returns its length.
+    /// Writes a small record to the front of `out`, which has room for it, and returns its length.
     pub(super) fn seal_copy(&mut self, plaintext: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
         self.seal_copy_as(DATA, plaintext, out)
     }
 
-    /// Says that nothing more will come.
+    /// Announces the orderly end of the stream.
     pub(super) fn close(&mut self, out: &mut [u8]) -> usize {
         self.seal_copy_as(CLOSE, &[], out).unwrap_or(0)
     }
@@ -191,19 +191,19 @@ impl AuthenticatedRecords {
         Ok(len)
     }
 
-    /// Room that [`Clear::put`] needs for so many bytes.
+    /// Room that [`AuthenticatedRecords::seal_copy`] needs for this many bytes.
     pub(super) fn room_for(len: usize) -> usize {
         HEAD_BYTES + len + TAG_BYTES
     }
 
-    /// Reads once and hands on what is complete.
+    /// Reads once and delivers the complete records.
     pub(super) fn receive(
         &mut self,
         socket: &mut impl Read,
         mut incoming: Incoming<'_>,
         sink: &mut impl Sink,
     ) -> Result<ReadStatus, Fault> {
-        // Something may be left from an earlier read.
+        // An earlier read may have left some bytes.
         if self.deliver_all(&mut incoming, sink)? {
             return Ok(ReadStatus::Closed);
         }
@@ -221,7 +221,7 @@ impl AuthenticatedRecords {
         Ok(if read < asked { ReadStatus::Drained } else { ReadStatus::More })
     }
 
-    /// Reads into the place where the bytes belong, and behind that no further than the next head.
+    /// Reads into the payload's destination, and behind it no further than the next head.
     fn read(
         &mut self,
         socket: &mut impl Read,
@@ -235,7 +235,7 @@ impl AuthenticatedRecords {
             *incoming.end += read;
             return Ok((read, wanted));
         };
-        // A record that began to go to its place has that place until it is whole.
+        // A record that began in its destination keeps it until it is complete.
         let Some(space) = sink.space(direct.len) else {
             return Err(io::Error::other("the place of a payload is gone"));
         };
@@ -251,7 +251,7 @@ impl AuthenticatedRecords {
         Ok((read, left + tail))
     }
 
-    /// Hands on all records that are there. True if the peer said that it is done.
+    /// Delivers all complete records. True if the peer announced its end.
     fn deliver_all(&mut self, incoming: &mut Incoming<'_>, sink: &mut impl Sink) -> Result<bool, Fault> {
         loop {
             if let Some(direct) = &self.direct {
@@ -340,17 +340,17 @@ fn space_gone() -> Fault {
     Fault::new(FaultCode::Internal, "the place of a payload is gone")
 }
 
-/// How much to read when what is there is the beginning of a record, or nothing.
+/// How much to read when the buffer is empty or holds the beginning of a record.
 fn read_len(have: &[u8], sink: &impl Sink) -> usize {
     match parse_head(have) {
-        // The rest of it, and the next head.
+        // The rest of the record, and the next head.
         Ok(Some((_, len))) => (HEAD_BYTES + len + TAG_BYTES + HEAD_BYTES).saturating_sub(have.len()).max(1),
         _ if sink.in_payload() => HEAD_BYTES.saturating_sub(have.len()).max(1),
         _ => READ_BYTES_SMALL,
     }
 }
 
-/// Kind and length, once the head is there.
+/// Kind and length, once the head is complete.
 fn parse_head(have: &[u8]) -> Result<Option<(u8, usize)>, Fault> {
     let Some(head) = have.get(..HEAD_BYTES) else { return Ok(None) };
     let len = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
@@ -360,7 +360,7 @@ fn parse_head(have: &[u8]) -> Result<Option<(u8, usize)>, Fault> {
     Ok(Some((head[0], len)))
 }
 
-/// What is left of `part` after `at` bytes, and how many of these lie behind it.
+/// What is left of `part` after `at` bytes, and how many of these bytes lie behind it.
 fn remaining(part: &[u8], at: usize) -> (&[u8], usize) {
     (&part[at.min(part.len())..], at.saturating_sub(part.len()))
 }

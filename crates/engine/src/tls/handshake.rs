@@ -1,4 +1,5 @@
-//! The handshake, by rustls: whole records in, records out. Not here: the records that follow it.
+//! The TLS 1.3 handshake (RFC 8446 section 4), by rustls: whole records in, records out. The record layers
+//! that follow it have their own modules.
 
 use std::sync::Arc;
 
@@ -15,24 +16,24 @@ use super::key_update::TrafficSecrets;
 use super::records::Keys;
 
 pub(super) enum Handshake {
-    // Large, and gone after a few round trips.
+    // Large, and dropped after a few round trips.
     Client(Box<UnbufferedClientConnection>),
     Server(Box<UnbufferedServerConnection>),
 }
 
-/// What a handshake came to.
+/// The result of a handshake.
 pub(super) struct HandshakeResult {
     pub(super) identity: PeerIdentity,
-    /// Records are in clear text, with a MAC.
+    /// Whether records are authenticated clear text.
     pub(super) clear: bool,
     pub(super) send: Keys,
     pub(super) receive: Keys,
     pub(super) secrets: TrafficSecrets,
 }
 
-/// What rustls did in one step.
+/// The result of one step of rustls.
 struct HandshakeStep {
-    /// So many bytes at the front are used up.
+    /// Consumed bytes at the front.
     used: usize,
     /// None if it waits for more, or is done.
     next: Option<Result<(), Fault>>,
@@ -51,14 +52,14 @@ impl Handshake {
         Ok(Handshake::Server(Box::new(connection.map_err(|error| tls_fault(&error))?)))
     }
 
-    /// Takes one record more than the last time, or none, and puts what is to be sent behind `out`. Returns
-    /// how many bytes at the front are used up: the rest has to be there again at the next call. After a
-    /// fault an alert may have been put out, which tells the peer why.
+    /// Passes at most one more record than the previous call, and appends the bytes to send to `out`. Returns
+    /// how many bytes at the front are consumed: the rest has to be passed again. After a fault, `out` may
+    /// hold an alert that tells the peer the reason.
     pub(super) fn advance(&mut self, records: &mut [u8], out: &mut Vec<u8>) -> (usize, Result<(), Fault>) {
         let mut used = 0;
         let mut result = Ok(());
         loop {
-            // After a fault as well: rustls remembers what it has seen of them.
+            // Also after a fault: rustls remembers what it has seen of them.
             let rest = &mut records[used..];
             let step = match self {
                 Handshake::Client(connection) => step(connection.process_tls_records(rest), out),
@@ -85,7 +86,7 @@ impl Handshake {
         !self.state().is_handshaking()
     }
 
-    /// Who the peer is, and the keys.
+    /// The peer's identity and the traffic keys.
     pub(super) fn finish(self, deployment: &str) -> Result<HandshakeResult, Fault> {
         let clear = self.state().alpn_protocol() == Some(AUTHENTICATED_PROTOCOL);
         let identity = match &self {
@@ -123,7 +124,7 @@ fn step<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut Vec<u8>) -> Hand
             let encoded = record.encode(&mut out[before..]);
             Some(encoded.map(drop).map_err(|error| Fault::new(FaultCode::Internal, error.to_string())))
         }
-        // It is in order behind whatever is to be sent.
+        // It follows whatever is still to be sent.
         Ok(ConnectionState::TransmitTlsData(sent)) => {
             sent.done();
             Some(Ok(()))

@@ -1,8 +1,8 @@
-//! When the keys of a stream are renewed, and how often the peer may do so.
+//! TLS 1.3 key updates (RFC 8446 section 4.6.3): when to update, and how often the peer may do so.
 //!
-//! A key seals a bounded number of records. Before its end each end renews its own (`KeyUpdate`, RFC 8446
-//! section 4.6.3); an end that does not is asked to. The next keys follow from the present ones, so nothing
-//! travels but a notice, and no data waits. Both record layers use this; how the notice looks is theirs.
+//! A key seals a bounded number of records. Before that limit each end updates its own key (`KeyUpdate`); an
+//! end that does not is asked to. The next keys are derived from the current ones, so only a notice is sent
+//! and no data waits. Both record layers use this; each encodes the notice in its own way.
 
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::tls_fault;
@@ -12,15 +12,15 @@ use rustls::server::ServerConnectionData;
 
 use super::records::Keys;
 
-/// Records sealed under one key, unless set otherwise: well below [`super::records::RECORDS_PER_KEY_MAX`],
-/// 275 GB of TLS.
+/// Records sealed under one key, unless configured otherwise: well below
+/// [`super::records::RECORDS_PER_KEY_MAX`], 275 GB of TLS.
 pub(crate) const RECORDS_PER_KEY: u64 = 1 << 24;
-/// Notices that a peer may send in a row...
+/// Key updates that a peer may send in a burst.
 const KEY_UPDATES_BURST_MAX: u32 = 32;
-/// ... and records that earn it another. Each costs us the derivation of a key.
+/// Records that earn the peer another key update (a token bucket). Each update costs a key derivation.
 const RECORDS_PER_KEY_UPDATE: u64 = 8;
 
-/// From which the next keys follow.
+/// The secrets from which the next keys are derived.
 pub(super) enum TrafficSecrets {
     Client(Box<KernelConnection<ClientConnectionData>>),
     Server(Box<KernelConnection<ServerConnectionData>>),
@@ -29,9 +29,9 @@ pub(super) enum TrafficSecrets {
 pub(super) struct KeyUpdates {
     secrets: TrafficSecrets,
     records_per_key: u64,
-    /// A notice has to go out: the peer asked for one, or has to be asked.
+    /// Whether a key update has to be sent: the peer asked for one, or has to be asked.
     due: bool,
-    /// The peer is to renew its keys, and has been told (or will be).
+    /// The state of this end's request that the peer update its keys.
     ask: UpdateRequest,
     updates_left: u32,
 }
@@ -55,23 +55,24 @@ impl KeyUpdates {
         }
     }
 
-    /// Whether a notice has to be sent before the next record, of which so many were sealed under the present
+    /// Whether a key update has to be sent before the next record, after this many records under the current
     /// key.
     pub(super) fn is_due(&self, sealed: u64) -> bool {
         self.due || sealed >= self.records_per_key
     }
 
-    /// Whether a notice should go out though there is nothing to send.
+    /// Whether a key update should be sent although there is no data to send.
     pub(super) fn is_urgent(&self) -> bool {
         self.due
     }
 
-    /// Whether the notice asks the peer for one of its own. The keys after it come from [`Renewal::sent`].
+    /// Whether the key update requests one from the peer. [`KeyUpdates::update_sent`] returns the keys that
+    /// follow it.
     pub(super) fn requests_update(&self) -> bool {
         self.ask == UpdateRequest::Pending
     }
 
-    /// The notice is sealed, under the old keys: these are the next ones.
+    /// The key update is sealed under the old keys; returns the next ones.
     pub(super) fn update_sent(&mut self) -> Result<Keys, Fault> {
         self.due = false;
         if self.ask == UpdateRequest::Pending {
@@ -84,7 +85,7 @@ impl KeyUpdates {
         Keys::new(next.map_err(|error| tls_fault(&error))?)
     }
 
-    /// The peer's notice has come, after so many records under its old key. Returns its next keys.
+    /// The peer's key update has arrived after this many records under its old key. Returns its next keys.
     pub(super) fn update_received(&mut self, opened: u64, asks: bool) -> Result<Keys, Fault> {
         let earned = u32::try_from(opened / RECORDS_PER_KEY_UPDATE).unwrap_or(u32::MAX);
         self.updates_left = self.updates_left.saturating_add(earned).min(KEY_UPDATES_BURST_MAX);
@@ -92,7 +93,7 @@ impl KeyUpdates {
             return Err(Fault::new(FaultCode::ProtocolError, "the peer renews its keys without end"));
         };
         self.updates_left = left;
-        // Several questions get one answer.
+        // Several requests get one answer.
         self.due |= asks;
         self.ask = UpdateRequest::None;
         let next = match &mut self.secrets {
@@ -102,7 +103,7 @@ impl KeyUpdates {
         Keys::new(next.map_err(|error| tls_fault(&error))?)
     }
 
-    /// So many records were opened under the peer's present key. One that is late gets a reminder.
+    /// Counts records opened under the peer's current key. A late peer is asked to update.
     pub(super) fn note_opened(&mut self, records: u64) {
         if self.ask == UpdateRequest::None && records >= self.records_per_key + self.records_per_key / 4 {
             self.ask = UpdateRequest::Pending;

@@ -1,8 +1,8 @@
-//! TLS 1.3 of a stream: rustls makes the handshake, then [`records`] seals and opens records in bulk, or
-//! [`authenticated_records`] sends them in clear text with a MAC where both ends want that.
+//! TLS 1.3 (RFC 8446) of a stream: rustls performs the handshake; afterwards [`records`] seals and opens
+//! records in bulk, or [`authenticated_records`] sends authenticated clear text if both ends choose that.
 //!
-//! rustls's own buffered records cost nearly twice the CPU, in copies and small reads. Everything that knows
-//! TLS is in this module.
+//! rustls's own buffered records cost nearly twice the CPU, in copies and small reads. All TLS code is in
+//! this module.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -22,21 +22,21 @@ use key_update::KeyUpdates;
 pub(crate) use key_update::RECORDS_PER_KEY;
 use records::{Opener, RECORD_BYTES_MAX, RecordContent, Sealer};
 
-/// Both ends name it in the handshake: then records are in clear text, with a MAC.
+/// ALPN name by which both ends choose authenticated clear text.
 pub(crate) const AUTHENTICATED_PROTOCOL: &[u8] = b"longhaul-authenticated/1";
-/// Plaintext shorter than this is copied behind what waits to be sent: a call of its own costs more.
+/// Shorter plaintext is copied behind the pending bytes: a system call of its own costs more.
 const SMALL_BYTES: usize = 4 << 10;
 
-/// Records read or written by one system call: 16 of full size. Larger batches gained nothing on loopback.
+/// Records per read or write system call: 16 of full size. Larger batches gained nothing on loopback.
 const BATCH_BYTES: usize = 16 * RECORD_BYTES_MAX;
-/// While shaking hands nothing is large.
+/// Buffer size during the handshake.
 const HANDSHAKE_BYTES: usize = 2 * RECORD_BYTES_MAX;
 
-/// What a stream gets that is refused before any handshake: the alert `access_denied`, in clear text, as all
-/// alerts are that come before keys.
+/// The alert `access_denied` for a stream that is refused before its handshake, in clear text like all alerts
+/// before the keys.
 pub(crate) const ACCESS_DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadStatus {
     /// There may be more to read.
@@ -47,18 +47,18 @@ pub(crate) enum ReadStatus {
     Closed,
 }
 
-/// Takes the plaintext of a stream.
+/// Receives the plaintext of a stream.
 pub(crate) trait Sink {
     fn take(&mut self, plaintext: &[u8]) -> Result<(), Fault>;
 
-    /// Whether the next bytes belong to one place, as far as is known.
+    /// Whether the next bytes all belong to one buffer, as far as is known.
     fn in_payload(&self) -> bool;
 
-    /// If the next `len` bytes all belong to one place, that place, with at least one byte more. The
-    /// same again until they are there.
+    /// The destination of the next `len` bytes if they all belong to one buffer, with room for at least one
+    /// byte more. Returns the same destination until they are delivered.
     fn space(&mut self, len: usize) -> Option<&mut [u8]>;
 
-    /// So many bytes were put into the space.
+    /// Reports that this many bytes were put into the space.
     fn filled(&mut self, len: usize) -> Result<(), Fault>;
 }
 
@@ -75,20 +75,21 @@ pub(crate) struct Tls {
     identity: Option<PeerIdentity>,
     /// Records sealed under one key.
     records_per_key: u64,
-    /// Bytes from the socket: `incoming[start..end]` is not used yet.
+    /// Bytes from the socket: `incoming[start..end]` is not consumed yet.
     incoming: Vec<u8>,
     start: usize,
     end: usize,
-    /// While shaking hands: of `incoming` from `start` on, what rustls has seen and needs to see again.
+    /// During the handshake: the bytes of `incoming` from `start` on that rustls has seen and needs to see
+    /// again.
     seen: usize,
-    /// Bytes for the socket: `outgoing[sent..filled]`. What lies behind is room.
+    /// Bytes for the socket: `outgoing[sent..filled]`. The rest is free.
     outgoing: Vec<u8>,
     filled: usize,
     sent: usize,
 }
 
 impl Tls {
-    /// Keys are renewed after so many records at most.
+    /// Keys are updated after at most this many records.
     pub(crate) fn client(
         config: &Arc<ClientConfig>,
         deployment: &Arc<str>,
@@ -124,7 +125,7 @@ impl Tls {
         }
     }
 
-    /// Who the peer is, once the handshake is done.
+    /// The peer's agent id, once the handshake is complete.
     pub(crate) fn peer(&self) -> Option<AgentId> {
         match &self.stage {
             Stage::Open { peer, .. } | Stage::Authenticated { peer, .. } => Some(*peer),
@@ -132,13 +133,13 @@ impl Tls {
         }
     }
 
-    /// All that the peer's certificate says, once the handshake is done.
+    /// The contents of the peer's certificate, once the handshake is complete.
     pub(crate) fn identity(&self) -> Option<&PeerIdentity> {
         self.identity.as_ref()
     }
 
-    /// Reads once from the socket and hands on the plaintext that is complete. When the handshake is done it
-    /// returns before anything that follows, so that the caller can see who the peer is.
+    /// Reads once from the socket and delivers the complete plaintext. Returns at the end of the handshake
+    /// before anything that follows it, so that the caller can check the peer's identity.
     pub(crate) fn receive(
         &mut self,
         socket: &mut impl Read,
@@ -175,7 +176,7 @@ impl Tls {
         Ok(if read < space { ReadStatus::Drained } else { ReadStatus::More })
     }
 
-    /// Moves what is left, a part of a record, to the front when the space behind it gets small.
+    /// Moves a partial record to the front when the space behind it gets small.
     fn make_room(&mut self) {
         if self.start == self.end || self.incoming.len() - self.end < self.incoming.len() / 2 {
             self.incoming.copy_within(self.start..self.end, 0);
@@ -184,7 +185,8 @@ impl Tls {
         }
     }
 
-    /// Feeds whole records to rustls, one at a time, so that none of those that follow is touched by it.
+    /// Feeds whole records to rustls, one at a time, so that it consumes none of the records that follow the
+    /// handshake.
     fn handshake(&mut self) -> Result<(), Fault> {
         while let Some(len) = records::complete_record(&self.incoming[self.start + self.seen..self.end])? {
             self.seen += len;
@@ -231,18 +233,18 @@ impl Tls {
             Stage::Open { sealer, opener, renewal, peer }
         };
         self.incoming.resize(BATCH_BYTES, 0);
-        // Behind what the handshake left to be sent.
+        // Written behind the pending bytes of the handshake.
         self.outgoing.resize(BATCH_BYTES.max(self.filled + RECORD_BYTES_MAX), 0);
         Ok(())
     }
 
-    /// Returns whether the peer said that it is done.
+    /// Returns whether the peer announced its end.
     fn open_records(&mut self, sink: &mut impl Sink) -> Result<bool, Fault> {
         let Stage::Open { opener, renewal, .. } = &mut self.stage else { return Ok(false) };
         while let Some(len) = records::complete_record(&self.incoming[self.start..self.end])? {
             let record = &mut self.incoming[self.start..self.start + len];
             self.start += len;
-            // Where a record holds nothing but payload, its opening puts that where it belongs.
+            // A record that holds only payload is opened directly into its destination.
             let opened = match sink.space(records::opened_bytes(record).saturating_sub(1)) {
                 Some(space) => {
                     let opened = opener.open_into(record, space)?;
@@ -272,15 +274,16 @@ impl Tls {
         Ok(false)
     }
 
-    /// Seals as much as there is room for, writes it where that saves a copy, and returns how much was taken.
-    /// Nothing means that the socket or the room is full.
+    /// Seals as much as there is room for, writes it directly where that saves a copy, and returns how much
+    /// was consumed. Zero means that the socket or the buffer is full.
     pub(crate) fn send(&mut self, plaintext: &[u8], socket: &mut impl Write) -> Result<usize, Fault> {
         match &mut self.stage {
             Stage::Open { sealer, renewal, .. } => {
                 let mut taken = 0;
                 while taken < plaintext.len() && self.filled + RECORD_BYTES_MAX <= self.outgoing.len() {
                     if renewal.is_due(sealer.records()) {
-                        // Far smaller than what a record of ours leaves of the room for one of anyone's.
+                        // Far smaller than the difference between this sender's records and the largest
+                        // allowed ones.
                         self.filled += sealer.update_keys(renewal, &mut self.outgoing[self.filled..])?;
                     }
                     let (used, len) = sealer.seal(&plaintext[taken..], &mut self.outgoing[self.filled..])?;
@@ -314,7 +317,7 @@ impl Tls {
         }
     }
 
-    /// Tells the peer that nothing more will come.
+    /// Announces the orderly end of the stream to the peer.
     pub(crate) fn close(&mut self) {
         if self.filled + RECORD_BYTES_MAX > self.outgoing.len() {
             return;
@@ -322,16 +325,16 @@ impl Tls {
         let room = &mut self.outgoing[self.filled..];
         self.filled += match &mut self.stage {
             Stage::Open { sealer, .. } => sealer.close_notify(room),
-            // A record that is half out cannot be followed: the peer sees the stream end.
+            // Nothing can follow a partly sent record: the peer sees the stream end.
             Stage::Authenticated { clear, .. } if !clear.is_writing() => clear.close(room),
             _ => 0,
         };
     }
 
-    /// Tells the peer of new keys, if it waits for that.
+    /// Sends a pending key update.
     fn renew(&mut self) -> Result<(), Fault> {
         if self.filled + RECORD_BYTES_MAX > self.outgoing.len() {
-            // What is sent next brings it.
+            // The next record brings it.
             return Ok(());
         }
         let room = &mut self.outgoing[self.filled..];
@@ -345,7 +348,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Writes to the socket. True if all of it is out.
+    /// Writes to the socket. True if everything is sent.
     pub(crate) fn flush(&mut self, socket: &mut impl Write) -> Result<bool, Fault> {
         self.renew()?;
         while self.sent < self.filled {
@@ -364,7 +367,7 @@ impl Tls {
 
 #[cfg(test)]
 impl Tls {
-    /// Records under the present keys: sealed, opened.
+    /// Records sealed and opened under the current keys.
     fn records(&self) -> (u64, u64) {
         match &self.stage {
             Stage::Open { sealer, opener, .. } => (sealer.records(), opener.records()),

@@ -1,5 +1,5 @@
-//! Our records against another implementation of TLS 1.3: OpenSSL, as the server and as the client, over a
-//! real socket.
+//! Interoperability tests of the record layer with OpenSSL's TLS 1.3, as server and as client, over a real
+//! socket.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use super::tests::{Collected, authority, credentials};
 use super::{RECORDS_PER_KEY, ReadStatus, Tls};
 use crate::context::TlsSettings;
 
-/// Ended with the test, whatever happens in it.
+/// A child process that ends with the test.
 struct OpenSsl {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -28,7 +28,7 @@ impl Drop for OpenSsl {
     }
 }
 
-/// None where there is no OpenSSL, which a run for CI does not accept.
+/// None where OpenSSL is not installed, which CI does not accept.
 fn openssl(directory: &Path, arguments: &[&str]) -> Option<OpenSsl> {
     let mut command = Command::new("openssl");
     command.args(arguments).current_dir(directory);
@@ -46,7 +46,7 @@ fn openssl(directory: &Path, arguments: &[&str]) -> Option<OpenSsl> {
     }
 }
 
-/// Certificates as files, and settings of ours under the same CA.
+/// Certificate files, and this crate's TLS configuration under the same CA.
 fn prepared(directory: &Path) -> TlsSettings {
     let authority = authority();
     let theirs = credentials(&authority);
@@ -102,15 +102,15 @@ fn lines() -> Vec<String> {
     (0..2_000usize).map(|number| format!("{number}-{}", "abcdefghij".repeat(number % 97))).collect()
 }
 
-/// Also when keys are renewed often: OpenSSL never does so by itself, but follows, and answers questions.
+/// Also with frequent key updates: OpenSSL never starts one by itself, but follows and answers requests.
 const LIMITS: [u64; 2] = [RECORDS_PER_KEY, 50];
-/// With `-rev` it sleeps for a second at each renewal.
+/// With `-rev` OpenSSL sleeps for a second at each key update.
 const SLEEPY_LIMITS: [u64; 2] = [RECORDS_PER_KEY, 800];
 
 const SERVER: &str = "s_server -accept 127.0.0.1:0 -tls1_3 -cert cert.pem -key key.pem -CAfile ca.pem \
     -Verify 2 -verify_return_error";
 
-/// A server of OpenSSL's, and where it listens.
+/// An OpenSSL server and its listening address.
 fn server(directory: &Path, more: &[&str]) -> Option<(OpenSsl, String)> {
     let arguments: Vec<&str> = SERVER.split(' ').chain(more.iter().copied()).collect();
     let mut server = openssl(directory, &arguments)?;
@@ -142,7 +142,7 @@ fn an_openssl_server_understands_us() {
             let back: String = line.chars().rev().collect();
             assert_eq!(&ours.received.bytes()[before..], format!("{back}\n").as_bytes());
             let (sealed, opened) = ours.tls.records();
-            // Its line end is a record of its own, and what it sent before it was asked counts.
+            // Its line end is a record of its own, and what it sent before the request counts.
             assert!(sealed <= limit && opened <= limit + limit / 4 + 4, "{sealed} {opened}");
         }
     }
@@ -155,7 +155,7 @@ fn an_openssl_client_understands_us() {
     }
 }
 
-/// OpenSSL renews its keys by a command, `k`, and with `K` asks for ours as well.
+/// OpenSSL updates its keys on the command `k`, and with `K` requests an update of the peer's as well.
 #[test]
 fn openssl_renews_its_keys() {
     let directory = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn openssl_renews_its_keys() {
     for (command, asks) in ["k\n", "K\n"].into_iter().cycle().take(12).zip([false, true].into_iter().cycle())
     {
         ours.send(b"to openssl\n");
-        // Written alone: it looks for a command at the beginning of what it reads.
+        // Written alone: OpenSSL looks for a command at the beginning of what it reads.
         input.write_all(b"from openssl\n").unwrap();
         ours.receive_all(ours.received.bytes().len() + 13);
         assert!(ours.received.bytes().ends_with(b"from openssl\n"));

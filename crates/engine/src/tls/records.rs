@@ -1,7 +1,7 @@
-//! Records of TLS 1.3 after the handshake: sealed and opened where they lie, with the keys that rustls agreed
-//! on.
+//! The TLS 1.3 record layer after the handshake (RFC 8446 section 5): seals and opens records in place, with
+//! the traffic keys that rustls negotiated.
 //!
-//! Not here: when keys are renewed (see [`super::renewal`]).
+//! [`super::key_update`] decides when keys are updated.
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use longhaul_model::{Fault, FaultCode};
@@ -15,12 +15,12 @@ use super::key_update::KeyUpdates;
 const PLAINTEXT_BYTES_MAX: usize = 1 << 14;
 pub(super) const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
-/// A full record of ours: header, plaintext, its type, tag.
+/// A full record of this sender: header, plaintext, content type, tag.
 const SEALED_BYTES_MAX: usize = HEADER_BYTES + PLAINTEXT_BYTES_MAX + 1 + TAG_BYTES;
 //= https://www.rfc-editor.org/rfc/rfc8446#section-5.2
 //# The length MUST NOT exceed 2^14 + 256 bytes.
 const CIPHERTEXT_BYTES_MAX: usize = (1 << 14) + 256;
-/// The largest record of anyone's.
+/// The largest record that RFC 8446 allows.
 pub(super) const RECORD_BYTES_MAX: usize = HEADER_BYTES + CIPHERTEXT_BYTES_MAX;
 
 const ALERT: u8 = 21;
@@ -33,7 +33,7 @@ const CLOSE_NOTIFY: u8 = 0;
 //= https://www.rfc-editor.org/rfc/rfc8446#section-5.5
 //# For AES-GCM, up to 2^24.5 full-size records (about 24 million) may be
 //# encrypted on a given connection while keeping a safety margin
-/// Neither sealed nor opened beyond this: 2^24.5.
+/// The limit on records per key, 2^24.5 (RFC 8446 section 5.5).
 pub(super) const RECORDS_PER_KEY_MAX: u64 = 23_726_566;
 
 pub(super) struct Keys {
@@ -61,7 +61,7 @@ impl Keys {
         &self.key
     }
 
-    /// Records that were sealed or opened with this key.
+    /// Records sealed or opened with this key.
     pub(super) fn records(&self) -> u64 {
         self.sequence
     }
@@ -92,7 +92,7 @@ fn header(len: usize) -> [u8; HEADER_BYTES] {
     [APPLICATION_DATA, 3, 3, (len >> 8) as u8, len as u8]
 }
 
-/// Length of the record at the front, once all of it is there.
+/// Length of the record at the front, once it is complete.
 pub(super) fn complete_record(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     let Some(head) = bytes.get(..HEADER_BYTES) else { return Ok(None) };
     let len = usize::from(head[3]) << 8 | usize::from(head[4]);
@@ -121,7 +121,7 @@ impl Sealer {
     //= https://www.rfc-editor.org/rfc/rfc8446#section-4.6.3
     //# After sending a KeyUpdate message, the sender SHALL send all its
     //# traffic using the next generation of keys
-    /// Puts the notice of new keys to the front of `out`, and seals with them from then on.
+    /// Writes a key update to the front of `out` and seals with the next keys from then on.
     pub(super) fn update_keys(&mut self, renewal: &mut KeyUpdates, out: &mut [u8]) -> Result<usize, Fault> {
         let notice = [KEY_UPDATE, 0, 0, 1, u8::from(renewal.requests_update())];
         let len = self.seal_as(HANDSHAKE, &notice, out)?;
@@ -129,15 +129,15 @@ impl Sealer {
         Ok(len)
     }
 
-    /// Puts one record with the front of `plaintext` to the front of `out`, which has room for it. Returns
-    /// how much of the plaintext that took, and how much of the room.
+    /// Writes one record with the front of `plaintext` to the front of `out`, which has room for it. Returns
+    /// the consumed plaintext and the used room.
     pub(super) fn seal(&mut self, plaintext: &[u8], out: &mut [u8]) -> Result<(usize, usize), Fault> {
         let taken = plaintext.len().min(PLAINTEXT_BYTES_MAX);
         let len = self.seal_as(APPLICATION_DATA, &plaintext[..taken], out)?;
         Ok((taken, len))
     }
 
-    /// Returns the length of the record; none if there is no nonce left, and then the peer sees the stream
+    /// Returns the length of the record; none if the nonces are exhausted, and then the peer sees the stream
     /// end anyway.
     pub(super) fn close_notify(&mut self, out: &mut [u8]) -> usize {
         self.seal_as(ALERT, &[1, CLOSE_NOTIFY], out).unwrap_or(0)
@@ -159,17 +159,17 @@ impl Sealer {
     }
 }
 
-/// What a record was.
+/// The content of an opened record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordContent {
-    /// So many bytes of plaintext are at the front of the place that it was opened to.
+    /// Bytes of plaintext at the front of the destination.
     Data(usize),
     Ignored,
-    /// What follows is under the peer's next keys.
+    /// The following records use the peer's next keys.
     KeyUpdate {
         asks: bool,
     },
-    /// The peer will send nothing more.
+    /// The peer sends nothing more.
     Closed,
 }
 
@@ -188,7 +188,7 @@ impl Opener {
         self.0 = keys;
     }
 
-    /// Opens one whole record in place; the place of its plaintext is behind the header.
+    /// Opens one whole record in place; its plaintext starts behind the header.
     pub(super) fn open(&mut self, record: &mut [u8]) -> Result<RecordContent, Fault> {
         let aad = checked_header(record)?;
         let nonce = self.0.next_nonce()?;
@@ -211,7 +211,7 @@ impl Opener {
     }
 }
 
-/// What a record holds: its plaintext, type and padding.
+/// Plaintext, content type and padding of a record.
 pub(super) fn opened_bytes(record: &[u8]) -> usize {
     record.len().saturating_sub(HEADER_BYTES + TAG_BYTES)
 }
@@ -232,9 +232,9 @@ fn damaged() -> Fault {
     Fault::new(FaultCode::Corrupted, "a TLS record failed its check")
 }
 
-/// Looks at what a record held.
+/// Interprets the content of a record.
 fn parse_content(inner: &[u8]) -> Result<RecordContent, Fault> {
-    // Zeros after the type are padding.
+    // Zeros after the content type are padding.
     let Some(at) = inner.iter().rposition(|&byte| byte != 0) else {
         return Err(Fault::new(FaultCode::ProtocolError, "a TLS record without a type"));
     };
@@ -250,7 +250,7 @@ fn parse_content(inner: &[u8]) -> Result<RecordContent, Fault> {
     }
 }
 
-/// Tickets are of no use to us; new keys are, and nothing may follow their notice under the old ones.
+/// Session tickets are ignored; key updates are applied, and nothing may follow one under the old keys.
 fn handshake_messages(mut messages: &[u8]) -> Result<RecordContent, Fault> {
     let broken = |what| Fault::new(FaultCode::ProtocolError, what);
     loop {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::{BATCH_BYTES, RECORDS_PER_KEY, ReadStatus, Sink, Stage, Tls};
 use crate::context::TlsSettings;
 
-/// A socket in memory that passes so many bytes a call.
+/// An in-memory socket that transfers a limited number of bytes per call.
 #[derive(Default)]
 struct Pipe {
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ impl Read for Pipe {
 }
 
 impl Write for Pipe {
-    /// Takes a portion and then nothing, by turns.
+    /// Alternates between accepting a portion and blocking.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.full = !self.full && self.portion < usize::MAX;
         if self.full {
@@ -53,7 +53,7 @@ pub(super) fn authority() -> Authority {
     Authority::create(&directory.path().join("a"), "test", now()).unwrap()
 }
 
-/// Of an agent with the number 7.
+/// The certificate of agent number 7.
 pub(super) fn credentials(authority: &Authority) -> Credentials {
     let (request, key_pem) = new_signing_request().unwrap();
     let issued = authority.issue_agent(&request, AgentId(7), &"site".parse().unwrap(), now()).unwrap();
@@ -64,11 +64,11 @@ fn settings(authority: &Authority, security: DataSecurity) -> TlsSettings {
     TlsSettings::new(&credentials(authority), security).unwrap()
 }
 
-/// Collects plaintext; every other piece is put where it belongs without a copy.
+/// Collects plaintext; every other piece is delivered to its destination without a copy.
 #[derive(Default)]
 pub(super) struct Collected {
     bytes: Vec<u8>,
-    /// While a space is given away: what was there before.
+    /// The previous content of a space that is lent out.
     before: Option<usize>,
     turn: bool,
 }
@@ -109,7 +109,7 @@ impl Sink for Collected {
 }
 
 impl Collected {
-    /// Nothing came into the space that was given away.
+    /// Nothing was written into the lent space.
     fn settle(&mut self) {
         if let Some(before) = self.before.take() {
             self.bytes.truncate(before);
@@ -135,7 +135,7 @@ impl Pair {
         Pair::renewing(portion, of_client, of_server, [RECORDS_PER_KEY; 2])
     }
 
-    /// The client renews its keys after so many records, the server after so many.
+    /// The numbers of records after which the client and the server update their keys.
     fn renewing(
         portion: usize,
         of_client: DataSecurity,
@@ -160,7 +160,7 @@ impl Pair {
         pair
     }
 
-    /// Sends all of it, in as many turns as that takes.
+    /// Sends everything, in as many turns as that takes.
     fn send(&mut self, up: bool, bytes: &[u8]) {
         let mut at = 0;
         while at < bytes.len() {
@@ -195,7 +195,7 @@ fn both_ends_are_authenticated() {
     }
 }
 
-/// Clear text needs the consent of both ends.
+/// Authenticated clear text needs the consent of both ends.
 #[test]
 fn clear_text_is_sent_only_if_both_ends_agree() {
     for (client, server, clear) in [
@@ -241,7 +241,7 @@ fn a_flipped_bit_is_detected() {
             Err(fault) => {
                 assert!(matches!(fault.code, FaultCode::Corrupted | FaultCode::ProtocolError), "{fault}")
             }
-            // A longer record than there is: it is waited for.
+            // A record that claims to be longer than what arrived is waited for.
             Ok(_) => assert!(at == 3 && security == DataSecurity::Tls || at == 5, "{security:?} {at}"),
         }
     }
@@ -260,7 +260,7 @@ fn a_replayed_record_is_refused() {
     }
 }
 
-/// The kind is bound by the nonce: an end cannot be forged out of data, nor data out of an end.
+/// The nonce binds the kind: an end cannot be forged from data, nor data from an end.
 #[test]
 fn the_kind_of_a_record_cannot_be_changed() {
     let mut pair = pair(DataSecurity::Authenticated);
@@ -280,7 +280,7 @@ fn unsent_bytes_are_bounded() {
     assert!(pair.client.send(&[1; 100], &mut pair.to_server).unwrap() > 0);
 }
 
-/// Where keys could not be renewed, nothing more is sealed.
+/// Where keys could not be updated, nothing more is sealed.
 #[test]
 fn no_key_is_used_beyond_its_limit() {
     for security in BOTH {
@@ -295,7 +295,7 @@ fn no_key_is_used_beyond_its_limit() {
     }
 }
 
-/// Sends so many small pieces, and says which direction's keys were new at least once, by the counts of
+/// Sends many small pieces, and returns which direction's keys were updated at least once, by the counts of
 /// records.
 fn chat(pair: &mut Pair, pieces: usize, most: [u64; 2]) {
     let (mut up, mut down) = (Vec::new(), Vec::new());
@@ -310,7 +310,7 @@ fn chat(pair: &mut Pair, pieces: usize, most: [u64; 2]) {
         assert!(by_client <= most[0] && by_server <= most[1], "{by_client} {by_server}");
     }
     assert!(pair.at_server.bytes() == up && pair.at_client.bytes() == down);
-    // A question and its answer may be under way.
+    // A request and its answer may be in flight.
     (0..3).for_each(|_| _ = pair.turn().unwrap());
     assert_eq!(pair.client.records().0, pair.server.records().1);
     assert_eq!(pair.server.records().0, pair.client.records().1);
@@ -324,19 +324,19 @@ fn keys_are_renewed_in_time_by_both_ends() {
     }
 }
 
-/// A peer that would go on with its keys for longer than we like is asked to renew them, and does.
+/// A peer that keeps its keys for too long is asked to update them, and does.
 #[test]
 fn keys_are_renewed_when_the_peer_requests_it() {
     for security in BOTH {
         let mut pair = Pair::renewing(usize::MAX, security, security, [40, RECORDS_PER_KEY]);
-        // A quarter more, and what was sent before the question arrived.
+        // A quarter more, plus what was sent before the request arrived.
         chat(&mut pair, 300, [40, 52]);
         let mut pair = Pair::renewing(usize::MAX, security, security, [RECORDS_PER_KEY, 40]);
         chat(&mut pair, 300, [52, 40]);
     }
 }
 
-/// Who only listens answers as well: a question costs one notice, not one for each record.
+/// An end that only receives answers as well: a request costs one key update, not one per record.
 #[test]
 fn a_key_update_request_is_answered_once_and_without_data() {
     for security in BOTH {
@@ -346,7 +346,7 @@ fn a_key_update_request_is_answered_once_and_without_data() {
             pair.client.send(piece, &mut pair.to_server).unwrap();
             pair.client.flush(&mut pair.to_server).unwrap();
         }
-        // All of it was sealed under the first keys, as nobody listened.
+        // Everything was sealed under the first keys, since the other end did not read.
         while pair.at_server.bytes().len() < sent.len() {
             let _ = pair.server.receive(&mut pair.to_server, &mut pair.at_server).unwrap();
             pair.server.flush(&mut pair.to_client).unwrap();
@@ -362,7 +362,7 @@ fn a_key_update_request_is_answered_once_and_without_data() {
     }
 }
 
-/// Each notice costs us the derivation of a key, so they have to be earned by data.
+/// Each key update costs a key derivation, so a peer has to earn it with data.
 #[test]
 fn a_flood_of_key_updates_is_cut_off() {
     for security in BOTH {
@@ -379,7 +379,7 @@ fn a_flood_of_key_updates_is_cut_off() {
         };
         let taken = (0..1_000).take_while(|_| notice(&mut pair).is_ok()).count();
         assert_eq!(taken, 32);
-        // With data between them they may go on for ever.
+        // With data between them key updates may go on without end.
         let mut pair = super::tests::pair(security);
         for _ in 0..200 {
             (0..8).for_each(|_| pair.send(true, b"data"));
