@@ -1,4 +1,4 @@
-//! Who may read what, and what hostile or broken peers can do: nothing but end their own streams.
+//! Access control, and hostile or broken peers: they can only end their own streams.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -63,7 +63,7 @@ impl Two {
         ends[0].result.as_ref().unwrap_err().blame
     }
 
-    /// After whatever happened, the source still serves.
+    /// The source serves other peers as before.
     fn still_serves(&self) {
         self.target.engine.fetch(self.batch());
         assert!(self.target.finished(2).iter().all(|end| end.result.is_ok()));
@@ -73,7 +73,7 @@ impl Two {
 
 /// Promise 9: nothing is read without a permit for exactly that.
 #[test]
-fn a_permit_has_to_fit_in_every_respect() {
+fn every_part_of_a_permit_is_checked() {
     let two = two();
     let changes: [fn(&mut Permit); 5] = [
         |permit| permit.target_agent = AgentId(99),
@@ -113,9 +113,9 @@ fn an_agent_of_another_deployment_is_refused() {
     two.still_serves();
 }
 
-/// Not the agent that the lease names: no file is taken from it.
+/// An agent other than the one in the lease: no file is accepted from it.
 #[test]
-fn another_agent_at_the_address_is_not_the_source() {
+fn an_unexpected_agent_at_the_address_is_refused() {
     let two = two();
     let mut batch = two.batch();
     batch.source_agent = AgentId(55);
@@ -124,7 +124,7 @@ fn another_agent_at_the_address_is_not_the_source() {
 }
 
 #[test]
-fn garbage_on_the_port_ends_that_connection_only() {
+fn garbage_ends_only_its_own_connection() {
     let two = two();
     let address = &two.source.addresses()[0];
     for garbage in [
@@ -139,7 +139,7 @@ fn garbage_on_the_port_ends_that_connection_only() {
         let _ = socket.shutdown(std::net::Shutdown::Write);
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut rest = Vec::new();
-        // It hangs up, with an alert at most.
+        // It closes the connection, with an alert at most.
         let _ = socket.read_to_end(&mut rest);
         assert!(rest.len() < 100, "{rest:?}");
     }
@@ -147,7 +147,7 @@ fn garbage_on_the_port_ends_that_connection_only() {
 }
 
 #[test]
-fn many_idle_connections_keep_nobody_out() {
+fn many_idle_connections_do_not_block_others() {
     let two = two();
     let idle: Vec<TcpStream> =
         (0..200).map(|_| TcpStream::connect(&two.source.addresses()[0]).unwrap()).collect();
@@ -155,9 +155,9 @@ fn many_idle_connections_keep_nobody_out() {
     drop(idle);
 }
 
-/// A connection that says nothing is closed after the time for the handshake.
+/// A connection that sends nothing is closed after the handshake timeout.
 #[test]
-fn a_silent_connection_is_closed() {
+fn a_silent_connection_times_out() {
     let two = two();
     let mut socket = TcpStream::connect(&two.source.addresses()[0]).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -171,7 +171,7 @@ fn a_silent_connection_is_closed() {
 }
 
 #[test]
-fn frames_that_break_the_protocol_end_the_stream_with_a_reason() {
+fn protocol_violations_end_the_stream_with_a_reason() {
     let two = two();
     let address = &two.source.addresses()[0];
     let credentials = two.deployment.credentials(AgentId(3));
@@ -201,9 +201,9 @@ fn frames_that_break_the_protocol_end_the_stream_with_a_reason() {
     two.still_serves();
 }
 
-/// The join key admits to a session: another stream of the same agent without it stays out.
+/// The join key admits to a session: another stream of the same agent without it is refused.
 #[test]
-fn a_session_is_joined_with_its_key_only() {
+fn joining_a_session_requires_its_key() {
     let two = two();
     let address = &two.source.addresses()[0];
     let credentials = two.deployment.credentials(AgentId(3));
@@ -218,9 +218,9 @@ fn a_session_is_joined_with_its_key_only() {
     assert!(matches!(third.receive(), Some((Frame::Welcome(_), _))));
 }
 
-/// Promise 9: whatever an agent of the deployment asks for, without an accepted permit it gets faults.
+/// Promise 9: an agent of the deployment without an accepted permit gets faults for every request.
 #[test]
-fn requests_beyond_the_manifest_get_faults() {
+fn requests_beyond_the_permit_are_refused() {
     let two = two();
     let mut wire = Wire::dial(&two.source.addresses()[0], &two.deployment.credentials(AgentId(3)));
     wire.send(&good_hello(), &[]);
@@ -277,7 +277,7 @@ fn requests_beyond_the_manifest_get_faults() {
     );
 }
 
-/// What a source made by hand answers to requests for one file of three chunks.
+/// The answers of a hand-driven source to requests for one file of three chunks.
 fn answers(frame: &Frame, bytes: &[u8], spoil: bool) -> Vec<(Frame, Vec<u8>)> {
     let Frame::Request { request, file, offset, len } = *frame else { return Vec::new() };
     let identity = SourceIdentity { size: bytes.len() as u64, mtime_ns: 1, inode: 1 };
@@ -316,9 +316,9 @@ fn batch_by_hand(two: &Two, address: String, bytes: &[u8]) -> FetchBatch {
     batch
 }
 
-/// Promise 2: a chunk that does not have its checksum is asked for again, and counted.
+/// Promise 2: a chunk with a wrong checksum is requested again, and counted.
 #[test]
-fn damaged_chunks_come_again() {
+fn damaged_chunks_are_requested_again() {
     let two = two();
     let bytes = content(50, 3 * CHUNK);
     let (served, spoiled) = (bytes.clone(), Arc::new(AtomicUsize::new(0)));
@@ -336,7 +336,7 @@ fn damaged_chunks_come_again() {
 }
 
 #[test]
-fn a_path_that_damages_every_time_is_given_up() {
+fn repeated_damage_ends_in_a_fault() {
     let two = two();
     let bytes = content(50, 2 * CHUNK);
     let served = bytes.clone();
@@ -347,8 +347,7 @@ fn a_path_that_damages_every_time_is_given_up() {
     assert_eq!(two.beta.names().len(), 0);
 }
 
-/// A stream that breaks is replaced, and what was under way on it comes again; a source that has gone is a
-/// fault.
+/// A broken stream is replaced, and what was in flight on it is sent again; a source that is gone is a fault.
 #[test]
 fn broken_streams_are_replaced() {
     let two = two();
@@ -380,9 +379,9 @@ fn broken_streams_are_replaced() {
     assert_eq!(end.bytes_moved, 20 * CHUNK as u64 + end.bytes_resent);
 }
 
-/// A peer that lives at the level of TCP, welcomes streams, and says nothing after that.
+/// A peer that stays alive at the TCP level, welcomes streams, and then sends nothing.
 #[test]
-fn a_source_that_falls_silent_is_a_fault_of_the_network() {
+fn a_silent_source_is_a_network_fault() {
     let two = two();
     let bytes = content(50, 3 * CHUNK);
     let address = fake::source(&two.deployment, 9, |wire, _| while wire.receive().is_some() {});
@@ -393,9 +392,9 @@ fn a_source_that_falls_silent_is_a_fault_of_the_network() {
     two.still_serves();
 }
 
-/// Promise 7: streams are bounded by the memory budget, and who is beyond it hears why.
+/// Promise 7: the memory budget bounds the streams, and a peer beyond it receives the reason.
 #[test]
-fn more_streams_than_memory_allows_are_refused() {
+fn streams_beyond_the_memory_budget_are_refused() {
     let two = two();
     let credentials = two.deployment.credentials(AgentId(3));
     let mut held = Vec::new();

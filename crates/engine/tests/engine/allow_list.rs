@@ -1,5 +1,5 @@
-//! Who may come in: by address before any handshake, by the name in the certificate after it; told why, and
-//! counted.
+//! Access control: by address before the handshake, and by certificate name after it; refusals are reported
+//! to the peer and counted.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,19 +31,19 @@ fn until(agent: &Agent, good: impl Fn(&Snapshot) -> bool) {
 }
 
 #[test]
-fn an_address_that_is_not_allowed_hears_one_alert_and_nothing_else() {
+fn a_refused_address_gets_one_alert() {
     let deployment = Deployment::new();
     let access = Access { addresses: vec!["192.0.2.0/24".parse().unwrap()], ..Access::default() };
     let (source, _) = source(&deployment, access);
     let mut socket = TcpStream::connect(source.engine.data_addresses()[0]).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    // What it says first is not looked at.
+    // The data it sends first is not read.
     socket.write_all(&[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]).unwrap();
     let mut heard = Vec::new();
     socket.read_to_end(&mut heard).unwrap();
     assert_eq!(heard, [21, 3, 3, 0, 2, 2, 49], "access_denied, and the end");
     until(&source, |now| now.refused_addresses == 1);
-    // One of ours says it in words.
+    // An agent of this crate reports it as a fault.
     let caller = deployment.agent(2, Arc::new(store("beta")));
     let address = source.engine.data_addresses()[0].to_string();
     let fault = caller.engine.channel(&[address], PATIENCE).unwrap_err();
@@ -53,14 +53,14 @@ fn an_address_that_is_not_allowed_hears_one_alert_and_nothing_else() {
 }
 
 #[test]
-fn a_crowd_that_is_not_allowed_keeps_nobody_out() {
+fn many_refused_connections_do_not_block_others() {
     let deployment = Deployment::new();
     let access = Access { addresses: vec!["127.0.0.1".parse().unwrap()], ..Access::default() };
     let (source, storage) = source(&deployment, access);
     let bytes = content(3, 100_000);
     storage.put("f", &bytes);
     let address = source.engine.data_addresses()[0];
-    // Others of this host: 127.0.0.2 is another address.
+    // 127.0.0.2 is another address of this host.
     let crowd: Vec<_> = (0..200)
         .map(|_| {
             let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -78,7 +78,7 @@ fn a_crowd_that_is_not_allowed_keeps_nobody_out() {
 }
 
 #[test]
-fn a_subject_that_is_not_allowed_is_told_so_after_the_handshake() {
+fn a_refused_subject_gets_the_reason_after_the_handshake() {
     let deployment = Deployment::new();
     let only = format!("longhaul://test/agent/site/{}", AgentId(3));
     let access = Access { subjects: vec![only.parse().unwrap()], ..Access::default() };

@@ -1,4 +1,4 @@
-//! Calls: questions over streams of their own, many at once, bounded, and never in the way of data.
+//! Remote procedure calls: over streams of their own, concurrent, bounded, and independent of data streams.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,7 +17,7 @@ use crate::common::{Agent, Deployment, content, store, wish};
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Says the words in reverse; "wait" until it may go on, "panic" does.
+/// Answers with the reversed text; "wait" blocks until it is released, "panic" panics.
 struct Reverse {
     asked: Mutex<Sender<Vec<u8>>>,
     go_on: Mutex<Receiver<()>>,
@@ -78,7 +78,7 @@ fn open(from: &Agent, to: &Agent) -> Channel {
 }
 
 #[test]
-fn a_call_is_answered_and_the_end_of_a_peer_is_told() {
+fn a_call_is_answered_and_the_end_of_a_peer_is_reported() {
     let deployment = Deployment::new();
     let control = responder();
     let server = answering(&deployment, &control, store("alpha"));
@@ -90,7 +90,7 @@ fn a_call_is_answered_and_the_end_of_a_peer_is_told() {
     let long = content(1, CALL_BYTES_MAX);
     let reversed: Vec<u8> = long.iter().rev().copied().collect();
     assert!(two.call(&long).unwrap() == reversed);
-    // What cannot be asked or answered fails alone.
+    // A call that cannot be sent or answered fails alone.
     assert_eq!(two.call(&[0; CALL_BYTES_MAX + 1]).unwrap_err().code, FaultCode::TooLarge);
     assert_eq!(two.call(b"too much").unwrap_err().code, FaultCode::TooLarge);
     assert_eq!(two.call(b"panic").unwrap_err().code, FaultCode::Internal);
@@ -99,17 +99,17 @@ fn a_call_is_answered_and_the_end_of_a_peer_is_told() {
     assert!(control.gone.try_recv().is_err(), "one stream is still open");
     drop(two);
     assert_eq!(control.gone.recv_timeout(WITHIN).unwrap(), client.agent);
-    // It may come back.
+    // The peer may come back.
     assert_eq!(open(&client, &server).call(b"again").unwrap(), b"niaga");
     assert_eq!(control.gone.recv_timeout(WITHIN).unwrap(), client.agent);
 }
 
 #[test]
-fn who_answers_no_calls_says_so() {
+fn an_agent_without_a_responder_refuses_calls() {
     let deployment = Deployment::new();
     let server = deployment.agent(1, Arc::new(store("alpha")));
     let client = deployment.agent(2, Arc::new(store("beta")));
-    // The stream stands, and its first call may be on its way before the peer says that it takes none.
+    // The stream is established, and its first call may be in flight before the peer refuses calls.
     let asked = client.engine.channel(&server.addresses(), WITHIN).and_then(|channel| channel.call(b"?"));
     assert_eq!(asked.unwrap_err().code, FaultCode::NotFound);
     let foreign = Deployment::new().agent(3, Arc::new(store("gamma")));
@@ -118,16 +118,16 @@ fn who_answers_no_calls_says_so() {
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let fault = client.engine.channel(&[unused.to_string()], WITHIN).unwrap_err();
     assert_eq!(fault.code, FaultCode::Unreachable);
-    // Nobody answers there: the time given is kept.
+    // Nobody answers there: the call ends at its timeout.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let fault = client.engine.channel(&[address], Duration::from_millis(100)).unwrap_err();
     assert_eq!(fault.code, FaultCode::Unreachable);
 }
 
-/// More calls than may be open at once, from many threads: all are answered, each with its own answer.
+/// More calls than may be open at once, from many threads: each gets its own answer.
 #[test]
-fn many_calls_at_once_get_their_own_answers() {
+fn concurrent_calls_get_their_own_answers() {
     let deployment = Deployment::new();
     let control = responder();
     let server = answering(&deployment, &control, store("alpha"));
@@ -147,9 +147,9 @@ fn many_calls_at_once_get_their_own_answers() {
     });
 }
 
-/// Calls that wait keep no data waiting, and end when the peer does.
+/// Waiting calls do not delay data, and end when the peer does.
 #[test]
-fn a_slow_answer_does_not_hold_up_data() {
+fn a_slow_answer_does_not_delay_data() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let control = responder();
@@ -170,7 +170,7 @@ fn a_slow_answer_does_not_hold_up_data() {
     assert_eq!(channel.call(b"fast").unwrap(), b"tsaf", "there are more answering threads");
     control.go_on.send(()).unwrap();
     let mut calls = calls.into_iter();
-    // One of the three goes on; the others learn that the peer has stopped.
+    // One of the three is answered; the others learn that the peer has stopped.
     let first = control.responder.clone();
     while first.waiting.load(Ordering::SeqCst) == 3 {
         std::thread::yield_now();
@@ -181,7 +181,7 @@ fn a_slow_answer_does_not_hold_up_data() {
     assert!(!channel.is_up() && channel.call(b"more").is_err());
 }
 
-/// A peer that asks without end: its stream is closed at the bound, and others are served.
+/// A peer that sends calls without reading: its stream is closed at the limit, and others are served.
 #[test]
 fn a_flood_of_calls_ends_its_stream() {
     let deployment = Deployment::new();
@@ -195,19 +195,19 @@ fn a_flood_of_calls_ends_its_stream() {
         flood.send(&Frame::Call(Call { number, body: b"wait".to_vec() }), &[]);
     }
     assert_eq!(flood.goodbye().unwrap().code, FaultCode::TooLarge);
-    // Those that wait go on; the rest of the flood is not asked any more.
+    // Running calls are answered; the rest of the flood is dropped.
     (0..CALLS_OPEN_MAX).for_each(|_| control.go_on.send(()).unwrap());
     assert_eq!(open(&client, &server).call(b"who am I").unwrap(), b"2");
-    // The other may go first.
+    // The two may run in either order.
     let gone = || control.gone.recv_timeout(WITHIN).unwrap();
     assert!(gone() == AgentId(66) || gone() == AgentId(66));
-    // The last question was not of the flood.
+    // The last call was not part of the flood.
     assert!(control.asked.try_iter().count() <= CALLS_OPEN_MAX + 1);
 }
 
-/// Frames of other roles, and answers nobody asked for, end the stream that brought them.
+/// Frames of other roles, and unexpected answers, end the stream that brought them.
 #[test]
-fn frames_out_of_place_end_the_stream() {
+fn unexpected_frames_end_the_stream() {
     let deployment = Deployment::new();
     let control = responder();
     let server = answering(&deployment, &control, store("alpha"));

@@ -1,5 +1,5 @@
-//! Faults of sources, targets and leases end in one clear error each, with the right blame, and harm nothing
-//! else.
+//! Faults of sources, targets and leases end in exactly one clear error with the right blame, and affect
+//! nothing else.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -21,7 +21,7 @@ fn fault(end: &AttemptOutcome) -> (FaultCode, Blame) {
 
 /// Promises 1 and 2: one bad file is one fault; its neighbours arrive, and nothing of it is left.
 #[test]
-fn what_is_wrong_at_the_source_blames_the_source() {
+fn faults_at_the_source_blame_the_source() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     for size in [2_000, 5 * CHUNK] {
@@ -51,9 +51,9 @@ fn what_is_wrong_at_the_source_blames_the_source() {
     assert_eq!(beta.names().len(), 2);
 }
 
-/// Promise 10: the reason names the target, and the files that do fit arrive.
+/// Promise 10: the fault names the target, and the files that fit arrive.
 #[test]
-fn a_full_target_fails_what_does_not_fit() {
+fn a_full_target_fails_only_files_that_do_not_fit() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let large = put(&alpha, 1, 10 * CHUNK);
@@ -72,7 +72,7 @@ fn a_full_target_fails_what_does_not_fit() {
     let ends = target.finished(3);
     assert_eq!(fault(&ends[0]), (FaultCode::TargetFull, Blame::Target));
     assert!(ends[1].result.is_ok() && ends[2].result.is_ok());
-    // Found full in the middle, whatever was reserved.
+    // Full in the middle of a file, in spite of the reservation.
     beta.set_capacity(1 << 40);
     beta.run_full_after(Some(3 * CHUNK as u64));
     target.engine.fetch(deployment.batch(
@@ -91,7 +91,7 @@ fn a_full_target_fails_what_does_not_fit() {
     assert_eq!(beta.temps().unwrap(), vec![]);
 }
 
-/// The next attempt on a file, right after the end of the one before.
+/// The next attempt on a file, right after the end of the previous one.
 fn retried(deployment: &Deployment, source: &Agent, target: &Agent, file: &FetchFile) {
     let again = FetchFile { attempt: longhaul_model::AttemptId(file.attempt.0 + 1_000), ..file.clone() };
     target.engine.fetch(deployment.batch(source, "alpha", target, "beta", vec![again]));
@@ -100,7 +100,7 @@ fn retried(deployment: &Deployment, source: &Agent, target: &Agent, file: &Fetch
 }
 
 #[test]
-fn a_target_that_cannot_write_is_to_blame() {
+fn write_failures_blame_the_target() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let files = vec![put(&alpha, 1, 100), put(&alpha, 2, 3 * CHUNK)];
@@ -111,7 +111,7 @@ fn a_target_that_cannot_write_is_to_blame() {
     let ends = target.finished(2);
     assert!(ends.iter().all(|end| fault(end) == (FaultCode::TargetReadOnly, Blame::Target)));
     beta.set_read_only(false);
-    // A failed flush loses bytes for good: the file is begun anew, and never reported.
+    // A failed flush loses the bytes: the file starts from scratch and is never reported.
     beta.fail_flushes(1);
     let again = FetchFile { attempt: longhaul_model::AttemptId(3), ..files[0].clone() };
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![again]));
@@ -122,7 +122,7 @@ fn a_target_that_cannot_write_is_to_blame() {
 }
 
 #[test]
-fn a_lease_that_was_not_used_in_time_does_not_start() {
+fn an_expired_lease_does_not_start() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let file = put(&alpha, 1, 100);
@@ -137,7 +137,7 @@ fn a_lease_that_was_not_used_in_time_does_not_start() {
 }
 
 #[test]
-fn work_for_an_unknown_storage_or_peer_ends_with_a_reason() {
+fn unknown_storages_and_peers_end_with_a_reason() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let files = vec![put(&alpha, 1, 100), put(&alpha, 2, 3 * CHUNK)];
@@ -160,7 +160,7 @@ fn work_for_an_unknown_storage_or_peer_ends_with_a_reason() {
     assert!(target.finished(2).iter().all(|end| end.result.is_ok()));
 }
 
-/// Promise 8: what is cancelled stops, in any state, and says nothing more.
+/// Promise 8: a cancelled attempt stops in any state and emits no further event.
 #[test]
 fn cancelled_attempts_stop_silently() {
     let deployment = Deployment::new();
@@ -193,16 +193,15 @@ fn cancelled_attempts_stop_silently() {
     assert!(ends[0].attempt.0 == 2 && ends[0].result.is_ok(), "{ends:?}");
     let snapshot = target.engine.snapshot();
     assert!(snapshot.running.is_empty() && snapshot.waiting == 0);
-    // By a thread of its own; what it has not come to when the engine ends is removed then, for nobody asks
-    // for it any more.
+    // Removal runs on a thread of its own; whatever is left when the engine stops is removed then.
     target.engine.stop();
     assert_eq!(beta.temps().unwrap(), [], "temporary files of cancelled attempts stay");
     assert_eq!(beta.names(), vec!["f2".to_owned()]);
 }
 
-/// A panic in a storage fails that file, and the engine goes on.
+/// A panic in a storage fails that file, and the engine continues.
 #[test]
-fn a_panic_is_a_fault_of_one_file() {
+fn a_panic_fails_only_one_file() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let files = vec![put(&alpha, 1, 3 * CHUNK), put(&alpha, 2, 4 * CHUNK)];
@@ -217,7 +216,7 @@ fn a_panic_is_a_fault_of_one_file() {
     assert_eq!(failed, vec![FaultCode::Internal]);
 }
 
-/// Promise 8: the limits hold in both directions, and can be lifted while files move.
+/// Promise 8: the rate limits hold in both directions, and can be lifted while files move.
 #[test]
 fn rate_limits_hold_and_can_be_lifted() {
     for inward in [false, true] {
@@ -239,7 +238,7 @@ fn rate_limits_hold_and_can_be_lifted() {
         };
         target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
         let writes: Vec<_> = (0..8).map(|_| at_write.recv().unwrap()).collect();
-        // Four chunks a second, with an extent of four as a burst: never faster, however busy the machine is.
+        // Four chunks a second with a burst of four: never faster, however busy the machine is.
         assert!(writes[7].1 - writes[0].1 >= std::time::Duration::from_millis(450), "{inward}: {writes:?}");
         source.engine.set_limits(None, None);
         target.engine.set_limits(None, None);

@@ -1,5 +1,5 @@
-//! Storages that only append: files come over several streams and are written from their beginning to their
-//! end. Such a storage refuses every other write, so that each file that arrives shows that there was none.
+//! Append-only storages: files arrive over several streams and are written strictly in order. Such a storage
+//! refuses every other write, so each file that arrives proves the order.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn all_good(ends: &[AttemptOutcome]) {
     ends.iter().for_each(|end| assert!(end.result.is_ok(), "{:?}", end.result));
 }
 
-/// Promise 7: what comes early waits in a share of the receive buffers, and never for a chunk that finds no
+/// Promise 7: early chunks wait in a share of the receive buffers, and never for a chunk that finds no
 /// buffer.
 #[test]
 fn files_arrive_in_order_over_several_streams() {
@@ -59,8 +59,8 @@ fn files_arrive_in_order_over_several_streams() {
     }
 }
 
-/// A fetch of one file of far more chunks than can be under way, stopped at its tenth write; what is left of
-/// it is at the store.
+/// Fetches one file of far more chunks than can be in flight and stops at the tenth write; the partial file
+/// stays in the store.
 fn begun(deployment: &Deployment) -> (FaultyStore, FaultyStore, Vec<u8>) {
     let (alpha, beta) = stores();
     let bytes = content(1, 90 * CHUNK + 5);
@@ -90,9 +90,9 @@ fn temp(beta: &FaultyStore) -> TempName {
     beta.temps().unwrap().remove(0)
 }
 
-/// Promise 4.
+/// Promise 4: progress survives.
 #[test]
-fn goes_on_at_the_end_of_what_is_there() {
+fn an_append_only_file_is_resumed_at_its_end() {
     let deployment = Deployment::new();
     let (alpha, beta, bytes) = begun(&deployment);
     let there = beta.temp_contents(&temp(&beta)).unwrap().len();
@@ -100,9 +100,9 @@ fn goes_on_at_the_end_of_what_is_there() {
     assert_eq!(resumed(&deployment, &alpha, &beta, &bytes), (bytes.len() - there) as u64);
 }
 
-/// A kill in the middle of a write leaves bytes that no mark speaks of, and that cannot be written over.
+/// A kill in the middle of a write leaves bytes that no journal mark covers and that cannot be overwritten.
 #[test]
-fn bytes_behind_the_marks_are_left_behind() {
+fn bytes_beyond_the_journal_are_discarded() {
     let deployment = Deployment::new();
     let (alpha, beta, bytes) = begun(&deployment);
     let there = beta.temp_contents(&temp(&beta)).unwrap().len();
@@ -111,9 +111,9 @@ fn bytes_behind_the_marks_are_left_behind() {
     assert_eq!(resumed(&deployment, &alpha, &beta, &bytes), (bytes.len() - there) as u64);
 }
 
-/// After a power cut less may be there than was written, or zeros in its place.
+/// After a power failure the file may be shorter than what was written, or hold zeros.
 #[test]
-fn nothing_wrong_is_gone_on_from() {
+fn damaged_leftovers_are_not_resumed() {
     for names in [UnflushedNames::Kept, UnflushedNames::Lost] {
         let deployment = Deployment::new();
         let (alpha, beta, bytes) = begun(&deployment);
@@ -132,7 +132,7 @@ fn appending() -> Manner {
     Manner { append_only: true, ..Manner::default() }
 }
 
-/// The part of the process that is killed; not a test of its own.
+/// The body of the child process that is killed; not a test of its own.
 #[test]
 #[ignore = "run by the other tests of this file, as a process"]
 fn child() {
@@ -146,9 +146,9 @@ fn child() {
     panic!("it was to die, and finished {:?}", target.finished(1));
 }
 
-/// The same with files: kill after kill, each process goes on where the last one was.
+/// The same with files: each process resumes where the killed one stopped.
 #[test]
-fn killed_processes_go_on() {
+fn killed_processes_resume() {
     let home = tempfile::tempdir().unwrap();
     let bytes = content(1, 30 * CHUNK + 7);
     std::fs::create_dir(home.path().join("alpha")).unwrap();
@@ -163,6 +163,6 @@ fn killed_processes_go_on() {
     let ends = target.finished(1);
     all_good(&ends);
     assert!(std::fs::read(home.path().join("beta/f")).unwrap() == bytes);
-    // Seven writes of each process were done, and no chunk was at two writers at once.
+    // Each process completed seven writes, and no chunk had two writers at once.
     assert!(ends[0].bytes_moved <= (bytes.len() - 21 * CHUNK) as u64, "{}", ends[0].bytes_moved);
 }

@@ -1,4 +1,4 @@
-//! The engine over real sockets and files, subject by subject: one program, for each would be linked anew.
+//! The engine over real sockets and files, in one test binary, so that it is linked once.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::expect_used, clippy::unwrap_used)]

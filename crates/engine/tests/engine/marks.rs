@@ -1,4 +1,4 @@
-//! Marked streams: their sockets, the fireflies that tell of them, and what is counted under which mark.
+//! Packet marking: sockets, fireflies, and traffic counters per mark.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -19,9 +19,9 @@ use crate::common::fake::{Wire, good_hello};
 use crate::common::{Agent, Deployment, put, store};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
-/// A firefly that has not come after so long does not come.
+/// Timeout for a firefly.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What TCP carries beside payload: handshakes, heads, the tags of records.
+/// TCP bytes beside the payload: handshakes, frame heads, record tags.
 const BESIDE: u64 = 100_000;
 
 /// Listens for fireflies.
@@ -47,7 +47,7 @@ impl Collector {
         Firefly(serde_json::from_str(document).unwrap())
     }
 
-    /// All that have been sent: datagrams of the loop-back are there once they are sent.
+    /// All fireflies sent so far: loopback datagrams are delivered at once.
     fn rest(&self) -> Vec<Firefly> {
         let mut all = Vec::new();
         loop {
@@ -120,13 +120,13 @@ impl Pair {
         self.source.engine.data_addresses()[0].port()
     }
 
-    /// The classes of the sockets at both ends of the streams.
+    /// The DSCPs of the sockets at both ends of the streams.
     fn classes(&self) -> Vec<u32> {
         let fds = std::fs::read_dir("/proc/self/fd").unwrap();
         let fds = fds.filter_map(|fd| fd.unwrap().file_name().to_str()?.parse::<i32>().ok());
         let own_process = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
         let class = |fd: i32| {
-            // A duplicate: the engine may close its own meanwhile.
+            // A duplicate: the engine may close its own descriptor meanwhile.
             let fd = pidfd_getfd(&own_process, fd, PidfdGetfdFlags::empty()).ok()?;
             let socket = SockRef::from(&fd);
             let (own, peer) = (socket.local_addr().ok()?.as_socket()?, socket.peer_addr().ok()?.as_socket()?);
@@ -140,14 +140,14 @@ impl Pair {
     }
 }
 
-/// A packet of TCP over IPv6, as it was on the wire.
+/// A captured TCP packet over IPv6.
 #[derive(Debug)]
 struct Packet {
     class: u8,
     label: u32,
     from: u16,
     to: u16,
-    /// Behind the heading of IPv6.
+    /// Follows the IPv6 header.
     len: usize,
 }
 
@@ -164,7 +164,7 @@ impl Packet {
     }
 }
 
-/// Reads packets of IPv6 off the wire; for whoever may.
+/// Captures IPv6 packets; needs the privilege to do so.
 struct Tap(Socket);
 
 impl Tap {
@@ -176,14 +176,14 @@ impl Tap {
         Some(Tap(socket))
     }
 
-    /// The packets that pass while something is done, as far as one can keep up.
+    /// The packets captured during an operation, as far as the reader keeps up.
     fn during(&self, what: impl FnOnce()) -> Vec<Packet> {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let (mut all, mut packet) = (Vec::new(), [0; 128]);
                 loop {
-                    // What has passed before it is done is read first.
+                    // Packets that passed before its end are read first.
                     let last = done.load(Ordering::Acquire);
                     match (&self.0).read(&mut packet) {
                         Ok(len) => all.extend(Packet::read(&packet[..len])),
@@ -199,7 +199,7 @@ impl Tap {
     }
 }
 
-/// Looks until it is so.
+/// Polls until the condition holds.
 fn until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
     let begun = Instant::now();
     while !is_so() {
@@ -219,7 +219,7 @@ fn marking(collector: Option<&Collector>) -> Marking {
 }
 
 #[test]
-fn fireflies_tell_of_each_label_at_its_beginning_and_end() {
+fn fireflies_report_the_start_and_end_of_each_flow() {
     let (at_source, at_target) = (Collector::new(), Collector::new());
     let pair = Pair::new(Some(marking(Some(&at_source))), Some(marking(Some(&at_target))));
     let sizes = [(12, 9 * CHUNK), (13, 3 * CHUNK)];
@@ -230,12 +230,12 @@ fn fireflies_tell_of_each_label_at_its_beginning_and_end() {
     for engine in [&pair.target.engine, &pair.source.engine] {
         let marking = || engine.snapshot().marking.unwrap();
         let counted = || marking().marks.iter().map(|row| row.bytes_in + row.bytes_out).collect::<Vec<u64>>();
-        // Payload, and each byte once. The source may be told of the mark after it has sent everything.
+        // Payload, and each byte once. The source may learn the mark after it has sent everything.
         until(|| counted() == sizes.map(|(_, bytes)| bytes as u64), || format!("{:?}", counted()));
         assert_eq!(marking().fireflies_dropped, 0);
     }
     let port = u64::from(pair.port());
-    // Both ends of a stream that is closed tell of its end.
+    // Both ends of a closed stream report its end.
     drop(pair);
     for collector in [&at_target, &at_source] {
         let all = collector.rest();
@@ -264,12 +264,12 @@ fn both_ends_mark_their_packets() {
     until(|| is_right(&pair.classes()), || format!("{:?}", pair.classes()));
 }
 
-/// What is said of the sockets, seen from outside: a target marks from its first word, a source from when it
-/// has heard of the mark, a round trip after the stream has begun.
+/// The marks as seen on the wire: a target marks from its first packet, a source once it has received the
+/// mark, a round trip after the stream begins.
 #[test]
-fn packets_bear_the_label_and_the_class() {
+fn packets_carry_the_flow_label_and_the_dscp() {
     let Some(tap) = Tap::new() else {
-        // As `longhaul_testbed::needs` has it.
+        // The same as in `longhaul_testbed::needs`.
         assert!(std::env::var("CI").is_err(), "packets cannot be read off the wire");
         return eprintln!("\n*** NOT RUN: marks on the wire: packets cannot be read off it ***\n");
     };
@@ -286,10 +286,10 @@ fn packets_bear_the_label_and_the_class() {
     let streams: BTreeSet<u16> =
         first.iter().filter(|packet| packet.to == port).map(|packet| packet.from).collect();
     let of_source = then.iter().filter(|packet| packet.from == port && streams.contains(&packet.to));
-    // Longer than whatever else is said.
+    // Longer than any other packet.
     let data: Vec<&Packet> = of_source.filter(|packet| packet.len > 16_000).collect();
     assert!(!data.is_empty() && data.iter().all(is_marked), "{data:x?}");
-    // A connection that is accepted has the label that it came with where the kernel can be told so.
+    // An accepted connection reflects the flow label of its peer where the kernel can be configured to.
     let refuses = std::fs::read_to_string("/proc/sys/net/ipv6/flowlabel_consistency");
     let reflects = std::fs::read_to_string("/proc/sys/net/ipv6/flowlabel_reflect");
     let is = |text: std::io::Result<String>, what: &str| text.is_ok_and(|text| text.trim() == what);
@@ -299,9 +299,9 @@ fn packets_bear_the_label_and_the_class() {
 }
 
 #[test]
-fn the_target_of_a_flow_can_be_told() {
+fn fireflies_can_be_sent_to_the_flow_target() {
     let at_target = Collector::new();
-    // The data goes where this listens only if both speak IPv4.
+    // The data reaches this listener only if both ends use IPv4.
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let source = deployment.agent_with(1, vec![Arc::new(alpha.clone())], |config| {
@@ -319,9 +319,9 @@ fn the_target_of_a_flow_can_be_told() {
 }
 
 #[test]
-fn nothing_is_marked_or_told_where_that_is_off() {
+fn disabled_marking_sends_nothing() {
     let collector = Collector::new();
-    // The source would, and is not asked; the target is asked, and does not.
+    // The source is able to, and is not asked; the target is asked, and is not able to.
     let pair = Pair::new(Some(marking(Some(&collector))), None);
     pair.fetch(1, CHUNK, mark(1, "af11"));
     pair.fetch(2, CHUNK, mark(2, "cs1"));
@@ -331,16 +331,16 @@ fn nothing_is_marked_or_told_where_that_is_off() {
     assert!(pair.classes().iter().all(|&class| class == 0));
     drop(pair);
     assert_eq!(collector.rest().len(), 0);
-    // A mark that says nothing is none.
+    // An empty mark counts as none.
     let pair = Pair::new(Some(marking(Some(&collector))), Some(marking(Some(&collector))));
     pair.fetch(1, CHUNK, Mark::default());
     drop(pair);
     assert_eq!(collector.rest().len(), 0);
 }
 
-/// Else a peer could have as many fireflies sent as it likes.
+/// Without this limit a peer could trigger any number of fireflies.
 #[test]
-fn a_stream_has_one_mark() {
+fn a_second_mark_ends_the_stream() {
     let collector = Collector::new();
     let deployment = Deployment::new();
     let source = deployment.agent_with(1, vec![Arc::new(store("alpha"))], |config| {
@@ -360,9 +360,9 @@ fn a_stream_has_one_mark() {
     assert_eq!(told, [("start", 1), ("end", 1)]);
 }
 
-/// A collector that is not there, or is on no network of ours, costs nothing but a count.
+/// An absent or unreachable collector costs nothing but a count.
 #[test]
-fn collectors_that_are_away_do_no_harm() {
+fn absent_collectors_are_harmless() {
     let gone = Collector::new().address();
     let nowhere = "[2001:db8::1]:10514".parse().unwrap();
     let marking = Marking { collectors: vec![gone, nowhere, gone], ..marking(None) };

@@ -1,4 +1,4 @@
-//! Push: the source dials, and the target uses its streams as if it had dialled them.
+//! Offered streams (push): the source dials, and the target uses its streams as if it had dialled them.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,12 @@ use crate::common::{Agent, Deployment, put, store};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
-/// A source that listens nowhere.
+/// A source that does not listen.
 fn hidden(deployment: &Deployment, number: u64, storage: FaultyStore) -> Agent {
     deployment.agent_with(number, vec![Arc::new(storage)], |config| config.listen.clear())
 }
 
-/// A batch that tells no address.
+/// A batch without addresses.
 fn batch(deployment: &Deployment, source: &Agent, target: &Agent, files: Vec<FetchFile>) -> FetchBatch {
     let batch = deployment.batch(source, "alpha", target, "beta", files);
     assert!(batch.addresses.is_empty());
@@ -37,9 +37,9 @@ fn all_arrived(target: &Agent, alpha: &FaultyStore, beta: &FaultyStore, files: &
     }
 }
 
-/// Promises 1 and 2, whoever dials.
+/// Promises 1 and 2, whichever side dials.
 #[test]
-fn a_source_that_cannot_be_dialled_pushes() {
+fn a_source_that_cannot_be_dialled_offers_streams() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let mut sizes = vec![0, 1, CHUNK, CHUNK + 1, 20 * CHUNK + 17, 7 * CHUNK];
@@ -48,7 +48,7 @@ fn a_source_that_cannot_be_dialled_pushes() {
         sizes.iter().zip(1..).map(|(&len, number)| put(&alpha, number, len)).collect();
     let source = hidden(&deployment, 1, alpha.clone());
     let target = deployment.agent(2, Arc::new(beta.clone()));
-    // The offer may come before the work or after it.
+    // The offer may come before or after the work.
     let (early, late) = files.split_at(files.len() / 2);
     target.engine.fetch(batch(&deployment, &source, &target, early.to_vec()));
     let offer = source.engine.offer(&target.addresses(), 3).unwrap();
@@ -72,7 +72,7 @@ fn without_address_or_offer_the_source_is_unreachable() {
     let files = vec![put(&alpha, 1, 100), put(&alpha, 2, 3 * CHUNK)];
     let source = hidden(&deployment, 1, alpha);
     let target = deployment.agent(2, Arc::new(beta));
-    // Somebody else's offer does not help.
+    // The offer of another agent does not help.
     let other = hidden(&deployment, 3, store("gamma"));
     let _offer = other.engine.offer(&target.addresses(), 1).unwrap();
     target.engine.fetch(batch(&deployment, &source, &target, files));
@@ -83,10 +83,9 @@ fn without_address_or_offer_the_source_is_unreachable() {
     assert_eq!(source.engine.offer(&[], 2).err().unwrap().code, FaultCode::BadRequest);
 }
 
-/// Promise 4: the offered streams die in mid-file, twice; the source dials again, and what has arrived is
-/// kept.
+/// Promise 4: the offered streams die in mid-file, twice; the source redials, and what has arrived is kept.
 #[test]
-fn offered_streams_that_die_come_back() {
+fn broken_offered_streams_are_redialled() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let file = put(&alpha, 1, 60 * CHUNK);
@@ -116,9 +115,9 @@ fn offered_streams_that_die_come_back() {
     assert!(end.bytes_moved < 2 * file.size, "{} bytes moved", end.bytes_moved);
 }
 
-/// An agent that nobody fetches from may offer so many streams and no more; and it can do nothing with them.
+/// An agent from which no session fetches may offer a bounded number of streams, which stay unused.
 #[test]
-fn a_strangers_offer_is_bounded() {
+fn offers_of_unused_sources_are_bounded() {
     let deployment = Deployment::new();
     let target = deployment.agent(2, Arc::new(store("beta")));
     let stranger = deployment.credentials(AgentId(66));
@@ -126,7 +125,7 @@ fn a_strangers_offer_is_bounded() {
     let refused = loop {
         let mut wire = Wire::dial(&target.addresses()[0], &stranger);
         wire.send(&Frame::Offer { versions: VERSIONS }, &[]);
-        // An answer to this shows that the offer was taken.
+        // An answer to this ping shows that the offer was accepted.
         wire.send(&Frame::Ping { number: 5 }, &[]);
         match wire.receive() {
             Some((Frame::Pong { number: 5 }, _)) => wires.push(wire),
@@ -136,7 +135,7 @@ fn a_strangers_offer_is_bounded() {
         assert!(wires.len() < 1_000);
     };
     assert_eq!((refused.code, wires.len()), (FaultCode::Busy, 32));
-    // Data that was not asked for ends the stream, and makes room.
+    // Unrequested data ends the stream and frees its place.
     let mut wire = wires.pop().unwrap();
     wire.send(&Frame::Welcome(longhaul_wire::Welcome { version: 1, incarnation: 1 }), &[]);
     assert_eq!(wire.goodbye().unwrap().code, FaultCode::ProtocolError);
@@ -144,7 +143,7 @@ fn a_strangers_offer_is_bounded() {
     wire.send(&Frame::Offer { versions: VERSIONS }, &[]);
     wire.send(&Frame::Ping { number: 6 }, &[]);
     assert!(matches!(wire.receive(), Some((Frame::Pong { number: 6 }, _))));
-    // The flood keeps nobody out.
+    // The flood keeps no other peer out.
     let alpha = store("alpha");
     let file = put(&alpha, 1, 100);
     let source = hidden(&deployment, 1, alpha);

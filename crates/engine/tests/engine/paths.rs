@@ -1,4 +1,5 @@
-//! Several addresses of a source: raced, used together, and left when they die.
+//! Several addresses of a source: raced (Happy Eyeballs), used in parallel (multi-path), and abandoned when
+//! they die.
 
 use std::net::TcpListener;
 use std::sync::mpsc::channel;
@@ -18,9 +19,9 @@ use crate::common::{Agent, Deployment, put, store};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
-/// A transfer over relays, which stops at each of these writes until the test says so.
+/// A transfer over relays that pauses at each of these writes until the test releases it.
 struct Paused {
-    /// First: when a test fails, the engines can only end if their writers go on.
+    /// First in drop order: when a test fails, the engines can only stop if their writers continue.
     go_on: std::sync::mpsc::Sender<()>,
     reached: std::sync::mpsc::Receiver<()>,
     source: Agent,
@@ -66,7 +67,7 @@ impl Paused {
 }
 
 #[test]
-fn streams_spread_over_all_addresses_that_answer() {
+fn streams_spread_over_all_reachable_addresses() {
     let deployment = Deployment::new();
     let paused = paused(&deployment, 3, 6, &[20]);
     paused.relays[1].fall_silent();
@@ -85,16 +86,16 @@ fn streams_spread_over_all_addresses_that_answer() {
     }
 }
 
-/// Promise 4: nothing is lost, and no more comes twice than was under way.
+/// Promise 4: nothing is lost, and no more than what was in flight is sent again.
 #[test]
-fn a_path_that_falls_silent_in_mid_file_is_left() {
+fn a_silent_path_is_abandoned_in_mid_file() {
     for spread in [true, false] {
         let deployment = Deployment::new();
         let paused = paused(&deployment, 2, 4, &[10]);
         let file = put(&paused.alpha, 1, 80 * CHUNK);
         paused.fetch(&deployment, &file, spread);
         paused.reached.recv().unwrap();
-        // If all streams are on one path, that one; else any.
+        // The path that all streams use, otherwise any.
         let used = usize::from(paused.relays[0].bytes() < paused.relays[1].bytes());
         paused.relays[used].fall_silent();
         paused.go_on.send(()).unwrap();
@@ -104,9 +105,9 @@ fn a_path_that_falls_silent_in_mid_file_is_left() {
     }
 }
 
-/// A port that accepts and says nothing, and one that is closed, cost a moment each.
+/// A port that accepts and stays silent, and one that is closed, cost a short delay each.
 #[test]
-fn addresses_that_do_not_answer_are_passed_over() {
+fn unreachable_addresses_are_skipped() {
     let deployment = Deployment::new();
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -119,7 +120,7 @@ fn addresses_that_do_not_answer_are_passed_over() {
     paused.arrived(&file);
 }
 
-/// What a person sets for a path is set; what the system does not know is noted, and does no harm.
+/// A path profile is applied; a setting that the system does not know is logged and harmless.
 #[test]
 fn a_path_profile_is_applied() {
     let deployment = Deployment::new();
@@ -141,10 +142,10 @@ fn a_path_profile_is_applied() {
     }
 }
 
-/// A path is added, and the one that was used removed, in mid-file; then all that was set is taken back. What
-/// was asked for on the old path still comes over it, and nothing comes twice.
+/// In mid-file a path is added and the used one removed; then the configuration is reverted. What was
+/// requested on the old path still arrives over it, and nothing is sent twice.
 #[test]
-fn files_move_to_other_paths_and_back() {
+fn files_move_to_other_paths_and_return() {
     let deployment = Deployment::new();
     let paused = paused(&deployment, 2, 3, &[10, 60]);
     let file = put(&paused.alpha, 1, 150 * CHUNK);
@@ -171,10 +172,10 @@ fn files_move_to_other_paths_and_back() {
     assert!(engine.set_paths(paused.source.agent, vec![unusable]).is_err());
 }
 
-/// Beside what goes by the paths that are set, there is what never does, and what goes by nothing else:
-/// without such a path it cannot reach its source, and a spare one is none.
+/// The circuit uses `prefer`, `never` and `only`: without a configured path, work of `only` cannot reach its
+/// source, and a spare path does not count.
 #[test]
-fn work_goes_by_the_paths_that_are_set_where_there_are_any_or_never_or_only() {
+fn circuit_uses_prefer_never_and_only_are_honoured() {
     let deployment = Deployment::new();
     let paused = paused(&deployment, 2, 2, &[]);
     let engine = &paused.target.engine;
@@ -212,9 +213,9 @@ fn work_goes_by_the_paths_that_are_set_where_there_are_any_or_never_or_only() {
     assert_eq!(fault.blame, Blame::Network, "{fault}");
 }
 
-/// A file moves to a path that then falls silent: it goes on over the spare one, though nobody says so.
+/// A file moves to a path that then falls silent: it continues over the spare path without being told.
 #[test]
-fn a_spare_path_takes_over_from_one_that_falls_silent() {
+fn a_spare_path_takes_over_from_a_silent_one() {
     let deployment = Deployment::new();
     let paused = paused(&deployment, 2, 3, &[10, 60]);
     let file = put(&paused.alpha, 1, 150 * CHUNK);
@@ -236,10 +237,10 @@ fn a_spare_path_takes_over_from_one_that_falls_silent() {
     assert!(paused.relays[0].bytes() > before + 10 * CHUNK as u64);
 }
 
-/// It takes connections and nothing else, as where only small packets pass: what was on its way to it stays
-/// on the spare one.
+/// The path accepts connections and nothing else (as with a broken path MTU): streams on their way to it stay
+/// on the spare path.
 #[test]
-fn a_spare_path_takes_over_from_one_that_was_silent_from_the_beginning() {
+fn a_spare_path_takes_over_from_one_that_never_worked() {
     let deployment = Deployment::new();
     let paused = paused(&deployment, 1, 3, &[10]);
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -256,10 +257,10 @@ fn a_spare_path_takes_over_from_one_that_was_silent_from_the_beginning() {
     assert_eq!(end.bytes_resent, 0);
 }
 
-/// The source dials, and all its streams fall silent: it dials new ones. Also when something between them
-/// goes on to take what it says.
+/// The source dials, and all its streams fall silent: it dials new ones, even if a middlebox still
+/// acknowledges its data.
 #[test]
-fn offered_streams_that_fall_silent_are_replaced() {
+fn silent_offered_streams_are_replaced() {
     for die in [Relay::fall_silent, Relay::swallow] {
         let deployment = Deployment::new();
         let paused = paused(&deployment, 0, 2, &[10]);
@@ -276,10 +277,10 @@ fn offered_streams_that_fall_silent_are_replaced() {
     }
 }
 
-/// What a circuit was booked for is shared by the streams on it, and the source is told; a way that nobody
-/// booked has no bound.
+/// The streams on a circuit share its booked rate, and the source is told; a path without a booking has no
+/// limit.
 #[test]
-fn a_source_is_told_what_its_way_is_booked_for() {
+fn a_source_is_told_the_booked_rate_of_its_path() {
     const BOOKED: u64 = 10_000_000;
     let deployment = Deployment::new();
     let target = deployment.agent_with(2, vec![Arc::new(store("beta"))], |config| {
@@ -295,8 +296,8 @@ fn a_source_is_told_what_its_way_is_booked_for() {
     target.engine.set_paths(source.agent, vec![path]).unwrap();
     target.engine.fetch(batch);
     let credentials = deployment.credentials(source.agent);
-    // The first stream may be alone for a while. Each stays until the other was told: one that is left alone
-    // has all of it.
+    // The first stream may be alone for a while. Each stream stays until the other was told, since a stream
+    // left alone has the whole rate.
     let told = |mut wire: Wire| {
         while let Some((frame, _)) = wire.receive() {
             match frame {
@@ -320,9 +321,9 @@ fn a_source_is_told_what_its_way_is_booked_for() {
     assert_eq!(told, [Some(BOOKED / 2); 2]);
 }
 
-/// Whatever it is told, a source goes on.
+/// A source accepts any pacing rate.
 #[test]
-fn a_source_takes_any_pace() {
+fn a_source_accepts_any_pacing_rate() {
     let deployment = Deployment::new();
     let source = deployment.agent(1, Arc::new(store("alpha")));
     let mut wire = Wire::dial(&source.addresses()[0], &deployment.credentials(longhaul_model::AgentId(2)));

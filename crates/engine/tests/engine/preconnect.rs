@@ -1,4 +1,5 @@
-//! Over long paths each answer that is waited for costs a round trip: what need not be waited for is not.
+//! Preconnect and early requests: over long paths, messages are sent without waiting for answers that cost a
+//! round trip.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -12,9 +13,9 @@ use crate::common::{Deployment, put, store};
 
 const SOURCE: u64 = 1;
 
-/// A peer that takes its time with the welcome: until the first request is there.
+/// A peer that delays its welcome until the first request arrives.
 #[test]
-fn the_manifest_and_requests_follow_hello_at_once() {
+fn requests_are_sent_before_the_welcome() {
     let deployment = Deployment::new();
     let target = deployment.agent_with(2, vec![std::sync::Arc::new(store("beta"))], |config| {
         config.streams_per_session = 1;
@@ -31,7 +32,7 @@ fn the_manifest_and_requests_follow_hello_at_once() {
     assert!(matches!(next(&mut wire), Some(Frame::Hello(_))));
     assert!(matches!(next(&mut wire), Some(Frame::Manifest(_))));
     assert!(matches!(next(&mut wire), Some(Frame::Request { .. })));
-    // A version that was never offered is still refused, whatever has been asked for.
+    // A version that was never offered is still refused, whatever has been requested.
     wire.send(&Frame::Welcome(Welcome { version: 999, incarnation: 7 }), &[]);
     assert_eq!(wire.goodbye().unwrap().code, FaultCode::VersionMismatch);
     let end = target.finished(1).remove(0);
@@ -39,7 +40,7 @@ fn the_manifest_and_requests_follow_hello_at_once() {
 }
 
 #[test]
-fn calls_follow_their_opening_at_once() {
+fn calls_are_sent_before_the_welcome() {
     let deployment = Deployment::new();
     let asks = deployment.agent(2, std::sync::Arc::new(store("beta")));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -58,9 +59,9 @@ fn calls_follow_their_opening_at_once() {
     });
 }
 
-/// The only address that the batch knows is closed: the file comes over what was dialled before.
+/// The only address in the batch is closed: the file comes over the preconnected streams.
 #[test]
-fn streams_dialled_ahead_are_used() {
+fn preconnected_streams_are_used() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let source = deployment.agent(SOURCE, std::sync::Arc::new(alpha.clone()));

@@ -1,4 +1,5 @@
-//! Several sources of the same files at once, over real sockets: one lies, one dies, one has never had them.
+//! Several sources of the same files over real sockets: one sends wrong data, one dies, one never had the
+//! files.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::common::{Agent, Deployment, content, store, tree, wish};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
-/// What several sources have, known by its tree.
+/// A file of several sources, verified by its hash tree.
 fn checked(number: u64, lfn: &str, bytes: &[u8]) -> FetchFile {
     let tree = tree(bytes);
     let digests: DigestSet = [tree.root()].into_iter().collect();
@@ -70,7 +71,7 @@ fn on_disk(deployment: &Deployment, lfn: &str) -> Vec<u8> {
 }
 
 #[test]
-fn both_bring_their_share_of_one_file() {
+fn both_sources_send_a_share_of_one_file() {
     let three = Three::new(|deployment| deployment.posix("gamma"));
     let bytes = content(1, 90 * CHUNK + 77);
     let small = content(2, 900);
@@ -94,9 +95,10 @@ fn both_bring_their_share_of_one_file() {
     assert_eq!((on_disk(&three.deployment, "large"), on_disk(&three.deployment, "small")), (bytes, small));
 }
 
-/// One has flipped bits in the middle: those ranges come from the other, and it is said who lied where.
+/// One source has flipped bits in the middle: those ranges come from the other, and the report names the bad
+/// source.
 #[test]
-fn a_bad_range_is_fetched_from_the_other() {
+fn a_bad_range_is_fetched_from_another_source() {
     let three = Three::new(|deployment| deployment.posix("gamma"));
     let bytes = content(1, 60 * CHUNK);
     let mut flipped = bytes.clone();
@@ -105,7 +107,7 @@ fn a_bad_range_is_fetched_from_the_other() {
     bad.iter().for_each(|&at| flipped[at as usize + 7_777] ^= 0x10);
     three.stores[0].put("f", &flipped);
     three.stores[1].put("f", &bytes);
-    // So most of it is asked for at the one that lies.
+    // So most of it is requested from the bad source.
     three.sources[1].engine.set_limits(None, Some(30 << 20));
     let small = content(2, 5_000);
     three.stores[0].put("s", &content(3, 5_000));
@@ -124,8 +126,7 @@ fn a_bad_range_is_fetched_from_the_other() {
     assert_eq!(ends[0].bytes_resent, again, "nothing else came twice");
 }
 
-/// All that a single source has is wrong in one place: it is asked once more, and the file fails whole or
-/// absent.
+/// A single source has one bad range: it is requested once more, and then the file fails as a whole.
 #[test]
 fn without_another_source_a_bad_range_fails_the_file() {
     let three = Three::new(|deployment| deployment.posix("gamma"));
@@ -144,13 +145,13 @@ fn without_another_source_a_bad_range_fails_the_file() {
 }
 
 #[test]
-fn who_lacks_the_file_or_has_another_is_left_out_with_the_reason() {
+fn sources_without_the_file_are_excluded_with_a_reason() {
     let three = Three::new(|deployment| deployment.posix("gamma"));
     let bytes = content(1, 40 * CHUNK);
     for name in ["missing", "short", "other"] {
         three.stores[0].put(name, &bytes);
     }
-    // Slow enough that the other is asked for more than it is worth.
+    // Slow enough that the other is asked for more than its share.
     three.sources[0].engine.set_limits(None, Some(30 << 20));
     three.stores[1].put("short", &bytes[1..]);
     three.stores[1].put("other", &content(9, bytes.len()));
@@ -170,9 +171,9 @@ fn who_lacks_the_file_or_has_another_is_left_out_with_the_reason() {
     }
 }
 
-/// Promise 4: what one had not brought when it died comes from the other.
+/// Promise 4: what one source had not sent when it died comes from the other.
 #[test]
-fn one_dies_in_mid_file() {
+fn a_source_dies_in_mid_file() {
     let (hooked, at_write) = {
         let deployment = Deployment::new();
         let (hooked, at_write) = Hooked::tells_at(deployment.posix("gamma"), 30);
@@ -198,10 +199,10 @@ fn one_dies_in_mid_file() {
     assert!(end.bytes_resent <= in_flight, "{}", end.bytes_resent);
 }
 
-/// Parts that were compared with the tree stay good, whoever sent them: another attempt goes on with another
+/// Parts verified with the hash tree stay valid, whoever sent them: another attempt continues with another
 /// set of sources.
 #[test]
-fn goes_on_with_other_sources() {
+fn a_transfer_continues_with_other_sources() {
     let deployment = Deployment::new();
     let (target_store, at_write) = Hooked::tells_at(deployment.posix("gamma"), 25);
     let bytes = content(1, 60 * CHUNK);
@@ -227,15 +228,16 @@ fn goes_on_with_other_sources() {
     assert_eq!(on_disk(&deployment, "f"), bytes);
 }
 
-/// A source of another deployment is dialled with credentials of that one, and no other can stand in for it.
+/// A source of another deployment is dialled with credentials of that deployment, and no other agent can
+/// impersonate it.
 #[test]
-fn sources_of_two_deployments() {
+fn sources_of_two_deployments_are_used() {
     let (ours, theirs) = (Deployment::new(), Deployment::new());
     let bytes = content(1, 50 * CHUNK);
     let stores = [store("alpha"), store("beta")];
     stores.iter().for_each(|store| store.put("f", &bytes));
     let first = ours.agent(1, Arc::new(stores[0].clone()));
-    // The same number as the other: deployments number their agents by themselves.
+    // The same number as the other agent: deployments number their agents independently.
     let second = theirs.agent(1, Arc::new(stores[1].clone()));
     let target = ours.agent(3, ours.posix("gamma"));
     let batch = ours.batch(&first, "alpha", &target, "gamma", vec![checked(1, "f", &bytes)]);
@@ -245,7 +247,7 @@ fn sources_of_two_deployments() {
     target.engine.fetch(FetchBatch { replicas: vec![joined], ..batch });
     let end = target.finished(1).remove(0);
     assert!(end.result.is_ok() && end.shares.iter().all(|share| share.bytes > 0), "{end:?}");
-    // Without them the other is a stranger: the first does it alone.
+    // Without the credentials the other source is refused: the first one sends everything.
     let lone = FetchFile { attempt: AttemptId(2), ..checked(2, "f2", &bytes) };
     stores.iter().for_each(|store| store.put("f2", &bytes));
     let batch = ours.batch(&first, "alpha", &target, "gamma", vec![lone]);

@@ -1,5 +1,5 @@
-//! Promise 4: progress survives. A process of this test binary is killed at chosen writes, and the next one
-//! goes on.
+//! Promise 4: progress survives. A child process of this test binary is killed at chosen writes, and the next
+//! one resumes.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::common::{Agent, Deployment, content, killed_child, wish};
 const CHUNK: usize = CHUNK_BYTES as usize;
 const SMALL: u64 = 60;
 
-/// Where the killed process works, and at which write it dies.
+/// The directory of the killed process, and the write at which it dies.
 const HOME: &str = "LONGHAUL_TEST_HOME";
 const DIES_AT: &str = "LONGHAUL_TEST_DIES_AT";
 
@@ -46,7 +46,7 @@ fn is_right(home: &Path) {
     }
 }
 
-/// The part of the process that is killed; not a test of its own.
+/// The body of the child process that is killed; not a test of its own.
 #[test]
 #[ignore = "run by the other tests of this file, as a process"]
 fn child() {
@@ -78,7 +78,7 @@ fn all_fetched(deployment: &Deployment, source: &Agent, target: &Agent, first: u
     ends
 }
 
-/// Promises 1 and 4: wherever the target is killed, nothing but what was in flight is fetched again.
+/// Promises 1 and 4: wherever the target is killed, only what was in flight is fetched again.
 #[test]
 fn a_killed_target_resumes() {
     let total: u64 = wishes(1).iter().map(|file| file.size).sum();
@@ -91,8 +91,9 @@ fn a_killed_target_resumes() {
         let target = deployment.agent(2, deployment.posix("beta"));
         let ends = all_fetched(&deployment, &source, &target, 1_000);
         is_right(home.path());
-        // Writes done before the kill, but for two writers in the middle of one, are not fetched again. A
-        // pack is marked as a whole, so that a kill in the middle of one costs all its files.
+        // Writes completed before the kill are not fetched again, except for those of two writers in the
+        // middle of one. A pack is journalled as a whole, so that a kill in the middle of one costs all its
+        // files.
         let pack = CHUNK as u64;
         let least_kept = dies_at.saturating_sub(2) * 40_000;
         assert!(
@@ -105,13 +106,14 @@ fn a_killed_target_resumes() {
     }
 }
 
-/// Kill after kill: the sum of all that moves stays close to what there is.
+/// After many kills, the total transferred bytes stay close to the file sizes.
 #[test]
-fn many_kills_cost_little() {
+fn many_kills_refetch_little() {
     let home = tempfile::tempdir().unwrap();
     make_source(home.path());
     for _ in 0..12 {
-        // Most of these writes may be of a pack, which is marked as a whole, so that none of them counts.
+        // Most of these writes may belong to a pack, which is journalled as a whole, so that none of them
+        // counts.
         killed_at(home.path(), 12);
     }
     let deployment = Deployment::at(home.path());
@@ -123,13 +125,13 @@ fn many_kills_cost_little() {
     assert!(moved(&ends) < total / 2, "{} of {total} were still to move after twelve rounds", moved(&ends));
 }
 
-/// Parts of a source that has changed since are not mixed with the new ones.
+/// Parts of a source file that has changed since are not mixed with the new version.
 #[test]
-fn a_source_that_changed_between_attempts_begins_anew() {
+fn a_source_changed_between_attempts_starts_from_scratch() {
     let home = tempfile::tempdir().unwrap();
     make_source(home.path());
     killed_at(home.path(), 10);
-    // The same content again, with another time: not known to be the same file.
+    // The same content with another modification time: not known to be the same file.
     std::fs::remove_file(home.path().join("alpha/large")).unwrap();
     std::fs::write(home.path().join("alpha/large"), &files()[0].1).unwrap();
     let deployment = Deployment::at(home.path());
@@ -140,9 +142,9 @@ fn a_source_that_changed_between_attempts_begins_anew() {
     is_right(home.path());
 }
 
-/// What stood in the temporary file is checked before it is trusted.
+/// The content of a temporary file is verified before it is trusted.
 #[test]
-fn spoiled_leftovers_are_fetched_again() {
+fn damaged_leftovers_are_fetched_again() {
     let home = tempfile::tempdir().unwrap();
     make_source(home.path());
     killed_at(home.path(), 20);
@@ -164,7 +166,7 @@ fn spoiled_leftovers_are_fetched_again() {
     is_right(home.path());
 }
 
-/// A stop in the middle leaves what a kill leaves, and temporary files of others alone.
+/// A stop in the middle leaves what a kill leaves, and does not touch temporary files of others.
 #[test]
 fn a_stopped_engine_resumes_and_leaves_others_alone() {
     let deployment = Deployment::new();
@@ -188,7 +190,7 @@ fn a_stopped_engine_resumes_and_leaves_others_alone() {
     assert_eq!(longhaul_storage::Storage::temps(&beta).unwrap(), vec![others]);
 }
 
-/// Promise 4, after a power cut: what was not flushed is not trusted, and what was reported is there.
+/// Promise 4 after a power failure: unflushed data is not trusted, and reported files are there.
 #[test]
 fn nothing_is_reported_before_it_is_durable() {
     let deployment = Deployment::new();
@@ -216,9 +218,9 @@ fn nothing_is_reported_before_it_is_durable() {
     }
 }
 
-/// The source is killed and comes back: the session goes on with it.
+/// The source is killed and restarted: the session continues with it.
 #[test]
-fn a_restarted_source_goes_on() {
+fn a_session_survives_a_restart_of_the_source() {
     let deployment = Deployment::new();
     let (alpha, beta) =
         (FaultyStore::new("alpha".parse().unwrap()), FaultyStore::new("beta".parse().unwrap()));
@@ -241,9 +243,9 @@ fn a_restarted_source_goes_on() {
     source.engine.stop();
 }
 
-/// A source that stays away is a fault of the network, and what came is kept for the next attempt.
+/// A source that stays away is a network fault, and what has arrived is kept for the next attempt.
 #[test]
-fn a_source_that_stays_away_leaves_what_came() {
+fn partial_files_survive_an_absent_source() {
     let deployment = Deployment::new();
     let (alpha, beta) =
         (FaultyStore::new("alpha".parse().unwrap()), FaultyStore::new("beta".parse().unwrap()));

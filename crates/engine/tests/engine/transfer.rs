@@ -1,4 +1,4 @@
-//! Files arrive whole, verified and once, whatever their sizes, digests and neighbours.
+//! Files arrive whole, verified and once, for all sizes, digests and batch compositions.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::common::{Agent, Deployment, content, digests, store, wish};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
-/// Puts a file of its own content into a store.
+/// Puts a file with content of its own into a store.
 fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
     let bytes = content(number, len);
     let lfn = format!("dir{}/file {number}\nü", number % 5);
@@ -71,10 +71,10 @@ fn files_of_all_sizes_arrive() {
     assert_eq!(source.engine.snapshot().bytes_out, total);
 }
 
-/// Without a stream lost or a byte sent twice, in both modes; 20 MB are 1,280 records of TLS, or some 120 of
-/// the others.
+/// In both record layers, without a lost stream or a byte sent twice; 20 MB are 1,280 TLS records, or about
+/// 120 authenticated ones.
 #[test]
-fn keys_are_renewed_in_mid_transfer() {
+fn keys_are_updated_in_mid_transfer() {
     for security in [DataSecurity::Tls, DataSecurity::Authenticated] {
         let deployment = Deployment::new();
         let (alpha, beta) = (store("alpha"), store("beta"));
@@ -94,9 +94,9 @@ fn keys_are_renewed_in_mid_transfer() {
     }
 }
 
-/// Threads that move data run where they are told to; a core that does not exist does no harm.
+/// Data threads run on the configured cores; a core that does not exist is harmless.
 #[test]
-fn data_threads_are_pinned_if_that_is_wished() {
+fn data_threads_are_pinned_if_configured() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let source =
@@ -114,12 +114,12 @@ fn data_threads_are_pinned_if_that_is_wished() {
         };
         pinned += usize::from(field("Name:").starts_with("data-") && field("Cpus_allowed_list:") == "0");
     }
-    // One network thread, two that write and two that read. With one core nothing can be seen.
+    // One network thread, two writers and two readers. With one core nothing can be observed.
     let many = std::thread::available_parallelism().unwrap().get() > 1;
     assert!(pinned == 5 || !many && pinned > 5, "{pinned}");
 }
 
-/// Promise 2: each kind of digest is compared, and the record says how.
+/// Promise 2: each kind of digest is verified, and the outcome says how.
 #[test]
 fn every_digest_and_verification_works() {
     let deployment = Deployment::new();
@@ -154,7 +154,7 @@ fn every_digest_and_verification_works() {
 }
 
 #[test]
-fn two_sources_and_both_directions_at_once() {
+fn concurrent_fetches_in_both_directions_do_not_deadlock() {
     let deployment = Deployment::new();
     let (alpha, beta, gamma) = (store("alpha"), store("beta"), store("gamma"));
     let from = |store: &FaultyStore, first: u64| -> Vec<FetchFile> {
@@ -163,7 +163,7 @@ fn two_sources_and_both_directions_at_once() {
             .collect()
     };
     let (from_alpha, from_beta, from_gamma) = (from(&alpha, 1), from(&beta, 101), from(&gamma, 201));
-    // Little memory: two engines that fetch from each other must not wait for each other's buffers.
+    // Little memory: two engines that fetch from each other must not deadlock on each other's buffers.
     let small = |config: &mut longhaul_engine::Config| config.memory_bytes = 1;
     let a = deployment.agent_with(1, vec![Arc::new(alpha.clone())], small);
     let b = deployment.agent_with(2, vec![Arc::new(beta.clone())], small);
@@ -182,9 +182,9 @@ fn two_sources_and_both_directions_at_once() {
     }
 }
 
-/// Promise 1: a good replica is never touched, and a different file under the name is never replaced.
+/// Promise 1: a good replica is never touched, and a different file of that name is never replaced.
 #[test]
-fn what_has_the_final_name_is_compared() {
+fn existing_files_are_compared_and_never_replaced() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let files: Vec<FetchFile> =
@@ -210,7 +210,7 @@ fn what_has_the_final_name_is_compared() {
 }
 
 #[test]
-fn a_real_directory_works_as_well() {
+fn transfers_work_with_the_posix_adapter() {
     let deployment = Deployment::new();
     let storage = deployment.posix("alpha");
     let make = |number: u64, len: usize| {
@@ -235,9 +235,9 @@ fn a_real_directory_works_as_well() {
     assert_eq!(deployment.posix("beta").temps().unwrap(), vec![], "no temporary file stays");
 }
 
-/// A session that rests is used again, and a stopped engine leaves nobody waiting.
+/// An idle session is reused, and stopping an engine releases every waiter.
 #[test]
-fn work_comes_again_and_again() {
+fn idle_sessions_are_reused() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let source = deployment.agent(1, Arc::new(alpha.clone()));
@@ -247,7 +247,7 @@ fn work_comes_again_and_again() {
         target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file]));
         all_good(&target.finished(1));
     }
-    // Certificates are renewed: what is fetched after that comes over new streams of the same session.
+    // After certificate renewal, new fetches use new streams of the same session.
     for agent in [&source, &target] {
         agent.engine.renew_credentials(&deployment.credentials(agent.agent)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The protocol by hand, one frame at a time: hostile peers, and peers that stop in the middle.
+//! A hand-driven protocol peer, one frame at a time: for hostile peers and peers that stop in the middle.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -24,7 +24,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// As a target would.
+    /// Connects as a target does.
     pub fn dial(address: &str, credentials: &Credentials) -> Wire {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -33,7 +33,7 @@ impl Wire {
         Wire::new(Box::new(StreamOwned::new(connection, socket)))
     }
 
-    /// As a source would.
+    /// Accepts as a source does.
     pub fn accept(listener: &TcpListener, credentials: &Credentials) -> Wire {
         let (socket, _) = listener.accept().unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -52,7 +52,7 @@ impl Wire {
     }
 
     pub fn send_raw(&mut self, bytes: &[u8]) {
-        // The peer may have hung up: what it said is read later.
+        // The peer may have closed the connection: its last frames are read later.
         let _ = self.tls.write_all(bytes).and_then(|()| self.tls.flush());
     }
 
@@ -91,7 +91,7 @@ impl Wire {
         }
     }
 
-    /// What the peer said when it hung up; pings are passed over.
+    /// The fault of the peer's goodbye; pings are skipped.
     pub fn goodbye(&mut self) -> Option<Fault> {
         while let Some((frame, _)) = self.receive() {
             if let Frame::Goodbye { fault } = frame {
@@ -110,7 +110,7 @@ pub fn good_hello() -> Frame {
     hello(VERSIONS, 1, 1)
 }
 
-/// A source made by hand: each stream that comes in is handled by `serve`, after its hello was welcomed.
+/// A hand-driven source: `serve` handles each accepted stream after its hello was welcomed.
 pub fn source(
     deployment: &Deployment,
     agent: u64,

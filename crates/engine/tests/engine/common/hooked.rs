@@ -1,4 +1,4 @@
-//! A storage that calls the test before each write, so that tests wait for events and not for time.
+//! A storage that calls a hook before each write, so that tests wait for events and not for time.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use longhaul_storage::{
     Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit,
 };
 
-/// Gets the number of the write, counted from 1.
+/// Receives the number of the write, counted from 1.
 pub type Hook = Arc<dyn Fn(u64) + Send + Sync>;
 
 pub struct Hooked {
@@ -24,7 +24,7 @@ impl Hooked {
         Arc::new(Hooked { inner, hook: Arc::new(hook), writes: Arc::default() })
     }
 
-    /// The process is killed in the middle of this write.
+    /// Kills the process in the middle of this write.
     pub fn killed_at(inner: Arc<dyn Storage>, write: u64) -> Arc<Hooked> {
         Hooked::new(inner, move |number| {
             if number == write {
@@ -35,7 +35,7 @@ impl Hooked {
         })
     }
 
-    /// Tells when this write begins, and does not wait.
+    /// Signals when this write begins, and does not block it.
     pub fn tells_at(inner: Arc<dyn Storage>, write: u64) -> (Arc<Hooked>, Receiver<()>) {
         let (reached, at_write) = channel();
         let reached = Mutex::new(reached);

@@ -25,7 +25,7 @@ use longhaul_security::{
 use longhaul_storage::memory::FaultyStore;
 use longhaul_storage::{FlushPolicy, Manner, Posix, PosixOptions, Storage};
 
-/// No test waits longer for an event: what takes so long is stuck.
+/// The timeout of every wait in the tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn now() -> Timestamp {
@@ -46,7 +46,7 @@ impl Deployment {
         deployment
     }
 
-    /// In a directory that stays; an authority that is there is used again.
+    /// In a persistent directory; an existing certificate authority is reused.
     pub fn at(directory: &Path) -> Deployment {
         let home = directory.join("authority");
         let authority = if home.exists() {
@@ -141,7 +141,7 @@ impl Deployment {
         self.authority.sign_permit(&permit)
     }
 
-    /// A batch of these files, with a good permit.
+    /// A batch of these files, with a valid permit.
     pub fn batch(
         &self,
         source: &Agent,
@@ -185,7 +185,7 @@ impl Agent {
         self.events.lock().unwrap().recv_timeout(PATIENCE).expect("an event of the engine")
     }
 
-    /// The ends of so many attempts.
+    /// Waits for the ends of this many attempts.
     pub fn finished(&self, count: usize) -> Vec<AttemptOutcome> {
         let mut finished = Vec::new();
         while finished.len() < count {
@@ -231,7 +231,7 @@ pub fn store(name: &str) -> FaultyStore {
     FaultyStore::new(name.parse().unwrap())
 }
 
-/// Puts a file of its own content into a store.
+/// Puts a file with content of its own into a store.
 pub fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
     let bytes = content(number, len);
     let lfn = format!("f{number}");
@@ -239,7 +239,7 @@ pub fn put(store: &FaultyStore, number: u64, len: usize) -> FetchFile {
     wish(number, &lfn, &bytes)
 }
 
-/// Runs the ignored test of that name in a process, which has to kill itself.
+/// Runs the ignored test of that name in a child process, which has to kill itself.
 pub fn killed_child(test: &str, environment: &[(&str, &OsStr)]) {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--ignored", "--nocapture"])
@@ -265,7 +265,7 @@ pub fn wish(number: u64, lfn: &str, bytes: &[u8]) -> FetchFile {
     }
 }
 
-/// The tree of some bytes.
+/// The hash tree of some bytes.
 pub fn tree(bytes: &[u8]) -> Arc<Tree> {
     let chunk = CHUNK_BYTES as usize;
     let size = bytes.len() as u64;

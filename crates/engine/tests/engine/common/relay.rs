@@ -1,4 +1,4 @@
-//! A path between two agents that can be cut, or fall silent, while others go on.
+//! A TCP relay between two agents whose connections can be cut or silenced.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Listens and hands bytes on, in both directions.
+/// Listens and forwards bytes in both directions.
 pub struct Relay {
     pub address: String,
     shared: Arc<Shared>,
@@ -30,7 +30,7 @@ impl Relay {
         std::thread::spawn(move || {
             while let Ok((near, peer)) = listener.accept() {
                 kept.peers.lock().unwrap().insert(peer.ip());
-                // Whoever stands behind it may be gone by now.
+                // The forwarding target may be gone by now.
                 let Ok(far) = TcpStream::connect(&target) else { continue };
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
@@ -43,29 +43,29 @@ impl Relay {
         Relay { address, shared }
     }
 
-    /// Ends all connections that stand, and returns how many those were.
+    /// Closes all open connections, and returns their number.
     pub fn cut(&self) -> usize {
         let sockets = std::mem::take(&mut *self.shared.sockets.lock().unwrap());
         sockets.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
         sockets.len() / 2
     }
 
-    /// From now on nothing passes, and nobody is told.
+    /// Drops all data from now on without closing anything (a black hole).
     pub fn fall_silent(&self) {
         self.shared.silent.store(true, Ordering::SeqCst);
     }
 
-    /// The same, but whatever comes is taken: the kernels at both ends see a connection that lives.
+    /// The same, but data is still read: the kernels at both ends see a live connection.
     pub fn swallow(&self) {
         self.shared.swallows.store(true, Ordering::SeqCst);
     }
 
-    /// Who has dialled.
+    /// Addresses of the peers that have connected.
     pub fn peers(&self) -> Vec<IpAddr> {
         self.shared.peers.lock().unwrap().iter().copied().collect()
     }
 
-    /// What has passed, in both directions.
+    /// Bytes forwarded in both directions.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::SeqCst)
     }
