@@ -327,7 +327,7 @@ fn stop(context: Arc<AgentContext>) {
 fn open_storages(config: &Config, sites: &TapeSystems) -> Result<Vec<Export>, Fault> {
     let open = |storage: &crate::config::StorageConfig| {
         let open: Arc<dyn Storage> = match storage.kind {
-            StorageKind::Posix => Arc::new(Posix::open_in(storage.posix(), storage.manner())?),
+            StorageKind::Posix => Arc::new(Posix::open_in(storage.posix(), storage.posix_tuning())?),
             StorageKind::Virtual => Arc::new(Virtual::new(storage.name.clone(), storage.writable)),
         };
         Ok(Export { storage: sites.wrap(open), rules: storage.name_rules() })

@@ -274,7 +274,7 @@ impl StorageWatcher {
         let mut name = [0; 16];
         name[..8].copy_from_slice(&random()?.to_ne_bytes());
         name[8..].copy_from_slice(&random()?.to_ne_bytes());
-        let temp = TempName::of_bytes(name);
+        let temp = TempName::from_bytes(name);
         let write = || -> Result<(), Fault> {
             let file = self.storage.create(&temp, PROBE_BYTES as u64)?;
             file.write_at(&[0; PROBE_BYTES], 0)?;

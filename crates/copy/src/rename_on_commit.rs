@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn put(landing: &MappedStorage, name: &str, number: u8, bytes: &[u8]) -> Result<(), Fault> {
-        let temp = TempName::of_bytes([number; 16]);
+        let temp = TempName::from_bytes([number; 16]);
         landing.create(&temp, bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
         let target = Pfn::new("target".parse().unwrap(), name).unwrap();
         landing.commit(&[Commit::new(temp, target, bytes.len() as u64)]).remove(0)

@@ -46,7 +46,7 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
         let open = move || {
             let opened = open(&shared, &place, !is_head && !has_range)?;
             match &opened {
-                Opened::File { file, .. } if !is_head => file.check_at_hand()?,
+                Opened::File { file, .. } if !is_head => file.check_online()?,
                 _ => {}
             }
             Ok(opened)
@@ -77,7 +77,7 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
     };
     let want = Want::of(headers);
     // A question brings nothing from tape.
-    let digests = match file.check_at_hand() {
+    let digests = match file.check_online() {
         Ok(()) => digests(&shared, &place, &identity, want).await?,
         Err(_) => shared.remembered.get(&place.path, &identity),
     };

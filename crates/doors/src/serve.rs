@@ -106,7 +106,7 @@ impl Shared {
         name[8..12].copy_from_slice(&self.run.to_be_bytes());
         let count = self.counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         name[12..].copy_from_slice(&count.to_be_bytes());
-        TempName::of_bytes(name)
+        TempName::from_bytes(name)
     }
 
     /// Waits until one more file may be under way.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use common::{Deployment, content, wish};
 use longhaul_engine::FetchFile;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
-use longhaul_storage::{DirectIo, Manner};
+use longhaul_storage::{DirectIo, PosixTuning};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,16 +35,16 @@ fn main() {
     let says = |wanted: &str| rest.iter().any(|word| word == wanted);
     let clear = says("authenticated");
     let direct_io = if says("direct-io") { DirectIo::Always } else { DirectIo::default() };
-    let manner = |append_only| Manner { append_only, direct_io, parallel: None };
+    let tuning = |append_only| PosixTuning { append_only, direct_io, parallel: None };
     let change = |config: &mut longhaul_engine::Config| {
         config.streams_per_session = streams;
         if clear {
             config.data_security = longhaul_model::DataSecurity::Authenticated;
         }
     };
-    let source = deployment.agent_with(1, vec![deployment.posix_in("alpha", manner(false))], change);
+    let source = deployment.agent_with(1, vec![deployment.posix_in("alpha", tuning(false))], change);
     let target =
-        deployment.agent_with(2, vec![deployment.posix_in("beta", manner(says("append-only")))], change);
+        deployment.agent_with(2, vec![deployment.posix_in("beta", tuning(says("append-only")))], change);
 
     let (begin, cpu) = (Instant::now(), cpu_seconds());
     for part in wishes.chunks(BATCH_ITEMS_MAX) {

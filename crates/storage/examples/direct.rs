@@ -1,5 +1,5 @@
-//! What direct I/O is worth on a disk, through the adapter: one large file written in chunks, flushed and
-//! committed, then read when its pages are gone, with and without the page cache in turns. Prints one line of
+//! Benchmark of direct I/O on a disk, through the adapter: writes one large file in chunks, flushes and
+//! commits it, then reads it with cold cache, alternately with and without the page cache. Prints one line of
 //! JSON for each.
 //!
 //! `cargo run --release -p longhaul-storage --example direct -- DIRECTORY [SIZE [ROUNDS]]`
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_model::Pfn;
 use longhaul_model::units::parse_bytes;
-use longhaul_storage::{Commit, DirectIo, FlushPolicy, Manner, Posix, PosixOptions, Storage, TempName};
+use longhaul_storage::{Commit, DirectIo, FlushPolicy, Posix, PosixOptions, PosixTuning, Storage, TempName};
 use rustix::fs::{Advice, fadvise};
 
 const CHUNK: usize = 1 << 20;
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let inside = directory.join(format!("longhaul-direct-{}", std::process::id()));
     std::fs::create_dir(&inside)?;
     let measured = measure_all(&inside, size, rounds);
-    // Also after an error: what was written may have filled the disk.
+    // Also after an error: the file may have filled the disk.
     let removed = std::fs::remove_dir_all(&inside);
     measured?;
     Ok(removed?)
@@ -67,8 +67,8 @@ fn measure(root: &Path, size: u64, direct_io: bool) -> Result<Measured, Box<dyn 
         flush: FlushPolicy::FileAndDirectory,
     };
     let direct_io = if direct_io { DirectIo::Always } else { DirectIo::Never };
-    let posix = Posix::open_in(options, Manner { direct_io, ..Manner::default() })?;
-    let (temp, at) = (TempName::of_bytes([1; 16]), Pfn::new("disk".parse()?, "file")?);
+    let posix = Posix::open_in(options, PosixTuning { direct_io, ..PosixTuning::default() })?;
+    let (temp, at) = (TempName::from_bytes([1; 16]), Pfn::new("disk".parse()?, "file")?);
     let mut memory = vec![0x5a; CHUNK + PAGE];
     let start = memory.as_ptr().align_offset(PAGE);
     let chunk = &mut memory[start..start + CHUNK];

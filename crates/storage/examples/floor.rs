@@ -1,6 +1,6 @@
-//! The physical floor of committing small files: write a group, flush once, rename all, flush once, and
-//! again. Plain system calls, none of the adapter, so that a benchmark can say what share of it the whole
-//! system reaches. Prints one line of JSON.
+//! Benchmark of the lower bound for committing small files: writes a group, flushes once, renames all,
+//! flushes once, and repeats. It uses plain system calls and not the adapter, so that other benchmarks can
+//! report their share of this bound. Prints one line of JSON.
 //!
 //! `cargo run --release -p longhaul-storage --example floor -- DIRECTORY [FILES [SIZE]]`
 
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let inside = directory.join(format!("longhaul-floor-{}", std::process::id()));
     std::fs::create_dir(&inside)?;
     let measured = measure(&inside, files, size);
-    // Also after an error: what was written may have filled the disk.
+    // Also after an error: the files may have filled the disk.
     let removed = std::fs::remove_dir_all(&inside);
     let seconds = measured?.as_secs_f64();
     removed?;
@@ -47,7 +47,7 @@ fn measure(inside: &Path, files: u64, size: u64) -> Result<Duration, Box<dyn Err
     let temporary = make(inside, "temporary")?;
     let named = make(inside, "named")?;
     let mut bytes = noise(usize::try_from(size)?);
-    // What others wrote before is not ours to pay for.
+    // Earlier writes of other processes should not count.
     fs::syncfs(&named)?;
     let began = Instant::now();
     let mut next = 0;
@@ -83,7 +83,7 @@ fn write(directory: &OwnedFd, name: &str, bytes: &[u8]) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// Bytes that no disk can compress or share (xorshift).
+/// Incompressible, unique bytes (xorshift64, Marsaglia 2003).
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {

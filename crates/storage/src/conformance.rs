@@ -1,12 +1,13 @@
-//! What every storage must do, as one suite: an adapter's tests call [`check`] for each way to set it up.
+//! The conformance suite of [`Storage`](crate::Storage): an adapter's tests call [`check`] for each
+//! configuration.
 //!
-//! Only what the interface promises is asked; how an adapter fails is for its own tests.
+//! Tests only what the interface promises; adapters test their own failure modes.
 
 use std::ops::ControlFlow;
 
 use longhaul_model::{Algorithm, Fault, FaultCode, Hasher, Pfn};
 
-use crate::{Commit, Identity, Nearby, Storage, TempName, Visit, digest_file};
+use crate::{Commit, DirectoryCache, Identity, Storage, TempName, Visit, digest_file};
 
 /// Runs the suite; `make` returns an empty, writable storage each time.
 ///
@@ -33,7 +34,7 @@ pub fn check(make: &dyn Fn() -> Box<dyn Storage>) {
         names_change_in_one_step,
         directories_are_listed_page_by_page,
     ];
-    /// What cannot be asked of a storage that drops the bytes.
+    /// Not applicable to a storage that discards the bytes.
     const OF_WHAT_IS_KEPT: &[fn(&dyn Storage)] = &[
         files_are_opened_one_after_the_other,
         temporary_files_are_resumed_and_removed,
@@ -50,7 +51,7 @@ pub fn check(make: &dyn Fn() -> Box<dyn Storage>) {
 fn temp(number: u32) -> TempName {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&number.to_be_bytes());
-    TempName::of_bytes(bytes)
+    TempName::from_bytes(bytes)
 }
 
 fn at(storage: &dyn Storage, path: &str) -> Pfn {
@@ -98,7 +99,7 @@ fn contents(storage: &dyn Storage, path: &str) -> Vec<u8> {
     bytes
 }
 
-/// Under this name lies a file of these bytes, or (where bytes are dropped) of that many.
+/// The file of this name has these bytes, or (where bytes are discarded) this size.
 #[track_caller]
 fn holds(storage: &dyn Storage, path: &str, bytes: &[u8]) {
     if storage.capabilities().discards {
@@ -115,7 +116,7 @@ fn walked(storage: &dyn Storage, path: &str) -> Vec<String> {
     let walk = storage.walk(path, &mut |visit| {
         found.push(match visit {
             Visit::File { at, .. } => at.path().to_owned(),
-            Visit::LeftOut { path, reason, .. } => format!("{reason:?} {path}"),
+            Visit::Skipped { path, reason, .. } => format!("{reason:?} {path}"),
         });
         ControlFlow::Continue(())
     });
@@ -123,7 +124,7 @@ fn walked(storage: &dyn Storage, path: &str) -> Vec<String> {
     found
 }
 
-/// Promise 1.
+/// Promise 1: complete and flushed before it has its name.
 fn a_file_appears_by_commit_only(storage: &dyn Storage) {
     let item = write(storage, 1, "dir/sub/a", b"content");
     assert_eq!(done(storage.stat(&item.target), "stat"), None);
@@ -148,7 +149,7 @@ fn chunks_may_come_in_any_order(storage: &dyn Storage) {
     if storage.capabilities().random_write {
         chunks.reverse();
     } else {
-        // A hole or a second version is an error, and leaves everything as it was.
+        // A hole or a second version is an error, and changes nothing.
         let only_appends = &[FaultCode::Internal];
         refused(file.write_at(b"behind a hole", 1 << 20), only_appends, "writing behind the end");
         done(file.write_at(chunks.remove(0).1, 0), "write");
@@ -195,7 +196,7 @@ fn identity(storage: &dyn Storage, path: &str) -> Identity {
     }
 }
 
-/// Promise 1: of what is there only that goes which the caller has seen.
+/// Promise 1: only the version that the caller has seen is replaced.
 fn commits_replace_the_expected_only(storage: &dyn Storage) {
     put(storage, "dir/a", b"old");
     put(storage, "b", b"old");
@@ -238,7 +239,7 @@ fn commits_set_the_time(storage: &dyn Storage) {
         })
         .collect();
     assert!(storage.commit(&batch).iter().all(Result::is_ok));
-    // Alone as well: a storage may flush one file in another way than many.
+    // Also alone: a storage may flush one file differently from several.
     let alone = Commit { mtime_ns: Some(5_000_000_000), ..write(storage, 9, "t9", b"x") };
     assert_eq!(storage.commit(&[alone]), [Ok(())]);
     for (path, mtime_ns) in (1..).map(|number| format!("t{number}")).zip(times) {
@@ -258,7 +259,7 @@ fn what_is_put_at_once_is_committed_as_well(storage: &dyn Storage) {
         done(storage.put(item, &b"first"[..item.size as usize]), "put");
         assert_eq!(done(storage.stat(&item.target), "stat"), None, "promise 1");
     }
-    // Once more, under the same temporary name; and with another time than it was put with.
+    // Once more, under the same temporary name, with another modification time than at `put`.
     done(storage.put(&batch[0], b"other"), "put again");
     batch[2].mtime_ns = Some(9_000_000_000);
     assert_eq!(storage.commit(&batch), [Ok(()), Ok(()), Ok(()), Ok(())]);
@@ -283,9 +284,9 @@ fn what_is_put_at_once_is_committed_as_well(storage: &dyn Storage) {
 fn files_are_opened_one_after_the_other(storage: &dyn Storage) {
     let paths = ["a", "d/a", "d/b", "d/e/a", "b", "d/c"];
     paths.iter().for_each(|path| put(storage, path, path.as_bytes()));
-    let mut nearby = Nearby::default();
+    let mut directory_cache = DirectoryCache::default();
     for path in paths {
-        let file = done(storage.open_nearby(&at(storage, path), &mut nearby), path);
+        let file = done(storage.open_with_cache(&at(storage, path), &mut directory_cache), path);
         let mut bytes = vec![0; 9];
         let read = done(file.read_at(&mut bytes, 0), path);
         assert_eq!(&bytes[..read], path.as_bytes());
@@ -293,11 +294,11 @@ fn files_are_opened_one_after_the_other(storage: &dyn Storage) {
         assert_eq!(done(file.identity_now(), path), file.identity(), "{path}");
     }
     for missing in ["d/none", "none/a", "a/b"] {
-        let opened = storage.open_nearby(&at(storage, missing), &mut nearby);
+        let opened = storage.open_with_cache(&at(storage, missing), &mut directory_cache);
         refused(opened, &[FaultCode::SourceMissing], missing);
     }
     refused(
-        storage.open_nearby(&at(storage, "d"), &mut nearby),
+        storage.open_with_cache(&at(storage, "d"), &mut directory_cache),
         &[FaultCode::SourceUnreadable],
         "a directory",
     );
@@ -314,7 +315,7 @@ fn each_item_of_a_batch_has_its_own_result(storage: &dyn Storage) {
         .iter()
         .map(|result| result.as_ref().is_err_and(|fault| fault.code == FaultCode::NameClash))
         .collect();
-    // Of the two that want `n1/a` either may get it.
+    // Either of the two that want `n1/a` may get it.
     let twice = [clashes[0], clashes[6]];
     assert!(twice == [false, true] || twice == [true, false], "{results:?}");
     assert_eq!(clashes[1..6], [true, false, true, true, false], "{results:?}");
@@ -338,7 +339,7 @@ fn incomplete_files_are_refused(storage: &dyn Storage) {
     holds(storage, "empty", b"");
 }
 
-/// Promise 4.
+/// Promise 4: progress survives.
 fn temporary_files_are_resumed_and_removed(storage: &dyn Storage) {
     let item = write(storage, 1, "a", b"0123456789");
     let file = done(storage.reopen(&temp(1), 10), "reopen");
@@ -428,7 +429,7 @@ fn case_twins_are_kept_or_refused(storage: &dyn Storage) {
     holds(storage, "Dir/Name", b"1");
 }
 
-/// Promise 9.
+/// Promise 9: nothing outside the root.
 fn nothing_is_reached_in_the_work_directory(storage: &dyn Storage) {
     put(storage, "a", b"x");
     let identity = Identity { size: 1, mtime_ns: 1, inode: 1 };
@@ -511,7 +512,7 @@ fn digests_are_those_of_the_bytes(storage: &dyn Storage) {
     }
 }
 
-/// Of storages that are trees; the others pass.
+/// For storages that are trees; the others pass.
 fn directories_are_made_and_removed(storage: &dyn Storage) {
     let Some(tree) = storage.directories() else { return };
     let path = |path| at(storage, path);

@@ -1,11 +1,11 @@
-//! Reading a file once, in order, for its digests.
+//! Reads a file once, in order, to compute its digests.
 
 use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Hasher, Pfn};
 
 use crate::{Identity, Storage};
 
 /// The digests of one version of a file. `SourceChanged` if it changed while it was read; `buffer` is the
-/// size of one read.
+/// read size.
 ///
 /// # Panics
 /// If `buffer` is empty.
@@ -24,7 +24,7 @@ pub fn digest_file(
         let read = file.read_at(buffer, offset)?;
         hasher.update(&buffer[..read]);
         offset += read as u64;
-        // A file that grows for ever must not keep us for ever.
+        // A file that grows without end must not block forever.
         if read < buffer.len() || offset > before.size {
             break;
         }

@@ -1,52 +1,52 @@
-//! Directories as things of their own, for storages that have them: what a door shows and changes.
+//! Directories as objects, for storages that have them: what WebDAV and other protocol servers show and
+//! change.
 //!
-//! Not part of [`Storage`](crate::Storage), since data is moved without them: there a directory is made with
-//! the first file in it and goes with the last. Here an empty one stays until it is removed.
+//! Not part of [`Storage`](crate::Storage), since transfers do not need them: there a directory is created
+//! with its first file and removed with its last. Here an empty directory stays until it is removed.
 
 use longhaul_model::{Fault, Pfn};
 
 use crate::Identity;
 
-/// What lies under a name.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The last component; empty for the root.
     pub name: String,
     pub is_directory: bool,
-    /// Of a directory the size means nothing.
+    /// Meaningless for a directory.
     pub identity: Identity,
 }
 
-/// Some of a directory's entries, in the order of their names.
+/// One page of a directory, in name order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     pub entries: Vec<Entry>,
-    /// There are more, after this name.
+    /// Whether more entries follow after this name.
     pub more_after: Option<String>,
 }
 
-/// A storage that is a tree. Paths are relative to its root, `""` is the root itself. What is neither a file
-/// nor a directory, or leads out of the storage, is not shown.
+/// A storage with a directory tree. Paths are relative to its root; `""` is the root itself. Entries that are
+/// neither a file nor a directory, or that lead out of the storage, are hidden.
 ///
-/// Faults: `SourceMissing` (it is not there), `NameClash` (something is there already, or is not what was
-/// expected), `Conflict` (the directory that it should lie in is missing, or the directory is not empty).
+/// Faults: `SourceMissing` (the entry does not exist), `NameClash` (something exists already, or is not what
+/// was expected), `Conflict` (the parent directory is missing, or the directory is not empty).
 pub trait Directories: Send + Sync {
-    /// What is there now; none if nothing is.
+    /// The entry at this path; none if there is none.
     fn look(&self, path: &str) -> Result<Option<Entry>, Fault>;
 
-    /// At most `limit` names are looked at, of which some may not be shown.
+    /// Examines at most `limit` names, some of which may be hidden.
     fn list(&self, path: &str, after: Option<&str>, limit: usize) -> Result<Listing, Fault>;
 
-    /// Makes one directory, in one that is there.
+    /// Creates one directory in an existing one.
     fn make_directory(&self, at: &Pfn) -> Result<(), Fault>;
 
     /// Removes an empty directory.
     fn remove_directory(&self, at: &Pfn) -> Result<(), Fault>;
 
-    /// Deletes a file if it is still the expected one; the directory stays. No error if it is gone already.
+    /// Deletes a file if it is still the expected version; the directory stays. Idempotent.
     fn remove_file(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault>;
 
-    /// Gives a file or a directory another name, in one step. What has that name stays, unless it is the file
-    /// `replaces`.
+    /// Renames a file or a directory atomically. An existing target stays, unless it is the file `replaces`.
     fn rename(&self, from: &Pfn, to: &Pfn, replaces: Option<&Identity>) -> Result<(), Fault>;
 }

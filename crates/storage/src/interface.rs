@@ -1,4 +1,4 @@
-//! The one interface to a place that holds files, and the few nouns it needs.
+//! The storage interface and its types.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -11,35 +11,37 @@ use longhaul_model::{Fault, Pfn, StorageName};
 
 use crate::Directories;
 
-/// Most operations of a kind at once on one device: more would be threads that wait for each other.
+/// The maximum of concurrent operations of a kind on one device.
 pub const PARALLEL_MAX: u16 = 64;
 
-/// How a storage can be used decides how the engine drives it.
+/// The capabilities that determine how the engine drives a storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     pub writable: bool,
-    /// Names that differ in case only are one name here.
+    /// Names that differ only in case are one name.
     pub case_insensitive: bool,
-    /// A file may be written at any offset in any order. If not, each write has to begin where the file ends.
+    /// Whether a file may be written at any offset in any order. Otherwise each write has to start at the end
+    /// of the file.
     pub random_write: bool,
-    /// Storages of one device share what it bears at once. None: a device of its own.
+    /// Storages with the same device share its I/O budget. None: a device of its own.
     pub device: Option<u64>,
-    /// Reads, and writes, that the device bears at once, up to [`PARALLEL_MAX`]. None: as the engine thinks
-    /// best.
+    /// Concurrent reads, and concurrent writes, of the device, up to [`PARALLEL_MAX`]. None: the engine's
+    /// default.
     pub parallel: Option<u16>,
-    /// What is written is checked and dropped: reading it again may be refused, an earlier attempt is not
-    /// resumed.
+    /// Written bytes are verified and discarded: reading them back may be refused, and an earlier attempt is
+    /// not resumed.
     pub discards: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     pub total_bytes: u64,
-    /// What we may use: less than what is unused where the file system keeps a reserve.
+    /// The usable space: less than the unused space where the file system keeps a reserve.
     pub free_bytes: u64,
 }
 
-/// What must not change while a file is read; text form `size:mtime_ns:inode` for frames and journals.
+/// The version of a file, which must not change while it is read; text form `size:mtime_ns:inode` in frames
+/// and journals.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     pub size: u64,
@@ -68,8 +70,8 @@ impl FromStr for Identity {
     }
 }
 
-/// The name of a temporary file: 32 lower-case hexadecimal digits. Whoever makes it sees to it that it is
-/// unique per agent and file identity, so that two agents may share a work directory.
+/// The name of a temporary file: 32 lower-case hexadecimal digits. The caller makes it unique per agent and
+/// file identity, so that two agents may share a work directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TempName(String);
 
@@ -78,7 +80,7 @@ pub struct TempName(String);
 pub struct TempNameError;
 
 impl TempName {
-    pub fn of_bytes(bytes: [u8; 16]) -> Self {
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
         TempName(hex::encode(&bytes))
     }
 
@@ -98,61 +100,60 @@ impl fmt::Display for TempName {
     }
 }
 
-/// A complete temporary file, the name it shall have, and with what attributes.
+/// A complete temporary file, its final name, and its attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     pub temp: TempName,
     pub target: Pfn,
-    /// A temporary file of another size is refused.
+    /// The expected size; a temporary file of another size is refused.
     pub size: u64,
-    /// Who may read, write and execute it ([`MODE_BITS`]; the rest is dropped). None: as new files are made
-    /// here.
+    /// Permission bits ([`MODE_BITS`]; the rest is dropped). None: the default for new files.
     pub mode: Option<u32>,
-    /// When it was modified, in nanoseconds since 1970. None: when it was written.
+    /// Modification time in nanoseconds since 1970. None: the time of writing.
     pub mtime_ns: Option<i64>,
-    /// The file that may have the name and is then replaced in one step: whoever opens the name gets the old
-    /// one or the new one. Nothing there is fine as well; anything else there stays, and is a `NameClash`.
+    /// The file of that name that may be replaced, atomically: a reader of the name sees the old or the new
+    /// file. A missing file is fine as well; any other file stays and is a `NameClash`.
     pub replaces: Option<Identity>,
 }
 
-/// What of a mode a commit sets. Never set-user-id and its kin: they would be given to bytes that came from
-/// elsewhere.
+/// The bits of a mode that a commit sets. Never set-user-id and similar bits, which must not apply to remote
+/// content.
 pub const MODE_BITS: u32 = 0o777;
 
 impl Commit {
-    /// Under a free name, with the attributes that it has.
+    /// Commits under an unused name, without setting attributes.
     pub fn new(temp: TempName, target: Pfn, size: u64) -> Self {
         Commit { temp, target, size, mode: None, mtime_ns: None, replaces: None }
     }
 
-    /// Whether something has to be set on the file besides its name.
+    /// Whether any attribute has to be set.
     pub(crate) fn sets_attributes(&self) -> bool {
         self.mode.is_some() || self.mtime_ns.is_some()
     }
 }
 
-/// What a walk finds.
+/// An entry found by a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visit {
     File {
         at: Pfn,
         identity: Identity,
     },
-    /// Something that cannot be registered as a file. A directory that is left out with all that is in it
-    /// has a `path` that ends in `/`.
-    LeftOut {
-        /// Relative to the root; escaped for people.
+    /// Something that cannot be registered as a file. A directory skipped with its contents has a `path` that
+    /// ends in `/`.
+    Skipped {
+        /// Relative to the root; escaped for display.
         path: String,
-        reason: LeftOut,
+        reason: SkipReason,
         detail: String,
     },
 }
 
-/// Why something is no file for us; `api` has the same list.
+/// Why an entry is not a file; `api` has the same list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LeftOut {
-    /// A link to what no file name beneath the root reaches, or to a directory (whose files, if it lies
-    /// beneath the root, are found under their own names).
+pub enum SkipReason {
+    /// A link to something that no file name beneath the root reaches, or to a directory (whose files, if it
+    /// lies beneath the root, are found under their own names).
     LinkLeadsOut,
     BrokenLink,
     Device,
@@ -166,45 +167,45 @@ pub enum LeftOut {
 
 /// A file open for reading, by any number of threads.
 pub trait SourceFile: Send + Sync {
-    /// As it was when the file was opened.
+    /// The version at the time of opening.
     fn identity(&self) -> Identity;
-    /// As it is now. What was read is one version of the file only if both are equal.
+    /// The current version. What was read is one version of the file only if both are equal.
     fn identity_now(&self) -> Result<Identity, Fault>;
-    /// Fewer bytes than fit only at the end of the file.
+    /// Returns fewer bytes than requested only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;
-    /// Whether its bytes are at hand; of those on tape only they are not, and every reading fails in this
-    /// way.
-    fn check_at_hand(&self) -> Result<(), Fault> {
+    /// Whether the bytes are online; those of a file on tape are not, and every read fails with this fault.
+    fn check_online(&self) -> Result<(), Fault> {
         Ok(())
     }
 }
 
 /// A temporary file open for writing, by any number of threads.
 pub trait TargetFile: Send + Sync {
-    /// Where [`Capabilities::random_write`] is not given, at the end of what was written and nowhere else.
+    /// Without [`Capabilities::random_write`], only at the current end of the file.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault>;
-    /// Fewer bytes than fit only at the end of the file.
+    /// Returns fewer bytes than requested only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;
-    /// A hint: bring this extent to disk soon, and drop the extent hinted before from memory. Never waits
-    /// for a disk and never fails.
+    /// A hint: start writing this extent to disk, and evict the previously hinted extent from memory. Never
+    /// blocks on a disk and never fails.
     fn begin_writeback(&self, offset: u64, len: u64);
-    /// Returns when all that was written would survive a power cut. After an error the file is lost: begin
-    /// it anew, since a second flush may succeed without the bytes.
+    /// Returns when everything written would survive a power failure. After an error the file is lost: start
+    /// from scratch, since a second flush may succeed without the bytes.
     fn flush(&self) -> Result<(), Fault>;
 }
 
-/// The directory that the file before lay in, for files that are opened one after the other. For a moment
-/// only: names may change, and what was inside the storage may be moved out of it.
+/// The open directory of the previous file, for files that are opened one after the other. Keep it only
+/// briefly: names may change, and a directory may be moved out of the storage.
 #[derive(Default)]
-pub struct Nearby {
-    /// The directory's path, and itself.
+pub struct DirectoryCache {
+    /// The directory's path and descriptor.
     pub(crate) directory: Option<(Vec<u8>, OwnedFd)>,
 }
 
-/// A named place that holds files. Nothing outside it is read or written, whatever names and links say.
+/// A named place that holds files. Nothing outside it is read or written, whatever names and links say
+/// (promise 9).
 ///
-/// Faults of reading blame the source, faults of writing the target; whoever reads at a target (to compare
-/// with what is there) puts the blame right with [`Fault::blaming`].
+/// Faults of reads blame the source, faults of writes the target; a reader at a target (which compares with
+/// existing data) corrects the blame with [`Fault::blaming`].
 pub trait Storage: Send + Sync {
     fn name(&self) -> &StorageName;
 
@@ -212,23 +213,23 @@ pub trait Storage: Send + Sync {
 
     fn space(&self) -> Result<Space, Fault>;
 
-    /// A regular file's identity, none if nothing is there; anything else there is a fault.
+    /// The version of a regular file, none if it does not exist; anything else of that name is a fault.
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault>;
 
     fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault>;
 
-    /// The same for one of several small files, most of which lie in one directory. What the file is compared
-    /// with when it has been read is how it was just before it was opened.
-    fn open_nearby(&self, at: &Pfn, _nearby: &mut Nearby) -> Result<Box<dyn SourceFile>, Fault> {
+    /// Opens one of several small files, most of which lie in one directory. The version to compare with
+    /// after reading is the one just before the opening.
+    fn open_with_cache(&self, at: &Pfn, _nearby: &mut DirectoryCache) -> Result<Box<dyn SourceFile>, Fault> {
         self.open(at)
     }
 
-    /// Makes an empty temporary file, in place of an older one of that name, and reserves `size` bytes, so
-    /// that a full storage is noticed before anything is sent.
+    /// Creates an empty temporary file, replacing an older one of that name, and reserves `size` bytes, so
+    /// that a full storage is detected before data is sent.
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
 
-    /// Makes a temporary file of all its bytes at once, for a small file: [`Storage::create`] and one write.
-    /// A storage may set the attributes already that its commit will ask for.
+    /// Creates a temporary file with all its bytes, for a small file: [`Storage::create`] and one write. A
+    /// storage may already set the attributes of the later commit.
     fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
         self.create(&item.temp, item.size)?.write_at(bytes, 0)
     }
@@ -236,39 +237,38 @@ pub trait Storage: Send + Sync {
     /// Opens a temporary file of an earlier attempt; none if it is gone or larger than `size`.
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault>;
 
-    /// Group commit: sets attributes, flushes data and attributes of all, makes parent directories, gives all
-    /// their final names, flushes the names. Nothing that is there is replaced (that is a `NameClash`, also
-    /// if it is equal: compare before), except what [`Commit::replaces`] names. One result each, in order;
-    /// success means that the file survives a power cut.
+    /// Group commit: sets attributes, flushes data and attributes of all files, creates parent directories,
+    /// renames all to their final names, flushes the names. Nothing that exists is replaced (that is a
+    /// `NameClash`, even if it is equal: compare before), except what [`Commit::replaces`] names. One result
+    /// each, in order; success means that the file survives a power failure.
     ///
-    /// After `TargetWrite` the temporary file is not to be trusted: remove it and begin anew.
+    /// After `TargetWrite` the temporary file is not to be trusted: remove it and start from scratch.
     fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>>;
 
-    /// Makes files durable that lie under their final names already: an earlier commit may have been
-    /// interrupted between the renames and the last flush. Call it before reporting a file as already there.
+    /// Makes files under their final names durable: an earlier commit may have been interrupted between the
+    /// renames and the last flush. Call it before reporting an existing file as complete.
     fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault>;
 
-    /// Where a program of this host's finds a temporary file, if it can: for one that is not ours and writes
-    /// it itself.
+    /// The path of a temporary file, if it has one: for a local program that writes it itself.
     fn temp_path(&self, _temp: &TempName) -> Option<PathBuf> {
         None
     }
 
-    /// All temporary files, of whatever agent.
+    /// All temporary files, of all agents.
     fn temps(&self) -> Result<Vec<TempName>, Fault>;
 
-    /// No error if it is gone already.
+    /// Idempotent.
     fn remove_temp(&self, temp: &TempName) -> Result<(), Fault>;
 
-    /// Deletes a file if it is still the expected one, and the directories that become empty by that. No
-    /// error if it is gone already. A link is deleted, not what it leads to.
+    /// Deletes a file if it is still the expected version, and the directories that become empty. Idempotent.
+    /// A link is deleted, not its target.
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault>;
 
-    /// Visits everything at and beneath `path` (`""` is the root), in the order of names, component by
-    /// component, until `visit` breaks. Files that vanish meanwhile are skipped.
+    /// Visits everything at and beneath `path` (`""` is the root), in name order, component by component,
+    /// until `visit` breaks. Files that vanish meanwhile are skipped.
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault>;
 
-    /// The same storage as a tree, if it is one.
+    /// The storage as a directory tree, if it is one.
     fn directories(&self) -> Option<&dyn Directories> {
         None
     }
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn temp_names() {
-        let name = TempName::of_bytes([0xab; 16]);
+        let name = TempName::from_bytes([0xab; 16]);
         assert_eq!(TempName::parse(name.as_str()), Ok(name));
         for bad in [
             "",

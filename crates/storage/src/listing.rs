@@ -1,4 +1,4 @@
-//! Walks over stores whose contents are known as a whole.
+//! Walks over stores whose contents are all in memory.
 
 use std::ops::ControlFlow;
 
@@ -6,12 +6,12 @@ use longhaul_model::{Fault, FaultCode, StorageName};
 
 use crate::Visit;
 
-/// Whether a path is `start` or lies below it; everything lies below the empty one.
+/// Whether a path is `start` or lies below it; everything lies below the empty path.
 pub(crate) fn is_beneath(path: &str, start: &str) -> bool {
     start.is_empty() || path.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Visits what was found at and below `start`, as long as the visitor wants more.
+/// Visits the entries at and below `start` until the visitor breaks.
 pub(crate) fn visit_all(
     found: Vec<Visit>,
     (storage, start): (&StorageName, &str),

@@ -24,7 +24,7 @@ pub(super) fn temp_name(agent: AgentId, attempt: AttemptId) -> TempName {
     let mut name = [0; 16];
     name[..8].copy_from_slice(&temp_name_prefix(agent));
     name[8..].copy_from_slice(&attempt.0.to_be_bytes());
-    TempName::of_bytes(name)
+    TempName::from_bytes(name)
 }
 
 fn temp_name_prefix(agent: AgentId) -> [u8; 8] {

@@ -273,7 +273,7 @@ fn default_space_check_s() -> u32 {
 mod tests {
     use super::*;
     use longhaul_model::NameRules;
-    use longhaul_storage::{DirectIo, Manner};
+    use longhaul_storage::{DirectIo, PosixTuning};
 
     const MINIMAL_TOML: &str =
         "state_dir = '/var/lib/longhaul'\n[[storages]]\nname = 'alpha'\nroot = '/data'\n";
@@ -296,11 +296,14 @@ mod tests {
         let text = format!("{MINIMAL_TOML}append_only = true\ndirect_io = true\nparallel = 8\n");
         let config: Config = toml::from_str(&text).unwrap();
         config.check().unwrap();
-        let manner = Manner { append_only: true, direct_io: DirectIo::Always, parallel: Some(8) };
-        assert_eq!(config.storages[0].manner(), manner);
-        assert_eq!(toml::from_str::<Config>(MINIMAL_TOML).unwrap().storages[0].manner(), Manner::default());
+        let tuning = PosixTuning { append_only: true, direct_io: DirectIo::Always, parallel: Some(8) };
+        assert_eq!(config.storages[0].posix_tuning(), tuning);
+        assert_eq!(
+            toml::from_str::<Config>(MINIMAL_TOML).unwrap().storages[0].posix_tuning(),
+            PosixTuning::default()
+        );
         let never: Config = toml::from_str(&format!("{MINIMAL_TOML}direct_io = false\n")).unwrap();
-        assert_eq!(never.storages[0].manner().direct_io, DirectIo::Never);
+        assert_eq!(never.storages[0].posix_tuning().direct_io, DirectIo::Never);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use longhaul_api::agent::{StorageKind, StorageOffer};
 use longhaul_model::rules::{NameRule, Own};
 use longhaul_model::{Fault, FaultCode, Lfn, NameRules, StorageName};
-use longhaul_storage::{DirectIo, FlushPolicy, Manner, PosixOptions};
+use longhaul_storage::{DirectIo, FlushPolicy, PosixOptions, PosixTuning};
 use serde::{Deserialize, Serialize};
 
 use super::hooks::HooksConfig;
@@ -186,8 +186,8 @@ impl StorageConfig {
         }
     }
 
-    pub(crate) fn manner(&self) -> Manner {
-        Manner {
+    pub(crate) fn posix_tuning(&self) -> PosixTuning {
+        PosixTuning {
             append_only: self.append_only,
             direct_io: match self.direct_io {
                 None => DirectIo::default(),

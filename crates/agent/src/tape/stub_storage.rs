@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use longhaul_model::{Fault, FaultCode, Locality, Pfn, StorageName};
 use longhaul_storage::{
-    Capabilities, Commit, Directories, Identity, Nearby, SourceFile, Space, Storage, TargetFile, TempName,
-    Visit,
+    Capabilities, Commit, Directories, DirectoryCache, Identity, SourceFile, Space, Storage, TargetFile,
+    TempName, Visit,
 };
 
 use super::system::{DiskState, TapeSystem};
@@ -57,10 +57,10 @@ impl SourceFile for StubFile {
     }
 
     fn read_at(&self, _: &mut [u8], _: u64) -> Result<usize, Fault> {
-        self.check_at_hand().map(|()| 0)
+        self.check_online().map(|()| 0)
     }
 
-    fn check_at_hand(&self) -> Result<(), Fault> {
+    fn check_online(&self) -> Result<(), Fault> {
         Err(Fault::new(FaultCode::OnTape, format!("{} ({})", self.name, Locality::Tape.word())))
     }
 }
@@ -86,8 +86,12 @@ impl Storage for TapeBackedStorage {
         Ok(self.guard_stub(at, self.storage.open(at)?))
     }
 
-    fn open_nearby(&self, at: &Pfn, nearby: &mut Nearby) -> Result<Box<dyn SourceFile>, Fault> {
-        Ok(self.guard_stub(at, self.storage.open_nearby(at, nearby)?))
+    fn open_with_cache(
+        &self,
+        at: &Pfn,
+        directory_cache: &mut DirectoryCache,
+    ) -> Result<Box<dyn SourceFile>, Fault> {
+        Ok(self.guard_stub(at, self.storage.open_with_cache(at, directory_cache)?))
     }
 
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
@@ -145,7 +149,10 @@ mod tests {
         let config = TapeConfig { locality, ..TapeConfig::new(shell("exit 0")) };
         let storage = StorageConfig::new("alpha".parse().unwrap(), root);
         let system = Arc::new(TapeSystem::open(&storage, &config).unwrap());
-        TapeBackedStorage::new(Arc::new(Posix::open_in(storage.posix(), storage.manner()).unwrap()), system)
+        TapeBackedStorage::new(
+            Arc::new(Posix::open_in(storage.posix(), storage.posix_tuning()).unwrap()),
+            system,
+        )
     }
 
     #[test]
@@ -159,19 +166,21 @@ mod tests {
         let at = |name: &str| Pfn::new("alpha".parse().unwrap(), name).unwrap();
         let mut buffer = [0; 10];
         let there = storage.open(&at("there")).unwrap();
-        assert_eq!((there.check_at_hand(), there.read_at(&mut buffer, 0)), (Ok(()), Ok(10)));
-        for stub in [storage.open(&at("stub")), storage.open_nearby(&at("stub"), &mut Nearby::default())] {
+        assert_eq!((there.check_online(), there.read_at(&mut buffer, 0)), (Ok(()), Ok(10)));
+        for stub in
+            [storage.open(&at("stub")), storage.open_with_cache(&at("stub"), &mut DirectoryCache::default())]
+        {
             let stub = stub.unwrap();
             assert_eq!(stub.identity().size, 5_000);
             let fault = stub.read_at(&mut buffer, 0).unwrap_err();
-            assert_eq!((fault.code, stub.check_at_hand()), (FaultCode::OnTape, Err(fault.clone())));
+            assert_eq!((fault.code, stub.check_online()), (FaultCode::OnTape, Err(fault.clone())));
             assert!(
                 fault.to_string().contains("on tape only") && fault.code.next_step().contains("bring_online")
             );
         }
         // The tape system says that it is a sparse file.
         let knows = open(folder.path(), "echo DISK");
-        let file = std::thread::spawn(move || knows.open(&at("stub")).unwrap().check_at_hand());
+        let file = std::thread::spawn(move || knows.open(&at("stub")).unwrap().check_online());
         assert_eq!(file.join().unwrap(), Ok(()));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longhaul_api::agent::{Fact, FoundFile, LeftOut, LeftOutReason};
 use longhaul_model::{Algorithm, Fault, FaultCode, Lfn, Pfn, TaskId, units};
-use longhaul_storage::{Identity, LeftOut as Reason, Visit};
+use longhaul_storage::{Identity, SkipReason, Visit};
 
 use super::cache::ScanCache;
 use super::digest::{BUFFER_BYTES, digest};
@@ -65,7 +65,7 @@ fn classify(bench: &TaskRun<'_>, visit: Visit) -> ScanItem {
             Ok(lfn) => ScanItem::File { at, lfn, identity },
             Err(error) => ScanItem::LeftOut(left_out(&at, LeftOutReason::NameRules, error.to_string())),
         },
-        Visit::LeftOut { path, reason, detail } => {
+        Visit::Skipped { path, reason, detail } => {
             ScanItem::LeftOut(LeftOut { path, reason: reason_of(reason), detail })
         }
     }
@@ -110,17 +110,17 @@ fn left_out(at: &Pfn, reason: LeftOutReason, detail: String) -> LeftOut {
     LeftOut { path: units::printable(at.path()), reason, detail }
 }
 
-fn reason_of(reason: Reason) -> LeftOutReason {
+fn reason_of(reason: SkipReason) -> LeftOutReason {
     match reason {
-        Reason::LinkLeadsOut => LeftOutReason::LinkLeadsOut,
-        Reason::BrokenLink => LeftOutReason::BrokenLink,
-        Reason::Device => LeftOutReason::Device,
-        Reason::Socket => LeftOutReason::Socket,
-        Reason::Fifo => LeftOutReason::Fifo,
-        Reason::NotUtf8 => LeftOutReason::NotUtf8,
-        Reason::NameRules => LeftOutReason::NameRules,
-        Reason::EmptyDirectory => LeftOutReason::EmptyDirectory,
-        Reason::Unreadable => LeftOutReason::Unreadable,
+        SkipReason::LinkLeadsOut => LeftOutReason::LinkLeadsOut,
+        SkipReason::BrokenLink => LeftOutReason::BrokenLink,
+        SkipReason::Device => LeftOutReason::Device,
+        SkipReason::Socket => LeftOutReason::Socket,
+        SkipReason::Fifo => LeftOutReason::Fifo,
+        SkipReason::NotUtf8 => LeftOutReason::NotUtf8,
+        SkipReason::NameRules => LeftOutReason::NameRules,
+        SkipReason::EmptyDirectory => LeftOutReason::EmptyDirectory,
+        SkipReason::Unreadable => LeftOutReason::Unreadable,
     }
 }
 

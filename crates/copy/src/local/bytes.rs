@@ -309,7 +309,7 @@ mod tests {
             observer: &IgnoreAll,
             cancel: &cancel,
         };
-        let temp = TempName::of_bytes([1; 16]);
+        let temp = TempName::from_bytes([1; 16]);
         let source = tree.open_file(&file.source, &identity).unwrap();
         let written = target.storage().create(&temp, file.size).unwrap();
         let mut buffer = vec![0; BUFFER_BYTES];

@@ -34,7 +34,7 @@ fn name_for(process: u32, count: u32) -> TempName {
     bytes[2..8].copy_from_slice(&host());
     bytes[8..12].copy_from_slice(&process.to_be_bytes());
     bytes[12..].copy_from_slice(&count.to_be_bytes());
-    TempName::of_bytes(bytes)
+    TempName::from_bytes(bytes)
 }
 
 /// The process that made the file, if that was a local copy on this host.
@@ -69,6 +69,6 @@ mod tests {
         assert!(!is_abandoned(&name_for(1, 0)), "it runs");
         // Larger than any process id of Linux.
         assert!(is_abandoned(&name_for(1 << 30, 0)));
-        assert!(!is_abandoned(&TempName::of_bytes([7; 16])), "not a local copy's file");
+        assert!(!is_abandoned(&TempName::from_bytes([7; 16])), "not a local copy's file");
     }
 }

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Lfn, Pfn, StorageName};
-use longhaul_storage::{FlushPolicy, Identity, LeftOut, NamePage, NoLinks, Posix, PosixOptions, Storage};
+use longhaul_storage::{FlushPolicy, Identity, NamePage, NoLinks, Posix, PosixOptions, SkipReason, Storage};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, Access, AtFlags, FileType, OFlags};
 use rustix::io::{self, Errno};
@@ -79,7 +79,7 @@ pub struct DirectoryEntry {
 pub struct LeftOutEntry {
     /// Relative to the start, escaped for display; ends in `/` for a directory with all its contents.
     pub path: String,
-    pub reason: LeftOut,
+    pub reason: SkipReason,
     pub detail: String,
 }
 
@@ -265,9 +265,9 @@ impl Walk {
                 level.is_used |= self.file(&path, directory, &stat);
             }
             FileType::Symlink => level.is_used |= self.link(level, &path, name),
-            FileType::Socket => self.left_out(&path, false, LeftOut::Socket, "a socket"),
-            FileType::Fifo => self.left_out(&path, false, LeftOut::Fifo, "a named pipe"),
-            _ => self.left_out(&path, false, LeftOut::Device, "a device"),
+            FileType::Socket => self.left_out(&path, false, SkipReason::Socket, "a socket"),
+            FileType::Fifo => self.left_out(&path, false, SkipReason::Fifo, "a named pipe"),
+            _ => self.left_out(&path, false, SkipReason::Device, "a device"),
         }
         None
     }
@@ -277,7 +277,7 @@ impl Walk {
             self.left_out(
                 &path,
                 true,
-                LeftOut::NameRules,
+                SkipReason::NameRules,
                 "temporary files of transfers into this directory",
             );
             return None;
@@ -348,7 +348,7 @@ impl Walk {
         let Some(told) = self.name(path, false) else { return false };
         let text = String::from_utf8_lossy(path).into_owned();
         let Ok(at) = Pfn::new(self.storage.name().clone(), &text) else {
-            self.left_out(path, false, LeftOut::NameRules, "a link with too long a path");
+            self.left_out(path, false, SkipReason::NameRules, "a link with too long a path");
             return false;
         };
         match self.storage.open(&at) {
@@ -390,13 +390,13 @@ impl Walk {
     /// The LFN of `path`; none, after reporting why, if it cannot have one.
     fn name(&mut self, path: &[u8], directory: bool) -> Option<Lfn> {
         let Ok(text) = std::str::from_utf8(&path[self.base.len()..]) else {
-            self.left_out(path, directory, LeftOut::NotUtf8, "the name is not UTF-8");
+            self.left_out(path, directory, SkipReason::NotUtf8, "the name is not UTF-8");
             return None;
         };
         match Lfn::parse(text) {
             Ok(name) => Some(name),
             Err(error) => {
-                self.left_out(path, directory, LeftOut::NameRules, &format!("the name {}", error.why));
+                self.left_out(path, directory, SkipReason::NameRules, &format!("the name {}", error.why));
                 None
             }
         }
@@ -406,11 +406,11 @@ impl Walk {
         // Otherwise it was removed or replaced since its directory was read.
         if !matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
             let why = std::io::Error::from(errno).to_string();
-            self.left_out(path, directory, LeftOut::Unreadable, &why);
+            self.left_out(path, directory, SkipReason::Unreadable, &why);
         }
     }
 
-    fn left_out(&mut self, path: &[u8], directory: bool, reason: LeftOut, detail: &str) {
+    fn left_out(&mut self, path: &[u8], directory: bool, reason: SkipReason, detail: &str) {
         let path = &path[self.base.len()..];
         let mut shown = match std::str::from_utf8(path) {
             Ok(text) => printable(text),
@@ -465,20 +465,20 @@ fn read_only(root: &Path) -> Result<Posix, Fault> {
 }
 
 /// Why a link does not count as a file, from the storage's fault.
-fn link_fault_reason(fault: &Fault) -> (LeftOut, &str) {
+fn link_fault_reason(fault: &Fault) -> (SkipReason, &str) {
     let text = fault.detail.as_str();
     let after = |mark: &str| text.find(mark).map(|at| &text[at..]);
     if let Some(detail) = after("leads out").or(after("leads into")) {
-        (LeftOut::LinkLeadsOut, detail)
+        (SkipReason::LinkLeadsOut, detail)
     } else if after("is a directory").is_some() {
-        (LeftOut::LinkLeadsOut, "a link to a directory of this tree")
+        (SkipReason::LinkLeadsOut, "a link to a directory of this tree")
     } else if let Some(detail) = after("leads to nothing").or(after("leads in a circle")) {
-        (LeftOut::BrokenLink, detail)
+        (SkipReason::BrokenLink, detail)
     } else if fault.code == FaultCode::SourceMissing {
-        (LeftOut::BrokenLink, "leads to nothing")
+        (SkipReason::BrokenLink, "leads to nothing")
     } else if after("device, pipe or socket").is_some() {
-        (LeftOut::Device, "a link to a device, pipe or socket")
+        (SkipReason::Device, "a link to a device, pipe or socket")
     } else {
-        (LeftOut::Unreadable, text)
+        (SkipReason::Unreadable, text)
     }
 }

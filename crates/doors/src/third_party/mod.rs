@@ -76,7 +76,7 @@ pub(crate) async fn push(call: Call, destination: &str) -> Outcome {
         let (shared, place) = (call.shared.clone(), call.place.clone());
         let open = move || -> Outcome<_> {
             let file = shared.storage().open(&place.pfn(shared.storage().name())?)?;
-            file.check_at_hand()?;
+            file.check_online()?;
             Ok(file)
         };
         let (shared, place) = (call.shared.clone(), call.place.clone());

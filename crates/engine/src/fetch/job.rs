@@ -93,7 +93,7 @@ impl Job {
         shared: &Arc<EngineContext>,
     ) -> Job {
         let key = held.key.1;
-        let temp = TempName::of_bytes(key.temporary_name(target.agent.0));
+        let temp = TempName::from_bytes(key.temporary_name(target.agent.0));
         let times = AttemptTimeline { received: shared.wall(), ..AttemptTimeline::default() };
         let is_large = file.size > longhaul_model::limits::SMALL_FILE_BYTES;
         let line = (is_large && target.is_append_only()).then(|| Mutex::new(ReorderBuffer::starting_at(0)));

@@ -81,7 +81,7 @@ impl Target {
             return Ok(());
         }
         let entries = self.journal.entries();
-        let name_of = |key: &FileKey| TempName::of_bytes(key.temporary_name(self.agent.0));
+        let name_of = |key: &FileKey| TempName::from_bytes(key.temporary_name(self.agent.0));
         let present = self.storage.temps()?;
         let mut kept = std::collections::BTreeSet::new();
         let mut closed = Vec::new();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use longhaul_model::{Fault, FaultCode, Lfn};
-use longhaul_storage::{Identity, Nearby, SourceFile};
+use longhaul_storage::{DirectoryCache, Identity, SourceFile};
 use longhaul_wire::source::JoinedStream;
 use longhaul_wire::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId, SourceIdentity};
 
@@ -159,7 +159,7 @@ impl ServedExport {
     fn serve_pack(&self, mut job: ReadJob, device: &Device) {
         let mut entries = Vec::with_capacity(job.files.len());
         let mut at = 0;
-        let mut nearby = Nearby::default();
+        let mut directory_cache = DirectoryCache::default();
         for file in std::mem::take(&mut job.files) {
             let file = match file {
                 Ok(file) => file,
@@ -168,7 +168,7 @@ impl ServedExport {
                     continue;
                 }
             };
-            let read = || self.read_small(&job.serving, &file, &mut nearby, &mut job.buffer[at..]);
+            let read = || self.read_small(&job.serving, &file, &mut directory_cache, &mut job.buffer[at..]);
             match device.run(Operation::Read, 0, read) {
                 Ok(identity) => {
                     let end = at + file.size as usize;
@@ -195,14 +195,14 @@ impl ServedExport {
         &self,
         serving: &ServedSession,
         file: &ServedFile,
-        nearby: &mut Nearby,
+        directory_cache: &mut DirectoryCache,
         buffer: &mut [u8],
     ) -> Result<SourceIdentity, Fault> {
         let len = usize::try_from(file.size).ok().filter(|&len| len <= buffer.len());
         let buffer = len.and_then(|len| buffer.get_mut(..len)).ok_or_else(|| {
             Fault::new(FaultCode::ProtocolError, "the files of a pack do not fit into a chunk")
         })?;
-        let open = self.open(serving, file, Some(nearby))?;
+        let open = self.open(serving, file, Some(directory_cache))?;
         let identity = open.identity();
         check_size(file, &identity)?;
         read_whole(&*open, buffer, 0, file)?;
@@ -214,7 +214,7 @@ impl ServedExport {
         &self,
         serving: &ServedSession,
         file: &ServedFile,
-        nearby: Option<&mut Nearby>,
+        directory_cache: Option<&mut DirectoryCache>,
     ) -> Result<Box<dyn SourceFile>, Fault> {
         tracing::debug!(
             target_agent = %serving.peer(), attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(),
@@ -226,8 +226,8 @@ impl ServedExport {
             .rules
             .to_pfn(storage.name(), &file.lfn)
             .map_err(|error| Fault::new(FaultCode::SourceMissing, error.to_string()))?;
-        match nearby {
-            Some(nearby) => storage.open_nearby(&at, nearby),
+        match directory_cache {
+            Some(directory_cache) => storage.open_with_cache(&at, directory_cache),
             None => storage.open(&at),
         }
     }

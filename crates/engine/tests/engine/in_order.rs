@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_storage::memory::{FaultyStore, UnflushedNames};
-use longhaul_storage::{Manner, Storage, TempName};
+use longhaul_storage::{PosixTuning, Storage, TempName};
 
 use crate::common::hooked::Hooked;
 use crate::common::{Deployment, content, killed_child, wish};
@@ -128,8 +128,8 @@ fn damaged_leftovers_are_not_resumed() {
 
 const HOME: &str = "LONGHAUL_TEST_IN_ORDER_HOME";
 
-fn appending() -> Manner {
-    Manner { append_only: true, ..Manner::default() }
+fn appending() -> PosixTuning {
+    PosixTuning { append_only: true, ..PosixTuning::default() }
 }
 
 /// The body of the child process that is killed; not a test of its own.

@@ -174,7 +174,7 @@ fn a_stopped_engine_resumes_and_leaves_others_alone() {
         (FaultyStore::new("alpha".parse().unwrap()), FaultyStore::new("beta".parse().unwrap()));
     let bytes = content(1, 20 * CHUNK);
     alpha.put("f", &bytes);
-    let others = longhaul_storage::TempName::of_bytes([0xab; 16]);
+    let others = longhaul_storage::TempName::from_bytes([0xab; 16]);
     longhaul_storage::Storage::create(&beta, &others, 3).unwrap();
     let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
     let source = deployment.agent(1, Arc::new(alpha.clone()));

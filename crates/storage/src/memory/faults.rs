@@ -1,4 +1,4 @@
-//! The faults that a test can order.
+//! Fault injection for [`FaultyStore`](super::FaultyStore).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,9 +16,9 @@ pub(super) struct Faults {
     /// See `Capabilities`.
     pub(super) device: Option<u64>,
     pub(super) parallel: Option<u16>,
-    /// Bytes that can still be written before the disk is found full.
+    /// Bytes that can still be written before the disk is full.
     full_after_bytes: Option<u64>,
-    /// Flushes and writes that will fail.
+    /// Numbers of flushes and writes that will fail.
     flush_failures: u32,
     write_failures: u32,
     /// By path: the byte that cannot be read, and the byte whose reading makes the file change.
@@ -69,10 +69,10 @@ impl Faults {
     }
 }
 
-/// What becomes of names that were made and not flushed. A disk may do either, so a test tries both.
+/// The fate of names that were created and not flushed. A disk may do either, so a test tries both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnflushedNames {
-    Kept,
+    WithDirectory,
     Lost,
 }
 
@@ -81,7 +81,7 @@ impl FaultyStore {
         self.state().faults.capacity_bytes = bytes;
     }
 
-    /// The disk is found full after so many more written bytes, whatever was reserved; none ends that.
+    /// The disk is full after this many more written bytes, whatever was reserved; none removes the limit.
     pub fn run_full_after(&self, bytes: Option<u64>) {
         self.state().faults.full_after_bytes = bytes;
     }
@@ -99,7 +99,7 @@ impl FaultyStore {
         self.state().faults.append_only = append_only;
     }
 
-    /// Says that the store lies on this device, which bears so much at once.
+    /// Sets the device of the store and its concurrency.
     pub fn set_device(&self, device: u64, parallel: u16) {
         let faults = &mut self.state().faults;
         (faults.device, faults.parallel) = (Some(device), Some(parallel));
@@ -118,7 +118,7 @@ impl FaultyStore {
         self.state().faults.write_failures = times;
     }
 
-    /// The next flushes fail, and what they should have flushed is lost.
+    /// The next flushes fail, and lose what they should have flushed.
     pub fn fail_flushes(&self, times: u32) {
         self.state().faults.flush_failures = times;
     }
@@ -128,7 +128,7 @@ impl FaultyStore {
         self.state().faults.changes_at.insert(path.to_owned(), offset);
     }
 
-    /// Inverts a byte and leaves no trace of it in the identity, as a failing disk does.
+    /// Inverts a byte without changing the identity, as a failing disk does (silent corruption).
     ///
     /// # Panics
     /// If there is no such byte.
@@ -138,7 +138,7 @@ impl FaultyStore {
         state.inode_mut(number).flush();
     }
 
-    /// Cuts a file short, as its owner might. Panics like [`FaultyStore::flip_byte`], as do the next two.
+    /// Truncates a file, as its owner might. Panics like [`FaultyStore::flip_byte`], as do the next two.
     pub fn truncate(&self, path: &str, len: u64) {
         let (mut state, number) = self.state_and_inode(path);
         state.inode_mut(number).bytes.truncate(len as usize);
@@ -146,7 +146,7 @@ impl FaultyStore {
         state.touch(number);
     }
 
-    /// A new time of modification.
+    /// Changes the modification time.
     pub fn change_identity(&self, path: &str) {
         let (mut state, number) = self.state_and_inode(path);
         state.touch(number);
@@ -158,10 +158,10 @@ impl FaultyStore {
         state.durable_names.remove(path);
     }
 
-    /// A store of its own, with what the disk would hold if the power failed now. Ordered faults are over.
+    /// A separate store with what the disk would hold after a power failure now. Injected faults are cleared.
     pub fn after_power_cut(&self, names: UnflushedNames) -> FaultyStore {
         let mut state = self.state().clone();
-        // What it is stays; what was to go wrong is over.
+        // The configuration stays; injected faults are cleared.
         let Faults { append_only, case_insensitive, device, parallel, .. } = state.faults;
         state.faults = Faults { append_only, case_insensitive, device, parallel, ..Faults::default() };
         state.operations.clear();
@@ -171,7 +171,7 @@ impl FaultyStore {
                 state.names = state.durable_names.clone();
                 state.temps = state.durable_temps.clone();
             }
-            UnflushedNames::Kept => {
+            UnflushedNames::WithDirectory => {
                 state.durable_names = state.names.clone();
                 state.durable_temps = state.temps.clone();
             }

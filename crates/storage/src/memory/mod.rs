@@ -1,7 +1,7 @@
-//! A storage in memory that fails on demand, for the tests of this and of other rooms.
+//! Fault-injecting in-memory storage for the tests of this crate and of others.
 //!
-//! It knows what a disk would hold: bytes and names are volatile until they are flushed, and
-//! [`FaultyStore::after_power_cut`] shows what is left. Directories exist as far as files lie in them.
+//! It models the durability of a disk: bytes and names are volatile until they are flushed, and
+//! [`FaultyStore::after_power_cut`] returns what is left. Directories exist as long as files lie in them.
 
 mod faults;
 mod state;
@@ -16,26 +16,26 @@ use state::State;
 
 use crate::listing::visit_all;
 use crate::{
-    Capabilities, Commit, Identity, LeftOut, SourceFile, Space, Storage, TargetFile, TempName, Visit,
+    Capabilities, Commit, Identity, SkipReason, SourceFile, Space, Storage, TargetFile, TempName, Visit,
 };
 
-/// Clones are the same store, so that a test keeps one to look into and to spoil.
+/// Clones share the same store, so that a test keeps one to inspect and to inject faults.
 #[derive(Clone)]
 pub struct FaultyStore {
     name: StorageName,
     state: Arc<Mutex<State>>,
 }
 
-/// What was asked of the store, in order.
+/// A recorded operation, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create(TempName),
-    /// Of one temporary file, by [`TargetFile::flush`].
+    /// Flush of one temporary file, by [`TargetFile::flush`].
     Flush(TempName),
-    /// Of all data of a commit.
+    /// Flush of all data of a commit.
     FlushData,
     Rename(TempName, String),
-    /// Of all names of a commit.
+    /// Flush of all names of a commit.
     FlushNames,
     RemoveTemp(TempName),
     Delete(String),
@@ -46,10 +46,10 @@ impl FaultyStore {
         FaultyStore { name, state: Arc::default() }
     }
 
-    /// Puts a new file under a final name, durable; replaces an older one.
+    /// Puts a new, durable file under a final name; replaces an older one.
     ///
     /// # Panics
-    /// If `path` is no name.
+    /// If `path` is not a valid name.
     pub fn put(&self, path: &str, bytes: &[u8]) {
         let at = Pfn::new(self.name.clone(), path);
         assert!(at.is_ok(), "{path:?} is no name");
@@ -85,8 +85,8 @@ impl FaultyStore {
         self.state().operations.clone()
     }
 
-    /// Makes `walk` find something that is no file.
-    pub fn put_left_out(&self, path: &str, reason: LeftOut, detail: &str) {
+    /// Makes `walk` find something that is not a file.
+    pub fn put_skipped(&self, path: &str, reason: SkipReason, detail: &str) {
         self.state().left_out.push((path.to_owned(), reason, detail.to_owned()));
     }
 
@@ -138,7 +138,7 @@ impl Storage for FaultyStore {
         if state.has_directory(at.path()) {
             return Err(Fault::new(FaultCode::SourceUnreadable, format!("{at} is a directory, not a file")));
         }
-        match state.twin_of(at.path()) {
+        match state.case_variant_of(at.path()) {
             Some(twin) => Err(Fault::new(FaultCode::CaseTwin, format!("{at} meets {twin}"))),
             None => Ok(None),
         }
@@ -190,7 +190,7 @@ impl Storage for FaultyStore {
             .iter()
             .zip(&results)
             .filter(|(_, result)| result.is_ok())
-            .for_each(|(item, _)| state.adorn(item));
+            .for_each(|(item, _)| state.set_attributes(item));
         state.flush_batch(batch, &mut results);
         for (item, result) in batch.iter().zip(&mut results).filter(|(_, result)| result.is_ok()) {
             *result = state.rename(item);

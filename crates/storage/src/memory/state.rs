@@ -1,4 +1,4 @@
-//! What the store holds, in memory and on its imagined disk.
+//! The contents of the store, in memory and on its simulated disk.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
 use super::Operation;
 use super::faults::Faults;
 use crate::listing::is_beneath;
-use crate::{Commit, Identity, LeftOut, MODE_BITS, TempName, Visit};
+use crate::{Commit, Identity, MODE_BITS, SkipReason, TempName, Visit};
 
 #[derive(Clone, Default)]
 pub(super) struct State {
@@ -16,10 +16,10 @@ pub(super) struct State {
     pub(super) temps: BTreeMap<TempName, u64>,
     pub(super) durable_names: BTreeMap<String, u64>,
     pub(super) durable_temps: BTreeMap<TempName, u64>,
-    pub(super) left_out: Vec<(String, LeftOut, String)>,
+    pub(super) left_out: Vec<(String, SkipReason, String)>,
     pub(super) operations: Vec<Operation>,
     pub(super) faults: Faults,
-    /// Counts changes, and serves as their time.
+    /// Counts changes; serves as the modification time.
     changes: i64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Inode {
     mtime_ns: i64,
     mode: Option<u32>,
     pub(super) reserved_bytes: u64,
-    /// A flush failed.
+    /// Whether a flush failed.
     pub(super) lost: bool,
 }
 
@@ -39,13 +39,13 @@ impl Inode {
         self.durable.clone_from(&self.bytes);
     }
 
-    /// What was not flushed is gone, as when the kernel drops pages that it could not write.
+    /// Discards what was not flushed, as the kernel drops pages that it could not write.
     pub(super) fn lose(&mut self) {
         self.bytes = self.after_power_cut();
         self.lost = true;
     }
 
-    /// As long as before, since sizes often survive, but with zeros where bytes were not flushed.
+    /// Of the same length, since sizes often survive, but with zeros where bytes were not flushed.
     fn after_power_cut(&self) -> Vec<u8> {
         let mut bytes = self.durable.clone();
         bytes.resize(self.bytes.len(), 0);
@@ -101,8 +101,8 @@ impl State {
         self.names.range(inside.clone()..).next().is_some_and(|(name, _)| name.starts_with(&inside))
     }
 
-    /// A name that differs in case only, where that is one name. Directories count too.
-    pub(super) fn twin_of(&self, path: &str) -> Option<&str> {
+    /// A name that differs only in case, on a case-insensitive storage. Includes directories.
+    pub(super) fn case_variant_of(&self, path: &str) -> Option<&str> {
         if !self.faults.case_insensitive {
             return None;
         }
@@ -207,8 +207,8 @@ impl State {
         self.names.get(path).and_then(|&number| self.inode(number).mode)
     }
 
-    /// Sets what a commit says of a file that it admitted.
-    pub(super) fn adorn(&mut self, item: &Commit) {
+    /// Sets the attributes of an admitted commit.
+    pub(super) fn set_attributes(&mut self, item: &Commit) {
         let Some(&number) = self.temps.get(&item.temp) else { return };
         let inode = self.inode_mut(number);
         inode.mode = item.mode.map(|mode| mode & MODE_BITS).or(inode.mode);
@@ -218,7 +218,7 @@ impl State {
     pub(super) fn rename(&mut self, item: &Commit) -> Result<(), Fault> {
         let path = item.target.path();
         let clash = |what: &str| Err(Fault::new(FaultCode::NameClash, format!("{}: {what}", item.target)));
-        if let Some(twin) = self.twin_of(path) {
+        if let Some(twin) = self.case_variant_of(path) {
             let detail = format!("{} meets \"{twin}\", which is there already", item.target);
             return Err(Fault::new(FaultCode::CaseTwin, detail));
         }
@@ -273,7 +273,7 @@ impl State {
         }
     }
 
-    /// Everything at and beneath `start`, in the order of names, component by component.
+    /// Everything at and beneath `start`, in name order, component by component.
     pub(super) fn visits(&self, storage: &StorageName, start: &str) -> Vec<Visit> {
         let mut found: Vec<(Vec<String>, Visit)> = Vec::new();
         let key = |path: &str| path.split('/').map(str::to_owned).collect();
@@ -283,7 +283,7 @@ impl State {
             }
         }
         for (path, reason, detail) in self.left_out.iter().filter(|(path, ..)| is_beneath(path, start)) {
-            let visit = Visit::LeftOut { path: path.clone(), reason: *reason, detail: detail.clone() };
+            let visit = Visit::Skipped { path: path.clone(), reason: *reason, detail: detail.clone() };
             found.push((key(path), visit));
         }
         found.sort_by(|one, other| one.0.cmp(&other.0));

@@ -11,7 +11,7 @@ fn at(path: &str) -> Pfn {
 }
 
 fn temp(number: u8) -> TempName {
-    TempName::of_bytes([number; 16])
+    TempName::from_bytes([number; 16])
 }
 
 fn written(store: &FaultyStore, number: u8, path: &str, bytes: &[u8]) -> Commit {
@@ -29,7 +29,7 @@ fn conforms() {
 }
 
 #[test]
-fn conforms_where_files_only_grow() {
+fn conforms_when_append_only() {
     crate::conformance::check(&|| {
         let store = store();
         store.set_append_only(true);
@@ -38,7 +38,7 @@ fn conforms_where_files_only_grow() {
 }
 
 #[test]
-fn conforms_where_case_is_lost() {
+fn conforms_when_case_insensitive() {
     crate::conformance::check(&|| {
         let store = store();
         store.set_case_insensitive(true);
@@ -46,18 +46,21 @@ fn conforms_where_case_is_lost() {
     });
 }
 
-/// Promise 1, at a power cut: what is not flushed is gone, under whatever name.
+/// Promise 1 at a power failure: what is not flushed is gone, under whatever name.
 #[test]
-fn a_power_cut_leaves_what_was_flushed() {
+fn a_power_cut_keeps_only_flushed_data() {
     let store = store();
     let item = written(&store, 1, "a", b"one");
-    for names in [UnflushedNames::Kept, UnflushedNames::Lost] {
+    for names in [UnflushedNames::WithDirectory, UnflushedNames::Lost] {
         assert!(store.after_power_cut(names).names().is_empty());
     }
-    assert_eq!(store.after_power_cut(UnflushedNames::Kept).temp_contents(&temp(1)), Some(vec![0; 3]));
+    assert_eq!(
+        store.after_power_cut(UnflushedNames::WithDirectory).temp_contents(&temp(1)),
+        Some(vec![0; 3])
+    );
     assert_eq!(store.after_power_cut(UnflushedNames::Lost).temp_contents(&temp(1)), None);
     assert_eq!(store.commit(&[item]), [Ok(())]);
-    for names in [UnflushedNames::Kept, UnflushedNames::Lost] {
+    for names in [UnflushedNames::WithDirectory, UnflushedNames::Lost] {
         assert_eq!(store.after_power_cut(names).contents("a"), Some(b"one".to_vec()));
     }
     assert_eq!(
@@ -83,7 +86,7 @@ fn a_flushed_temporary_file_survives_a_power_cut() {
 }
 
 #[test]
-fn a_failed_flush_loses_the_bytes_for_good() {
+fn a_failed_flush_loses_the_bytes() {
     let store = store();
     let items = [written(&store, 1, "a", b"one"), written(&store, 2, "b", b"two")];
     store.fail_flushes(1);
@@ -98,7 +101,7 @@ fn a_failed_flush_loses_the_bytes_for_good() {
 }
 
 #[test]
-fn faults_come_as_ordered() {
+fn injected_faults_occur() {
     let store = store();
     store.set_capacity(10);
     assert_eq!(code(store.create(&temp(1), 11)), FaultCode::TargetFull);
@@ -117,7 +120,7 @@ fn faults_come_as_ordered() {
 }
 
 #[test]
-fn spoiled_sources_are_noticed() {
+fn changed_sources_are_detected() {
     let store = store();
     let digest = |path: &str| digest_file(&store, &at(path), [Algorithm::Crc32c], &mut [0; 4]);
     store.put("a", b"0123456789");

@@ -1,4 +1,5 @@
-//! Group commit: set attributes, flush data, rename, flush names, in this order (promises 1 and 4).
+//! Group commit (Gray and Reuter, 1993): set attributes, flush data, rename, flush names, in this order
+//! (promises 1 and 4).
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,28 +10,28 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps}
 use rustix::io::{self, Errno};
 
 use super::Posix;
-use super::beneath::{components, split};
 use super::fault::{Role, fault};
-use super::seam::Call;
-use super::work::{Work, twin_of};
+use super::fault_injector::Syscall;
+use super::rooted_tree::{components, split};
+use super::work::{WorkDirectory, case_variant_of};
 use crate::{Commit, Identity, MODE_BITS, TempName};
 
-/// A deletion may prune a directory between our making it and our renaming into it.
-const PRUNED_TRIES: usize = 64;
+/// A deletion may prune a directory between its creation and the rename into it.
+const PRUNE_RETRIES_MAX: usize = 64;
 const NANOSECONDS: i64 = 1_000_000_000;
 
-pub(super) fn commit(posix: &Posix, work: &Work, batch: &[Commit]) -> Vec<Result<(), Fault>> {
-    let ready = |item| admit(posix, work, item).and_then(|()| adorn(posix, work, item));
+pub(super) fn commit(posix: &Posix, work: &WorkDirectory, batch: &[Commit]) -> Vec<Result<(), Fault>> {
+    let ready = |item| admit(posix, work, item).and_then(|()| set_attributes(posix, work, item));
     let mut results: Vec<Result<(), Fault>> = batch.iter().map(ready).collect();
     flush_data(posix, work, batch, &mut results);
 
     let mut touched = BTreeSet::new();
-    place_all(posix, work, batch, &mut results, &mut touched);
+    rename_all(posix, work, batch, &mut results, &mut touched);
 
     if !touched.is_empty()
-        && let Err(lost) = posix.flusher.flush_names(work, &posix.beneath, &touched)
+        && let Err(lost) = posix.flusher.flush_names(work, &posix.rooted_tree, &touched)
     {
-        // Some may be there and stay; none is known to.
+        // Some may exist and stay; none is known to be durable.
         results.iter_mut().filter(|result| result.is_ok()).for_each(|result| *result = Err(lost.clone()));
     }
     for (item, result) in batch.iter().zip(&results) {
@@ -42,7 +43,7 @@ pub(super) fn commit(posix: &Posix, work: &Work, batch: &[Commit]) -> Vec<Result
 }
 
 /// Whether `item` may be committed at all.
-fn admit(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
+fn admit(posix: &Posix, work: &WorkDirectory, item: &Commit) -> Result<(), Fault> {
     posix.path_for_writing(&item.target)?;
     if posix.flusher.was_put(item) {
         return Ok(());
@@ -60,13 +61,13 @@ fn admit(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
     }
 }
 
-/// Sets what is to be set, while nobody sees the file.
-fn adorn(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
+/// Sets the attributes while the file is still hidden.
+fn set_attributes(posix: &Posix, work: &WorkDirectory, item: &Commit) -> Result<(), Fault> {
     if !item.sets_attributes() || posix.flusher.was_put(item) {
         return Ok(());
     }
     let set = || {
-        posix.seam.before(Call::SetAttributes, item.temp.as_str())?;
+        posix.fault_injector.before(Syscall::SetAttributes, item.temp.as_str())?;
         let (temps, temp) = (work.temps_directory(), item.temp.as_str());
         if let Some(mtime_ns) = item.mtime_ns {
             fs::utimensat(temps, temp, &times(mtime_ns), AtFlags::SYMLINK_NOFOLLOW)?;
@@ -80,7 +81,7 @@ fn adorn(posix: &Posix, work: &Work, item: &Commit) -> Result<(), Fault> {
     })
 }
 
-/// The time of the last modification, and no other.
+/// Sets only the modification time.
 pub(super) fn times(mtime_ns: i64) -> Timestamps {
     let unchanged = Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT };
     let last_modification =
@@ -88,7 +89,7 @@ pub(super) fn times(mtime_ns: i64) -> Timestamps {
     Timestamps { last_access: unchanged, last_modification }
 }
 
-fn flush_data(posix: &Posix, work: &Work, batch: &[Commit], results: &mut [Result<(), Fault>]) {
+fn flush_data(posix: &Posix, work: &WorkDirectory, batch: &[Commit], results: &mut [Result<(), Fault>]) {
     let admitted: Vec<usize> = (0..batch.len()).filter(|&at| results[at].is_ok()).collect();
     let items: Vec<&Commit> = admitted.iter().map(|&at| &batch[at]).collect();
     for (at, result) in admitted.into_iter().zip(posix.flusher.flush_data(work, &items)) {
@@ -96,10 +97,10 @@ fn flush_data(posix: &Posix, work: &Work, batch: &[Commit], results: &mut [Resul
     }
 }
 
-/// Renames everything that is flushed, directory by directory, so that one of them is open at a time.
-fn place_all(
+/// Renames all flushed files, directory by directory, so that only one directory is open at a time.
+fn rename_all(
     posix: &Posix,
-    work: &Work,
+    work: &WorkDirectory,
     batch: &[Commit],
     results: &mut [Result<(), Fault>],
     touched: &mut BTreeSet<Vec<u8>>,
@@ -110,13 +111,13 @@ fn place_all(
     for at in order {
         let item = &batch[at];
         let (parent, name) = split(item.target.path().as_bytes());
-        results[at] = place(posix, work, item, parent, name, &mut open, touched);
+        results[at] = rename_into_place(posix, work, item, parent, name, &mut open, touched);
     }
 }
 
-fn place<'a>(
+fn rename_into_place<'a>(
     posix: &Posix,
-    work: &Work,
+    work: &WorkDirectory,
     item: &Commit,
     parent: &'a [u8],
     name: &[u8],
@@ -124,7 +125,7 @@ fn place<'a>(
     touched: &mut BTreeSet<Vec<u8>>,
 ) -> Result<(), Fault> {
     let failed = |errno| fault(Role::Write, errno, format_args!("naming {}", item.target));
-    for _ in 0..PRUNED_TRIES {
+    for _ in 0..PRUNE_RETRIES_MAX {
         if open.as_ref().is_none_or(|(path, _)| *path != parent) {
             *open = make_parent(posix, work, item, parent, touched)?.map(|directory| (parent, directory));
         }
@@ -144,8 +145,8 @@ fn place<'a>(
             },
             Err(Errno::EXIST) => {
                 if work.case_insensitive {
-                    let directory = posix.beneath.open(parent, OFlags::RDONLY | OFlags::DIRECTORY);
-                    refuse_twin(&directory.map_err(failed)?, name, item)?;
+                    let directory = posix.rooted_tree.open(parent, OFlags::RDONLY | OFlags::DIRECTORY);
+                    refuse_case_variant(&directory.map_err(failed)?, name, item)?;
                 }
                 return Err(failed(Errno::EXIST));
             }
@@ -155,12 +156,12 @@ fn place<'a>(
     Err(failed(Errno::NOENT))
 }
 
-/// Takes the name from the file that may be replaced, and from no other. Rejected: exchanging the two names
-/// and looking at what came out, which leaves no moment for another to come in between, but after a crash the
-/// old file under the temporary name, where the journal says that bytes of the new one are.
+/// Replaces the expected file and no other. Rejected: exchanging the two names (`RENAME_EXCHANGE`) and
+/// checking the result, which closes the race with other writers, but after a crash leaves the old file under
+/// the temporary name, where the journal expects bytes of the new one.
 fn replace(
     posix: &Posix,
-    work: &Work,
+    work: &WorkDirectory,
     item: &Commit,
     directory: &OwnedFd,
     name: &[u8],
@@ -174,30 +175,36 @@ fn replace(
         found => found.map_err(failed)?,
     };
     if work.case_insensitive {
-        let listed = posix.beneath.open(parent, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
-        refuse_twin(&listed, name, item)?;
+        let listed = posix.rooted_tree.open(parent, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+        refuse_case_variant(&listed, name, item)?;
     }
-    // A link may be what is to be replaced: itself, never what it leads to.
+    // The replaced entry may be a link: the link itself, never its target.
     if Some(Identity::from(&found)) != item.replaces {
         let detail = format!("{} is not what it was when its replacement began, and stays", item.target);
         return Err(Fault::new(FaultCode::NameClash, detail));
     }
     let temp = item.temp.as_str();
-    let renamed = posix.seam.before(Call::Replace, temp);
+    let renamed = posix.fault_injector.before(Syscall::Replace, temp);
     Ok(renamed.and_then(|()| fs::renameat(work.temps_directory(), temp, directory, name)))
 }
 
-fn rename(posix: &Posix, work: &Work, temp: &TempName, directory: &OwnedFd, name: &[u8]) -> io::Result<()> {
+fn rename(
+    posix: &Posix,
+    work: &WorkDirectory,
+    temp: &TempName,
+    directory: &OwnedFd,
+    name: &[u8],
+) -> io::Result<()> {
     let temps = work.temps_directory();
     let renamed = posix
-        .seam
-        .before(Call::Rename, temp.as_str())
+        .fault_injector
+        .before(Syscall::Rename, temp.as_str())
         .and_then(|()| fs::renameat_with(temps, temp.as_str(), directory, name, RenameFlags::NOREPLACE));
     match renamed {
-        // The file system cannot rename without replacing: a second name, then one less. A crash between
-        // the two leaves a temporary name for a complete file, which `reopen` notices.
+        // The file system has no `RENAME_NOREPLACE`: link, then unlink. A crash between the two leaves a
+        // temporary name for a complete file, which `reopen` detects.
         Err(Errno::INVAL | Errno::NOSYS) => {
-            posix.seam.before(Call::Link, temp.as_str())?;
+            posix.fault_injector.before(Syscall::Link, temp.as_str())?;
             fs::linkat(temps, temp.as_str(), directory, name, AtFlags::empty())?;
             fs::unlinkat(temps, temp.as_str(), AtFlags::empty())
         }
@@ -205,11 +212,11 @@ fn rename(posix: &Posix, work: &Work, temp: &TempName, directory: &OwnedFd, name
     }
 }
 
-/// Opens the directory, making what is missing of it. No link is followed on the way. None if a part of it
-/// was pruned meanwhile.
+/// Opens the directory and creates its missing components, without following links. None if a part of it was
+/// pruned meanwhile.
 fn make_parent(
     posix: &Posix,
-    work: &Work,
+    work: &WorkDirectory,
     item: &Commit,
     parent: &[u8],
     touched: &mut BTreeSet<Vec<u8>>,
@@ -217,17 +224,17 @@ fn make_parent(
     let failed = |errno| fault(Role::Write, errno, format_args!("making the directory of {}", item.target));
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     if !work.case_insensitive {
-        match posix.beneath.open(parent, flags) {
+        match posix.rooted_tree.open(parent, flags) {
             Err(Errno::NOENT) => {}
             done => return done.map(Some).map_err(failed),
         }
     }
-    let mut at = posix.beneath.open(b"", OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+    let mut at = posix.rooted_tree.open(b"", OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
     let mut path: Vec<u8> = Vec::new();
     for name in components(parent) {
         let made = posix
-            .seam
-            .before(Call::MakeDirectory, &String::from_utf8_lossy(name))
+            .fault_injector
+            .before(Syscall::MakeDirectory, &String::from_utf8_lossy(name))
             .and_then(|()| fs::mkdirat(&at, name, Mode::from_raw_mode(0o777)));
         match made {
             Ok(()) => {
@@ -235,7 +242,7 @@ fn make_parent(
                 let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
                 posix.flusher.made(&[&path, slash, name].concat());
             }
-            Err(Errno::EXIST) if work.case_insensitive => refuse_twin(&at, name, item)?,
+            Err(Errno::EXIST) if work.case_insensitive => refuse_case_variant(&at, name, item)?,
             Err(Errno::EXIST) => {}
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(failed(errno)),
@@ -255,15 +262,15 @@ fn make_parent(
 fn step_into(directory: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match fs::openat(&directory, name, flags | OFlags::RDONLY, Mode::empty()) {
-        // A directory that we may write but not list serves as well, unless case matters.
+        // A directory that is writable but not readable suffices, unless case matters.
         Err(Errno::ACCESS) => fs::openat(&directory, name, flags | OFlags::PATH, Mode::empty()),
         done => done,
     }
 }
 
-/// On a storage that ignores case: an error if `name` is taken by a name that is spelled differently.
-fn refuse_twin(directory: &OwnedFd, name: &[u8], item: &Commit) -> Result<(), Fault> {
-    let twin = twin_of(directory, name).map_err(|errno| {
+/// On a case-insensitive storage: an error if `name` is taken by a different spelling.
+fn refuse_case_variant(directory: &OwnedFd, name: &[u8], item: &Commit) -> Result<(), Fault> {
+    let twin = case_variant_of(directory, name).map_err(|errno| {
         fault(Role::Write, errno, format_args!("listing the directory of {}", item.target))
     })?;
     match twin {

@@ -1,15 +1,15 @@
-//! Deleting a file, and the directories that become empty by that.
+//! Deletes a file, and prunes the directories that become empty.
 
 use longhaul_model::{Fault, FaultCode, Pfn};
 use rustix::fs::{self, AtFlags, OFlags};
 use rustix::io::{self, Errno};
 
 use super::Posix;
-use super::beneath::{Astray, split};
 use super::fault::{Role, fault};
+use super::rooted_tree::{ResolveError, split};
 use crate::Identity;
 
-/// Not flushed: after a power cut a deleted file may be there again, complete, as if never deleted.
+/// Not flushed: after a power failure a deleted file may reappear, complete.
 pub(super) fn delete(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
     if let Some(parent) = delete_file(posix, at, expected)? {
         prune(posix, &parent);
@@ -17,7 +17,7 @@ pub(super) fn delete(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<(),
     Ok(())
 }
 
-/// The file alone; the directory that it lay in, unless it was gone already.
+/// Deletes the file alone; returns its directory, unless that was gone already.
 pub(super) fn delete_file(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<Option<Vec<u8>>, Fault> {
     let failed = |errno| fault(Role::Write, errno, format_args!("deleting {at}"));
     let Some((_, stat)) =
@@ -30,10 +30,10 @@ pub(super) fn delete_file(posix: &Posix, at: &Pfn, expected: &Identity) -> Resul
         let detail = format!("{at} is {found}, not {expected} (size:mtime:inode), and stays");
         return Err(Fault::new(FaultCode::Conflict, detail));
     }
-    // Its directory may be reached through links; the last component is the name to delete, link or not.
+    // The directory may be reached through links; the last component is the name to delete, link or not.
     let (parent, name) = split(at.path().as_bytes());
-    let parent = posix.beneath.resolve(parent).map_err(|astray| match astray {
-        Astray::Errno(errno) => failed(errno),
+    let parent = posix.rooted_tree.resolve(parent).map_err(|astray| match astray {
+        ResolveError::Errno(errno) => failed(errno),
         _ => failed(Errno::LOOP),
     })?;
     match unlink(posix, &parent, name, AtFlags::empty()) {
@@ -43,8 +43,8 @@ pub(super) fn delete_file(posix: &Posix, at: &Pfn, expected: &Identity) -> Resul
     Ok(Some(parent))
 }
 
-/// Removes `directory` and those above it as long as they are empty. Whatever stands against it (another
-/// file, a right we lack) is no fault of the deletion.
+/// Removes `directory` and its parents as long as they are empty. Errors (another file, missing permission)
+/// do not fail the deletion.
 fn prune(posix: &Posix, mut directory: &[u8]) {
     while !directory.is_empty() {
         let (parent, name) = split(directory);
@@ -56,6 +56,6 @@ fn prune(posix: &Posix, mut directory: &[u8]) {
 }
 
 fn unlink(posix: &Posix, directory: &[u8], name: &[u8], flags: AtFlags) -> io::Result<()> {
-    let directory = posix.beneath.open(directory, OFlags::PATH | OFlags::DIRECTORY)?;
+    let directory = posix.rooted_tree.open(directory, OFlags::PATH | OFlags::DIRECTORY)?;
     fs::unlinkat(&directory, name, flags)
 }

@@ -1,14 +1,13 @@
-//! Large files past the page cache, where the file system can: writing as long as the disk is a fast one,
-//! since the copy into the cache costs several times the CPU of the write and its pages are dropped soon
-//! after; reading only where the site asks for it, since the cache reads ahead and may hold the file.
+//! Direct I/O (`O_DIRECT`) for large files, where the file system supports it: writing as long as the disk is
+//! fast, since the copy into the page cache costs several times the CPU of the write and its pages are
+//! evicted soon after; reading only where configured, since the cache reads ahead and may hold the file.
 //!
-//! What is aligned (memory, offset, length) goes straight to the disk; the rest of a call, such as the last
-//! bytes of a file, goes the ordinary way. A file system that refuses is told of once, and is used the
-//! ordinary way from then on.
+//! Aligned parts (memory, offset, length) go directly to the disk; the rest of a call, such as the end of a
+//! file, uses buffered I/O. A file system that refuses is reported once, and uses buffered I/O from then on.
 //!
-//! A slow disk (one that rotates, or an array of those, which wants to write whole stripes) is better off
-//! with the cache, where writes are merged. What the kernel says of a disk does not tell which it is (a
-//! virtual one always rotates), so the time of the writes does.
+//! A slow disk (rotating, or an array of those that prefers whole stripes) is faster through the cache, where
+//! writes are merged. The kernel does not tell which kind a disk is (a virtual one always claims to rotate),
+//! so the measured write latency decides.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,73 +18,81 @@ use longhaul_model::StorageName;
 use rustix::fs::{self, OFlags};
 use rustix::io::{self, Errno};
 
-use super::seam::{Call, Seam};
+use super::fault_injector::{FaultInjector, Syscall};
 use crate::Identity;
 
-/// Every disk in use takes this; many take less.
+/// Accepted by every disk in use; many accept less.
 const ALIGNMENT: usize = 4096;
 
-/// When files of more than a megabyte go past the page cache.
+/// When files of more than a megabyte use direct I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectIo {
-    /// What is written, on ext4 and XFS, as long as the disk is fast.
+    /// Writes on ext4 and XFS, as long as the disk is fast.
     #[default]
     FastWrites,
     Always,
     Never,
 }
 
-/// Local file systems that write past the page cache as one expects: ext2 to ext4 and XFS. Those that compute
-/// checksums of what they write (Btrfs, ZFS) copy it anyway, and network file systems wait for each write.
-const WRITES_DIRECTLY: [fs::FsWord; 2] = [0xef53, 0x5846_5342];
-/// A disk that takes longer for a mebibyte is slow: all that rotate do, none that does not.
-const SLOW_PER_MIB: Duration = Duration::from_millis(5);
-/// Judged over so many bytes at a time.
-const JUDGED_BYTES: u64 = 32 << 20;
-/// A slow disk is tried again after this: others may have kept it busy.
-const TRIED_AGAIN: Duration = Duration::from_secs(600);
+/// Local file systems with useful direct writes: ext2 to ext4, and XFS. File systems that checksum their data
+/// (Btrfs, ZFS) copy it anyway, and network file systems wait for each write.
+const DIRECT_WRITE_FILE_SYSTEMS: [fs::FsWord; 2] = [0xef53, 0x5846_5342];
+/// The latency per mebibyte above which a disk is slow: rotating disks exceed it, others do not.
+const SLOW_LATENCY_PER_MIB: Duration = Duration::from_millis(5);
+/// Bytes per latency sample.
+const SAMPLE_BYTES: u64 = 32 << 20;
+/// A slow disk is tried again after this time: other load may have slowed it down.
+const RETRY_AFTER: Duration = Duration::from_secs(600);
 const MIB: f64 = 1_048_576.0;
 
-/// Whether a storage goes past the page cache.
-pub(super) struct Switch {
+/// Whether a storage uses direct I/O.
+pub(super) struct DirectIoSwitch {
     storage: StorageName,
     on: AtomicBool,
-    /// None: whatever it takes.
-    pace: Option<Pace>,
+    /// None: independent of the latency.
+    pace: Option<WriteLatency>,
 }
 
-/// How fast a disk takes what goes past the cache.
+/// The latency of direct writes.
 #[derive(Default)]
-struct Pace {
+struct WriteLatency {
     under_way: AtomicUsize,
-    seen: Mutex<Seen>,
+    seen: Mutex<LatencySample>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct LatencySample {
     bytes: u64,
-    /// The time of one write counts for as many as were under way with it.
+    /// Total write time; concurrent writes each count their share.
     took: Duration,
     slow_since: Option<Instant>,
 }
 
-impl Switch {
-    fn new(storage: &StorageName, on: bool, pace: Option<Pace>) -> Arc<Switch> {
-        Arc::new(Switch { storage: storage.clone(), on: AtomicBool::new(on), pace })
+impl DirectIoSwitch {
+    fn new(storage: &StorageName, on: bool, pace: Option<WriteLatency>) -> Arc<DirectIoSwitch> {
+        Arc::new(DirectIoSwitch { storage: storage.clone(), on: AtomicBool::new(on), pace })
     }
 
-    /// For reading, and for writing.
-    pub(super) fn pair(storage: &StorageName, wish: DirectIo, root: &OwnedFd) -> (Arc<Switch>, Arc<Switch>) {
+    /// One switch for reading, one for writing.
+    pub(super) fn pair(
+        storage: &StorageName,
+        wish: DirectIo,
+        root: &OwnedFd,
+    ) -> (Arc<DirectIoSwitch>, Arc<DirectIoSwitch>) {
         let both = |on| {
-            let switch = Switch::new(storage, on, None);
+            let switch = DirectIoSwitch::new(storage, on, None);
             (switch.clone(), switch)
         };
         match wish {
             DirectIo::Always => both(true),
             DirectIo::Never => both(false),
             DirectIo::FastWrites => {
-                let can = fs::fstatfs(root).is_ok_and(|found| WRITES_DIRECTLY.contains(&found.f_type));
-                (Switch::new(storage, false, None), Switch::new(storage, can, can.then(Pace::default)))
+                let can =
+                    fs::fstatfs(root).is_ok_and(|found| DIRECT_WRITE_FILE_SYSTEMS.contains(&found.f_type));
+                (
+                    DirectIoSwitch::new(storage, false, None),
+                    DirectIoSwitch::new(storage, can, can.then(WriteLatency::default)),
+                )
             }
         }
     }
@@ -94,12 +101,12 @@ impl Switch {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Whether the next file goes past the cache.
-    fn begins(&self, now: Instant) -> bool {
+    /// Whether the next file uses direct I/O.
+    fn enabled_for_next_file(&self, now: Instant) -> bool {
         if let Some(pace) = self.pace.as_ref().filter(|_| !self.is_on()) {
             let mut seen = pace.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            if seen.slow_since.is_some_and(|since| now.saturating_duration_since(since) >= TRIED_AGAIN) {
-                *seen = Seen::default();
+            if seen.slow_since.is_some_and(|since| now.saturating_duration_since(since) >= RETRY_AFTER) {
+                *seen = LatencySample::default();
                 self.on.store(true, Ordering::Relaxed);
             }
         }
@@ -128,19 +135,22 @@ impl Switch {
         let done = operation();
         pace.under_way.fetch_sub(1, Ordering::Relaxed);
         let now = Instant::now();
-        self.took(pace, bytes as u64, now.saturating_duration_since(began) / at_once as u32, now);
+        self.add_sample(pace, bytes as u64, now.saturating_duration_since(began) / at_once as u32, now);
         done
     }
 
-    fn took(&self, pace: &Pace, bytes: u64, took: Duration, now: Instant) {
+    fn add_sample(&self, pace: &WriteLatency, bytes: u64, took: Duration, now: Instant) {
         let mut seen = pace.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.bytes += bytes;
         seen.took += took;
-        if seen.bytes < JUDGED_BYTES {
+        if seen.bytes < SAMPLE_BYTES {
             return;
         }
         let per_mib = seen.took.div_f64(seen.bytes as f64 / MIB);
-        *seen = Seen { slow_since: (per_mib > SLOW_PER_MIB).then_some(now), ..Seen::default() };
+        *seen = LatencySample {
+            slow_since: (per_mib > SLOW_LATENCY_PER_MIB).then_some(now),
+            ..LatencySample::default()
+        };
         if seen.slow_since.is_some() && self.on.swap(false, Ordering::Relaxed) {
             tracing::info!(storage = %self.storage, ?per_mib, "the disk is slow: files go through the page \
                 cache");
@@ -148,25 +158,25 @@ impl Switch {
     }
 }
 
-/// A second descriptor of an open file.
+/// A second descriptor of an open file, with `O_DIRECT`.
 pub(super) struct Direct {
     file: OwnedFd,
-    switch: Arc<Switch>,
+    switch: Arc<DirectIoSwitch>,
 }
 
 impl Direct {
-    /// `open` opens, with these flags besides its own, what `file` is; none if that is another file by now,
-    /// or if the file system refuses.
-    pub(super) fn of(
+    /// `open` opens the file that `file` refers to, with additional flags; none if the name refers to another
+    /// file by now, or if the file system refuses.
+    pub(super) fn open(
         file: &OwnedFd,
-        switch: &Arc<Switch>,
-        seam: &Seam,
+        switch: &Arc<DirectIoSwitch>,
+        fault_injector: &FaultInjector,
         open: impl FnOnce(OFlags) -> io::Result<OwnedFd>,
     ) -> Option<Direct> {
-        if !switch.begins(Instant::now()) {
+        if !switch.enabled_for_next_file(Instant::now()) {
             return None;
         }
-        let second = seam.before(Call::OpenDirect, "").and_then(|()| open(OFlags::DIRECT));
+        let second = fault_injector.before(Syscall::OpenDirect, "").and_then(|()| open(OFlags::DIRECT));
         match second {
             Ok(second) => {
                 let (one, other) = (fs::fstat(file).ok()?, fs::fstat(&second).ok()?);
@@ -187,13 +197,13 @@ impl Direct {
         self.switch.is_on()
     }
 
-    /// Reads the aligned part of what is asked for; the caller reads on from there.
+    /// Reads the aligned part of the request; the caller reads the rest.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let most = self.aligned(buffer, offset);
         self.each(most, |done| io::pread(&self.file, &mut buffer[done..most], offset + done as u64))
     }
 
-    /// Writes the aligned part; the caller writes on from there.
+    /// Writes the aligned part; the caller writes the rest.
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let most = self.aligned(bytes, offset);
         if most == 0 {
@@ -203,7 +213,7 @@ impl Direct {
         self.switch.timed(most, || self.each(most, write))
     }
 
-    /// How much of the front can go.
+    /// Length of the aligned prefix.
     fn aligned(&self, bytes: &[u8], offset: u64) -> usize {
         let fits = self.switch.is_on()
             && (bytes.as_ptr() as usize).is_multiple_of(ALIGNMENT)
@@ -213,8 +223,7 @@ impl Direct {
 
     fn each(&self, most: usize, mut step: impl FnMut(usize) -> io::Result<usize>) -> io::Result<usize> {
         let mut done = 0;
-        // After an odd number of bytes (the end of the file, a full disk) the ordinary way finds out what is
-        // the matter.
+        // After an unaligned count (end of file, full disk) buffered I/O determines the cause.
         while done < most && done.is_multiple_of(ALIGNMENT) {
             match step(done) {
                 Ok(0) => break,
@@ -239,36 +248,40 @@ fn is_refusal(errno: Errno) -> bool {
 mod tests {
     use super::*;
 
-    fn on_ext4() -> Switch {
-        Switch { storage: "disk".parse().unwrap(), on: AtomicBool::new(true), pace: Some(Pace::default()) }
+    fn on_ext4() -> DirectIoSwitch {
+        DirectIoSwitch {
+            storage: "disk".parse().unwrap(),
+            on: AtomicBool::new(true),
+            pace: Some(WriteLatency::default()),
+        }
     }
 
     #[test]
-    fn a_slow_disk_is_left_to_the_cache_for_a_while() {
+    fn a_slow_disk_suspends_direct_io() {
         let switch = on_ext4();
         let pace = switch.pace.as_ref().unwrap();
         let now = Instant::now();
-        let write = |millis| switch.took(pace, 1 << 20, Duration::from_millis(millis), now);
-        // One slow write among fast ones is nothing.
+        let write = |millis| switch.add_sample(pace, 1 << 20, Duration::from_millis(millis), now);
+        // One slow write among fast ones changes nothing.
         (0..63).for_each(|_| write(1));
         write(100);
-        assert!(switch.begins(now));
+        assert!(switch.enabled_for_next_file(now));
         (0..31).for_each(|_| write(6));
-        assert!(switch.begins(now), "not judged yet");
+        assert!(switch.enabled_for_next_file(now), "not judged yet");
         write(6);
-        assert!(!switch.is_on() && !switch.begins(now + TRIED_AGAIN / 2));
-        assert!(switch.begins(now + TRIED_AGAIN) && switch.is_on());
+        assert!(!switch.is_on() && !switch.enabled_for_next_file(now + RETRY_AFTER / 2));
+        assert!(switch.enabled_for_next_file(now + RETRY_AFTER) && switch.is_on());
     }
 
     #[test]
-    fn a_refusal_is_for_good() {
+    fn a_refusal_disables_direct_io_permanently() {
         let switch = on_ext4();
         switch.refused(Errno::INVAL);
-        assert!(!switch.begins(Instant::now() + 2 * TRIED_AGAIN));
+        assert!(!switch.enabled_for_next_file(Instant::now() + 2 * RETRY_AFTER));
     }
 
     #[test]
-    fn who_shares_the_disk_shares_the_time() {
+    fn concurrent_writes_share_the_latency() {
         let switch = on_ext4();
         let pace = switch.pace.as_ref().unwrap();
         pace.under_way.store(3, Ordering::Relaxed);

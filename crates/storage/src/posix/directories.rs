@@ -1,6 +1,6 @@
-//! The tree as a tree: what doors show and change.
+//! The directory tree of a posix storage.
 //!
-//! Looking follows links that stay beneath the root, as reading does; changing follows none, as writing does.
+//! Look-ups follow links that stay beneath the root, as reads do; changes follow none, as writes do.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -10,12 +10,12 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::{self, Errno};
 
 use super::Posix;
-use super::beneath::split;
 use super::delete::delete_file;
 use super::fault::{Role, fault};
+use super::fault_injector::Syscall;
 use super::names::NamePage;
-use super::seam::Call;
-use super::work::twin_of;
+use super::rooted_tree::split;
+use super::work::case_variant_of;
 use crate::Identity;
 use crate::directories::{Directories, Entry, Listing};
 
@@ -23,7 +23,7 @@ impl Directories for Posix {
     fn look(&self, path: &str) -> Result<Option<Entry>, Fault> {
         if path.is_empty() {
             let failed = |errno| fault(Role::Read, errno, format_args!("the root of {}", self.name));
-            let stat = fs::fstat(self.beneath.root()).map_err(failed)?;
+            let stat = fs::fstat(self.rooted_tree.root()).map_err(failed)?;
             return Ok(Some(Entry {
                 name: String::new(),
                 is_directory: true,
@@ -42,12 +42,12 @@ impl Directories for Posix {
             "" => Vec::new(),
             path => self.find(&self.pfn(path)?)?.ok_or_else(|| failed(Errno::NOENT))?.0,
         };
-        let opened = self.beneath.open(&real, OFlags::RDONLY | OFlags::DIRECTORY);
+        let opened = self.rooted_tree.open(&real, OFlags::RDONLY | OFlags::DIRECTORY);
         let directory = opened.map_err(failed)?;
-        // What cannot be a name of ours cannot be asked for either.
+        // A name that is not a valid path cannot be requested either.
         let hidden = |name: &[u8]| {
             let inside = join(path, name);
-            self.beneath.is_reserved(&join_bytes(&real, name))
+            self.rooted_tree.is_reserved(&join_bytes(&real, name))
                 || inside.is_none_or(|at| self.pfn(&at).is_err())
         };
         let page = NamePage::read(&directory, after.map(str::as_bytes), limit, hidden).map_err(failed)?;
@@ -64,11 +64,11 @@ impl Directories for Posix {
         let work = self.work()?;
         let (parent, name, directory) = self.parent_for_writing(at)?;
         let failed = |errno| fault(Role::Write, errno, format_args!("making {at}"));
-        self.refuse_twin_in(&directory, name, at)?;
-        let made = self.seam.before(Call::MakeDirectory, &String::from_utf8_lossy(name));
+        self.refuse_case_variant_in(&directory, name, at)?;
+        let made = self.fault_injector.before(Syscall::MakeDirectory, &String::from_utf8_lossy(name));
         made.and_then(|()| fs::mkdirat(&directory, name, Mode::from_raw_mode(0o777))).map_err(failed)?;
         self.flusher.made(at.path().as_bytes());
-        self.flusher.flush_names(&work, &self.beneath, &BTreeSet::from([parent.to_vec()]))
+        self.flusher.flush_names(&work, &self.rooted_tree, &BTreeSet::from([parent.to_vec()]))
     }
 
     fn remove_directory(&self, at: &Pfn) -> Result<(), Fault> {
@@ -94,7 +94,7 @@ impl Directories for Posix {
         let (old_parent, old_name, old_directory) = self.parent_for_writing(from)?;
         let (new_parent, new_name, new_directory) = self.parent_for_writing(to)?;
         let failed = |errno| fault(Role::Write, errno, format_args!("naming {from} {to}"));
-        self.refuse_twin_in(&new_directory, new_name, to)?;
+        self.refuse_case_variant_in(&new_directory, new_name, to)?;
         if let Some(expected) = replaces {
             let found = fs::statat(&new_directory, new_name, AtFlags::SYMLINK_NOFOLLOW);
             match found {
@@ -110,12 +110,12 @@ impl Directories for Posix {
         let shown = String::from_utf8_lossy(old_name);
         let renamed = match replaces {
             Some(_) => self
-                .seam
-                .before(Call::Replace, &shown)
+                .fault_injector
+                .before(Syscall::Replace, &shown)
                 .and_then(|()| fs::renameat(&old_directory, old_name, &new_directory, new_name)),
             None => self
-                .seam
-                .before(Call::Rename, &shown)
+                .fault_injector
+                .before(Syscall::Rename, &shown)
                 .and_then(|()| {
                     let flags = RenameFlags::NOREPLACE;
                     fs::renameat_with(&old_directory, old_name, &new_directory, new_name, flags)
@@ -135,7 +135,7 @@ impl Directories for Posix {
             done => done.map_err(failed)?,
         }
         let touched = BTreeSet::from([old_parent.to_vec(), new_parent.to_vec()]);
-        self.flusher.flush_names(&work, &self.beneath, &touched)
+        self.flusher.flush_names(&work, &self.rooted_tree, &touched)
     }
 }
 
@@ -144,7 +144,7 @@ impl Posix {
         Pfn::new(self.name.clone(), path).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
     }
 
-    /// What a name in an open directory means; none if it is gone or nothing that is shown.
+    /// The entry of a name in an open directory; none if it is gone or hidden.
     fn entry_in(&self, directory: &OwnedFd, path: &str, name: &str) -> Option<Entry> {
         let stat = fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
@@ -155,10 +155,10 @@ impl Posix {
         entry(name.to_owned(), &stat)
     }
 
-    /// The directory that `at` lies in, reached without links, and the name in it.
+    /// The parent directory of `at`, reached without links, and the name in it.
     fn parent_for_writing<'a>(&self, at: &'a Pfn) -> Result<(&'a [u8], &'a [u8], OwnedFd), Fault> {
         let (parent, name) = split(self.path_for_writing(at)?);
-        match self.beneath.open(parent, OFlags::RDONLY | OFlags::DIRECTORY) {
+        match self.rooted_tree.open(parent, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(directory) => Ok((parent, name, directory)),
             Err(Errno::NOENT | Errno::NOTDIR) => {
                 let detail = format!("the directory that {at} should lie in is not there");
@@ -168,12 +168,12 @@ impl Posix {
         }
     }
 
-    fn refuse_twin_in(&self, directory: &OwnedFd, name: &[u8], at: &Pfn) -> Result<(), Fault> {
+    fn refuse_case_variant_in(&self, directory: &OwnedFd, name: &[u8], at: &Pfn) -> Result<(), Fault> {
         if !self.case_insensitive() || fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_err() {
             return Ok(());
         }
-        let twin =
-            twin_of(directory, name).map_err(|errno| fault(Role::Read, errno, at).blaming(Blame::Target))?;
+        let twin = case_variant_of(directory, name)
+            .map_err(|errno| fault(Role::Read, errno, at).blaming(Blame::Target))?;
         match twin {
             None => Ok(()),
             Some(_) => Err(Fault::new(FaultCode::CaseTwin, at.to_string())),
@@ -181,7 +181,7 @@ impl Posix {
     }
 }
 
-/// On file systems that cannot refuse to replace: between the look and the rename another may come in.
+/// For file systems without `RENAME_NOREPLACE`: racy between the look-up and the rename.
 fn rename_by_looking(
     old_directory: &OwnedFd,
     old_name: &[u8],

@@ -1,11 +1,11 @@
-//! What an error number means, by what we were doing.
+//! Maps errno values to faults, by operation.
 
 use std::fmt::Display;
 
 use longhaul_model::{Fault, FaultCode};
 use rustix::io::Errno;
 
-/// Reading blames the source, writing the target.
+/// Reads blame the source, writes the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Read,
@@ -28,7 +28,7 @@ pub(super) fn fault(role: Role, errno: Errno, doing: impl Display) -> Fault {
 fn reading(errno: Errno) -> FaultCode {
     match errno {
         Errno::NOENT | Errno::NOTDIR => FaultCode::SourceMissing,
-        // Whether it is looked for before writing or before reading: it cannot be here.
+        // Whether for reading or writing: the storage cannot hold it.
         Errno::NAMETOOLONG => FaultCode::NameTooLong,
         _ => FaultCode::SourceUnreadable,
     }

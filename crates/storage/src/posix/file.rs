@@ -12,7 +12,7 @@ use super::FlushPolicy;
 use super::direct::Direct;
 use super::fault::{Role, fault};
 use super::flush::Flusher;
-use super::work::{Opening, Work};
+use super::work::{OpenMode, WorkDirectory};
 use super::writeback;
 use crate::{Identity, SourceFile, TargetFile, TempName};
 
@@ -38,7 +38,7 @@ fn read_full(file: &OwnedFd, buffer: &mut [u8], offset: u64) -> io::Result<usize
     Ok(done)
 }
 
-/// What of it can go past the page cache does.
+/// Reads the aligned part with direct I/O and the rest through the cache.
 fn read_both_ways(
     direct: Option<&Direct>,
     file: &OwnedFd,
@@ -49,7 +49,7 @@ fn read_both_ways(
     Ok(done + read_full(file, &mut buffer[done..], offset + done as u64)?)
 }
 
-/// Writes what is left behind `done`, and keeps count there also when it fails.
+/// Writes the rest behind `done`, and updates `done` even if it fails.
 pub(super) fn write_all(
     file: &OwnedFd,
     bytes: &[u8],
@@ -76,7 +76,7 @@ pub(super) struct Source {
     pub(super) file: OwnedFd,
     pub(super) direct: Option<Direct>,
     pub(super) identity: Identity,
-    /// For messages.
+    /// The name in messages.
     pub(super) shown: String,
 }
 
@@ -99,22 +99,22 @@ impl SourceFile for Source {
 pub(super) struct Target {
     pub(super) file: OwnedFd,
     pub(super) direct: Option<Direct>,
-    /// Where the file ends, on a storage that only appends.
+    /// The end of the file, on an append-only storage.
     pub(super) end: Option<Mutex<u64>>,
-    /// For reading back there, where `file` cannot be read.
+    /// For reading back there, where `file` is write-only.
     pub(super) reader: OnceLock<OwnedFd>,
     pub(super) temp: TempName,
     pub(super) shown: String,
-    pub(super) work: Arc<Work>,
+    pub(super) work: Arc<WorkDirectory>,
     pub(super) flusher: Arc<Flusher>,
     /// Whether a flush has covered the temporary name as well.
     pub(super) name_flushed: AtomicBool,
-    /// The extent of the last hint.
+    /// The extent of the previous hint.
     pub(super) hinted: Mutex<Option<(u64, u64)>>,
 }
 
 impl Target {
-    /// Writes from `offset` on, and keeps count in `done` also when it fails.
+    /// Writes from `offset` on, and updates `done` even if it fails.
     fn write_from(&self, bytes: &[u8], offset: u64, done: &mut usize) -> Result<(), Fault> {
         if let Some(direct) = &self.direct {
             *done += direct.write(bytes, offset).map_err(|errno| self.not_written(errno, offset))?;
@@ -133,7 +133,7 @@ impl Target {
         if let Some(reader) = self.reader.get() {
             return Ok(reader);
         }
-        let opened = self.work.reopen(&self.temp, Opening::Read)?.ok_or(Errno::NOENT)?;
+        let opened = self.work.reopen(&self.temp, OpenMode::Read)?.ok_or(Errno::NOENT)?;
         Ok(self.reader.get_or_init(|| opened))
     }
 }
@@ -154,7 +154,7 @@ impl TargetFile for Target {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {
-        // What we wrote ourselves and cannot read back is a fault of this storage as a target.
+        // Failing to read back our own write is a fault of this storage as a target.
         let mut read = || read_both_ways(self.direct.as_ref(), self.for_reading()?, buffer, offset);
         read().map_err(|errno| {
             fault(Role::Write, errno, format_args!("reading back {} at byte {offset}", self.shown))
@@ -162,7 +162,7 @@ impl TargetFile for Target {
     }
 
     fn begin_writeback(&self, offset: u64, len: u64) {
-        // What went past the page cache is not in it.
+        // Direct writes are not in the cache.
         let is_direct = self.direct.as_ref().is_some_and(Direct::is_on);
         if self.flusher.policy() == FlushPolicy::None || len == 0 || is_direct {
             return;
@@ -172,7 +172,7 @@ impl TargetFile for Target {
             let mut hinted = self.hinted.lock().unwrap_or_else(PoisonError::into_inner);
             hinted.replace((offset, len))
         };
-        // One extent later its pages are likely to be clean, and only clean ones are dropped.
+        // One extent later its pages are likely to be clean, and only clean pages are evicted.
         if let Some((offset, len)) = before {
             let _ = fs::fadvise(&self.file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed);
         }
@@ -183,7 +183,7 @@ impl TargetFile for Target {
             return Ok(());
         }
         let flushed = self.flusher.flush_open(&self.file, &self.temp).and_then(|()| {
-            // Once: progress is lost with the name as well as with the bytes.
+            // Only once: progress is lost with the name as well as with the bytes.
             if !self.name_flushed.load(Ordering::Acquire) {
                 io::retry_on_intr(|| fs::fsync(self.work.temps_directory()))?;
                 self.name_flushed.store(true, Ordering::Release);

@@ -1,8 +1,8 @@
-//! Bringing data and names to disk, and remembering what was lost on the way.
+//! Flushes data and names to disk, with the failure semantics of `fsync` (Rebello et al., USENIX ATC 2020).
 //!
-//! The kernel tells a write-back error once per descriptor and then drops the data: a second flush succeeds
-//! without the bytes. So an error of the file system as a whole fails every temporary file that existed
-//! then, whoever asked for the flush, and no flush is ever repeated in the hope of success.
+//! The kernel reports a write-back error once per descriptor and then drops the data: a second flush succeeds
+//! without the bytes. So an error of a file-system-wide flush fails every temporary file that existed then,
+//! whichever caller asked for the flush, and no flush is ever retried.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,58 +13,59 @@ use rustix::fs::{self, OFlags};
 use rustix::io::{self, Errno};
 
 use super::FlushPolicy;
-use super::beneath::{Beneath, split};
 use super::fault::{Role, fault};
-use super::seam::{Call, Seam};
-use super::work::{Opening, Work};
+use super::fault_injector::{FaultInjector, Syscall};
+use super::rooted_tree::{RootedTree, split};
+use super::work::{OpenMode, WorkDirectory};
 use crate::{Commit, TempName};
 
-/// Up to so many directories are flushed one by one: cheaper than the whole file system, and other users'
-/// data are left alone. Beyond, one flush of everything costs less than many of the file system's journal.
-const DIRECTORIES_FLUSHED_SINGLY: usize = 4;
+/// Up to this many directories are flushed one by one: cheaper than the whole file system, and without
+/// writing other users' data. Beyond, one flush of everything costs less than many commits of the file
+/// system's journal.
+const DIRECTORIES_FLUSHED_SINGLY_MAX: usize = 4;
 
 /// Directories remembered as durable; beyond, all are forgotten and flushed once more.
-const NAMED_MAX: usize = 10_000;
+const DURABLE_DIRECTORIES_MAX: usize = 10_000;
 
 pub(super) struct Flusher {
     policy: FlushPolicy,
-    seam: Seam,
-    /// Held during a flush of the file system, so that its error, told once, is counted before another such
-    /// flush can succeed.
+    fault_injector: FaultInjector,
+    /// Held during a file-system-wide flush, so that its error, which is reported once, is counted before
+    /// another such flush can succeed.
     flushing: Mutex<()>,
-    ledger: Mutex<Ledger>,
-    /// Directories whose own names are known to be on disk. One that was found there need not be: another
-    /// commit, or a process that was killed, may have made it and not flushed it yet.
+    ledger: Mutex<FlushState>,
+    /// Directories whose own names are known to be on disk. An existing directory need not be: another
+    /// commit, or a killed process, may have created it without flushing it.
     named: Mutex<BTreeSet<Vec<u8>>>,
 }
 
 #[derive(Default)]
-struct Ledger {
-    /// Failed flushes of the file system as a whole, since the storage was opened.
+struct FlushState {
+    /// Failed file-system-wide flushes since the storage was opened.
     failures: u64,
-    /// As many as there are temporary files.
-    begun: HashMap<TempName, Begun>,
+    /// One entry per temporary file.
+    begun: HashMap<TempName, TempState>,
 }
 
-/// What is remembered of a temporary file.
-struct Begun {
-    /// The failures before it was begun, or none if a flush of its own failed.
+/// The flush state of a temporary file.
+struct TempState {
+    /// The number of failures when it was begun, or none if a flush of its own failed.
     failures_before: Option<u64>,
-    /// It was written at once, with these size, mode and time.
-    put: Option<Put>,
+    /// Set if it was written in one step with these attributes (size, mode, time).
+    put: Option<PutAttributes>,
 }
 
-type Put = (u64, Option<u32>, Option<i64>);
+type PutAttributes = (u64, Option<u32>, Option<i64>);
 
-fn put_as(item: &Commit) -> Put {
+fn put_as(item: &Commit) -> PutAttributes {
     (item.size, item.mode, item.mtime_ns)
 }
 
 impl Flusher {
-    pub(super) fn new(policy: FlushPolicy, seam: Seam) -> Self {
+    pub(super) fn new(policy: FlushPolicy, fault_injector: FaultInjector) -> Self {
         Flusher {
             policy,
-            seam,
+            fault_injector,
             flushing: Mutex::default(),
             ledger: Mutex::default(),
             named: Mutex::default(),
@@ -76,43 +77,42 @@ impl Flusher {
     }
 
     pub(super) fn begin(&self, temp: &TempName) {
-        let mut ledger = self.ledger();
+        let mut ledger = self.state();
         let failures = ledger.failures;
-        ledger.begun.insert(temp.clone(), Begun { failures_before: Some(failures), put: None });
+        ledger.begun.insert(temp.clone(), TempState { failures_before: Some(failures), put: None });
     }
 
-    /// The temporary file of `item` is as it shall be committed.
-    pub(super) fn is_put(&self, item: &Commit) {
-        if let Some(begun) = self.ledger().begun.get_mut(&item.temp) {
+    /// Records that the temporary file of `item` already has its final attributes.
+    pub(super) fn mark_put(&self, item: &Commit) {
+        if let Some(begun) = self.state().begun.get_mut(&item.temp) {
             begun.put = Some(put_as(item));
         }
     }
 
-    /// Whether that was so when it was written; nobody else writes to it.
+    /// Whether it was recorded so; no other process writes to it.
     pub(super) fn was_put(&self, item: &Commit) -> bool {
-        self.ledger().begun.get(&item.temp).is_some_and(|begun| begun.put == Some(put_as(item)))
+        self.state().begun.get(&item.temp).is_some_and(|begun| begun.put == Some(put_as(item)))
     }
 
-    /// A flush of `temp` alone failed.
+    /// Records that a flush of `temp` alone failed.
     pub(super) fn lose(&self, temp: &TempName) {
-        self.ledger().begun.insert(temp.clone(), Begun { failures_before: None, put: None });
+        self.state().begun.insert(temp.clone(), TempState { failures_before: None, put: None });
     }
 
     /// Whether a flush failed since `temp` was begun, in which case its data may be lost.
     pub(super) fn is_lost(&self, temp: &TempName) -> bool {
-        let ledger = self.ledger();
-        let lost = |begun: &Begun| begun.failures_before.is_none_or(|before| before < ledger.failures);
+        let ledger = self.state();
+        let lost = |begun: &TempState| begun.failures_before.is_none_or(|before| before < ledger.failures);
         ledger.begun.get(temp).is_some_and(lost)
     }
 
-    /// `temp` is under its final name, or gone.
+    /// Forgets `temp`, which is renamed or removed.
     pub(super) fn end(&self, temp: &TempName) {
-        self.ledger().begun.remove(temp);
+        self.state().begun.remove(temp);
     }
 
-    /// Flushes the data of complete temporary files, and the attributes of those that were given some; one
-    /// result each.
-    pub(super) fn flush_data(&self, work: &Work, batch: &[&Commit]) -> Vec<Result<(), Fault>> {
+    /// Flushes the data of complete temporary files, and the attributes where some were set; one result each.
+    pub(super) fn flush_data(&self, work: &WorkDirectory, batch: &[&Commit]) -> Vec<Result<(), Fault>> {
         if self.policy == FlushPolicy::None {
             return batch.iter().map(|_| Ok(())).collect();
         }
@@ -123,10 +123,10 @@ impl Flusher {
         batch.iter().map(|item| self.flush_one(work, item).and_then(|()| self.check(&item.temp))).collect()
     }
 
-    fn flush_one(&self, work: &Work, item: &Commit) -> Result<(), Fault> {
+    fn flush_one(&self, work: &WorkDirectory, item: &Commit) -> Result<(), Fault> {
         let temp = &item.temp;
         let flush = || {
-            let file = work.reopen(temp, Opening::Read)?.ok_or(Errno::NOENT)?;
+            let file = work.reopen(temp, OpenMode::Read)?.ok_or(Errno::NOENT)?;
             if item.sets_attributes() {
                 self.flush_with(&file, temp, |file| fs::fsync(file))
             } else {
@@ -136,7 +136,7 @@ impl Flusher {
         flush().map_err(|errno| fault(Role::Write, errno, format_args!("flushing the temporary file {temp}")))
     }
 
-    /// Flushes the data of one temporary file, and of its attributes what reading it needs.
+    /// Flushes one temporary file (`fdatasync`).
     pub(super) fn flush_open(&self, file: &OwnedFd, temp: &TempName) -> io::Result<()> {
         self.flush_with(file, temp, |file| fs::fdatasync(file))
     }
@@ -148,20 +148,20 @@ impl Flusher {
         sync: fn(BorrowedFd<'_>) -> io::Result<()>,
     ) -> io::Result<()> {
         let flush = || {
-            self.seam.before(Call::FlushData, temp.as_str())?;
+            self.fault_injector.before(Syscall::FlushData, temp.as_str())?;
             io::retry_on_intr(|| sync(file.as_fd()))
         };
         flush().inspect_err(|_| self.lose(temp))
     }
 
-    fn flush_file_system(&self, work: &Work) -> Result<(), Fault> {
+    fn flush_file_system(&self, work: &WorkDirectory) -> Result<(), Fault> {
         let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         let flush = || {
-            self.seam.before(Call::FlushFileSystem, "")?;
+            self.fault_injector.before(Syscall::FlushFileSystem, "")?;
             io::retry_on_intr(|| fs::syncfs(&work.flush_handle))
         };
         flush().map_err(|errno| {
-            self.ledger().failures += 1;
+            self.state().failures += 1;
             fault(Role::Write, errno, "flushing the file system")
         })
     }
@@ -177,34 +177,34 @@ impl Flusher {
     /// Flushes the names in these directories (paths without links; empty: the root).
     pub(super) fn flush_names(
         &self,
-        work: &Work,
-        beneath: &Beneath,
+        work: &WorkDirectory,
+        rooted_tree: &RootedTree,
         directories: &BTreeSet<Vec<u8>>,
     ) -> Result<(), Fault> {
         if self.policy == FlushPolicy::None {
             return Ok(());
         }
-        let all = self.with_unsure_parents(directories);
-        if all.len() > DIRECTORIES_FLUSHED_SINGLY && work.flushed_as_a_whole {
+        let all = self.with_unflushed_parents(directories);
+        if all.len() > DIRECTORIES_FLUSHED_SINGLY_MAX && work.flushed_as_a_whole {
             self.flush_file_system(work)?;
         } else {
-            self.flush_singly(beneath, &all)?;
+            self.flush_one_by_one(rooted_tree, &all)?;
         }
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        if named.len() + all.len() > NAMED_MAX {
+        if named.len() + all.len() > DURABLE_DIRECTORIES_MAX {
             named.clear();
         }
         named.extend(all);
         Ok(())
     }
 
-    /// A directory of this path was made just now: its name is in no flush yet.
+    /// Records a newly created directory, whose name is not flushed yet.
     pub(super) fn made(&self, path: &[u8]) {
         self.named.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
-    /// The directories themselves, and all above them up to the first whose name is known to be on disk.
-    fn with_unsure_parents(&self, directories: &BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+    /// The directories, with their parents up to the first whose name is known to be on disk.
+    fn with_unflushed_parents(&self, directories: &BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
         let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = directories.clone();
         for directory in directories {
@@ -217,16 +217,20 @@ impl Flusher {
         all
     }
 
-    fn flush_singly(&self, beneath: &Beneath, directories: &BTreeSet<Vec<u8>>) -> Result<(), Fault> {
+    fn flush_one_by_one(
+        &self,
+        rooted_tree: &RootedTree,
+        directories: &BTreeSet<Vec<u8>>,
+    ) -> Result<(), Fault> {
         for path in directories {
             let shown = String::from_utf8_lossy(path);
             let flush = || {
-                let directory = match beneath.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
-                    // Emptied and pruned by a deletion meanwhile, so no name of ours is in it.
+                let directory = match rooted_tree.open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+                    // Emptied and pruned by a deletion meanwhile, so no committed name is in it.
                     Err(Errno::NOENT) => return Ok(()),
                     opened => opened?,
                 };
-                self.seam.before(Call::FlushDirectory, &shown)?;
+                self.fault_injector.before(Syscall::FlushDirectory, &shown)?;
                 io::retry_on_intr(|| fs::fsync(&directory))
             };
             flush().map_err(|errno| {
@@ -236,11 +240,11 @@ impl Flusher {
         Ok(())
     }
 
-    /// Flushes files under their final names (paths without links), with the names of all directories above.
+    /// Flushes files under their final names (paths without links), with the names of all parent directories.
     pub(super) fn flush_present(
         &self,
-        work: &Work,
-        beneath: &Beneath,
+        work: &WorkDirectory,
+        rooted_tree: &RootedTree,
         paths: &[Vec<u8>],
     ) -> Result<(), Fault> {
         if self.policy == FlushPolicy::None || paths.is_empty() {
@@ -252,18 +256,18 @@ impl Flusher {
         let mut directories = BTreeSet::from([Vec::new()]);
         for path in paths {
             let flush = || {
-                let file = beneath.open(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
-                self.seam.before(Call::FlushData, &String::from_utf8_lossy(path))?;
+                let file = rooted_tree.open(path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+                self.fault_injector.before(Syscall::FlushData, &String::from_utf8_lossy(path))?;
                 io::retry_on_intr(|| fs::fsync(&file))
             };
             flush().map_err(|errno| fault(Role::Write, errno, "flushing a file that was there"))?;
             let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
             directories.extend(slashes.map(|(at, _)| path[..at].to_vec()));
         }
-        self.flush_names(work, beneath, &directories)
+        self.flush_names(work, rooted_tree, &directories)
     }
 
-    fn ledger(&self) -> std::sync::MutexGuard<'_, Ledger> {
+    fn state(&self) -> std::sync::MutexGuard<'_, FlushState> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,21 +1,21 @@
-//! A directory tree as a storage.
+//! A POSIX directory tree as a storage.
 //!
-//! Reading follows links that stay beneath the root, writing follows none. Temporary files lie in a work
-//! directory on the same file system, which is made when first needed: a storage that cannot be written just
-//! now (full, read-only) opens all the same, and says so whenever writing is tried.
+//! Reads follow links that stay beneath the root, writes follow none. Temporary files lie in a work directory
+//! on the same file system, which is created on first use: a storage that cannot be written at the moment
+//! (full, read-only) opens all the same, and reports it whenever a write is tried.
 
-mod beneath;
 mod commit;
 mod delete;
 mod direct;
 mod directories;
+mod directory_cache;
 mod fault;
+mod fault_injector;
 mod file;
 mod flush;
 mod names;
-mod nearby;
 mod put;
-mod seam;
+mod rooted_tree;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -35,18 +35,18 @@ use rustix::fs::{self, Advice, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{self, Errno};
 
 use crate::{
-    Capabilities, Commit, Directories, Identity, Nearby, SourceFile, Space, Storage, TargetFile, TempName,
-    Visit,
+    Capabilities, Commit, Directories, DirectoryCache, Identity, SourceFile, Space, Storage, TargetFile,
+    TempName, Visit,
 };
-pub use beneath::NoLinks;
-use beneath::{Astray, Beneath, Resolver};
 pub use direct::DirectIo;
-use direct::{Direct, Switch};
+use direct::{Direct, DirectIoSwitch};
 use fault::{Role, fault};
+use fault_injector::{FaultInjector, Syscall};
 use flush::Flusher;
 pub use names::NamePage;
-use seam::{Call, Seam};
-use work::{Opening, TEMPS, WORK_DIRECTORY, Work};
+pub use rooted_tree::NoLinks;
+use rooted_tree::{ResolveError, Resolver, RootedTree};
+use work::{OpenMode, TEMPS, WORK_DIRECTORY, WorkDirectory};
 
 /// When a commit waits for the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,65 +54,65 @@ pub enum FlushPolicy {
     /// File and directory are on disk before a commit succeeds.
     #[default]
     FileAndDirectory,
-    /// Never: for storages that do not outlive a power cut anyway, such as tmpfs.
+    /// Never: for storages that do not survive a power failure anyway, such as tmpfs.
     None,
 }
 
 #[derive(Clone, Debug)]
 pub struct PosixOptions {
     pub name: StorageName,
-    /// Must exist: a root made by us would hide a disk that is not mounted.
+    /// Must exist: creating it would hide a disk that is not mounted.
     pub root: PathBuf,
     /// The directory of temporary files, on the same file system; none means `.longhaul` in the root.
     pub work: Option<PathBuf>,
-    /// If not, nothing is ever created or changed, and there is no work directory.
+    /// If false, nothing is ever created or changed, and there is no work directory.
     pub writable: bool,
     pub flush: FlushPolicy,
 }
 
-/// How the file system beneath is used, where the usual way is not the best one for it.
+/// Tuning of the file system, where the defaults are not the best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Manner {
-    /// The file system takes bytes only at the end of a file.
+pub struct PosixTuning {
+    /// The file system only appends to files.
     pub append_only: bool,
-    /// Which large files go past the page cache.
+    /// Which large files use direct I/O.
     pub direct_io: DirectIo,
-    /// Reads, and as many writes, that the disk bears at once.
+    /// Concurrent reads, and concurrent writes, of the disk.
     pub parallel: Option<u16>,
 }
 
 pub struct Posix {
     name: StorageName,
     writable: bool,
-    manner: Manner,
-    direct_reads: Arc<Switch>,
-    direct_writes: Arc<Switch>,
+    tuning: PosixTuning,
+    direct_reads: Arc<DirectIoSwitch>,
+    direct_writes: Arc<DirectIoSwitch>,
     device: u64,
-    beneath: Beneath,
+    rooted_tree: RootedTree,
     root_path: PathBuf,
     work_elsewhere: Option<PathBuf>,
-    work: Mutex<Option<Arc<Work>>>,
+    work: Mutex<Option<Arc<WorkDirectory>>>,
     flusher: Arc<Flusher>,
-    seam: Seam,
+    fault_injector: FaultInjector,
     /// See `walk`; smaller in tests.
     names_at_once: usize,
 }
 
 impl Posix {
-    /// Fails if the root is no directory or the work directory lies on another file system.
+    /// Fails if the root is not a directory or the work directory lies on another file system.
     pub fn open(options: PosixOptions) -> Result<Posix, Fault> {
-        Posix::open_in(options, Manner::default())
+        Posix::open_in(options, PosixTuning::default())
     }
 
-    pub fn open_in(options: PosixOptions, manner: Manner) -> Result<Posix, Fault> {
-        Posix::open_with(options, manner, None, Seam::default())
+    pub fn open_in(options: PosixOptions, tuning: PosixTuning) -> Result<Posix, Fault> {
+        Posix::open_with(options, tuning, None, FaultInjector::default())
     }
 
     fn open_with(
         options: PosixOptions,
-        manner: Manner,
+        tuning: PosixTuning,
         resolver: Option<Resolver>,
-        seam: Seam,
+        fault_injector: FaultInjector,
     ) -> Result<Posix, Fault> {
         let shown = options.root.display();
         let failed = |errno| {
@@ -134,25 +134,25 @@ impl Posix {
             reserved.push(inside);
         }
         let device = fs::fstat(&root).map_err(failed)?.st_dev;
-        let (direct_reads, direct_writes) = Switch::pair(&options.name, manner.direct_io, &root);
+        let (direct_reads, direct_writes) = DirectIoSwitch::pair(&options.name, tuning.direct_io, &root);
         let posix = Posix {
             direct_reads,
             direct_writes,
             name: options.name,
             writable: options.writable,
-            manner,
+            tuning,
             device,
-            beneath: Beneath::new(root, root_path.as_os_str().as_bytes(), resolver, reserved),
+            rooted_tree: RootedTree::new(root, root_path.as_os_str().as_bytes(), resolver, reserved),
             root_path,
             work_elsewhere: options.work,
             work: Mutex::new(None),
-            flusher: Arc::new(Flusher::new(options.flush, seam.clone())),
-            seam,
-            names_at_once: walk::NAMES_AT_ONCE,
+            flusher: Arc::new(Flusher::new(options.flush, fault_injector.clone())),
+            fault_injector,
+            names_at_once: walk::NAMES_PER_PAGE_MAX,
         };
         if posix.writable {
             match posix.work() {
-                // A mistake of configuration, as opposed to a full or read-only disk.
+                // A configuration error, as opposed to a full or read-only disk.
                 Err(fault) if fault.code == FaultCode::StateDirectory => return Err(fault),
                 Err(fault) => {
                     tracing::warn!(storage = %posix.name, %fault, "the storage cannot be written now")
@@ -163,8 +163,8 @@ impl Posix {
         Ok(posix)
     }
 
-    /// The work directory, made if it is missing.
-    fn work(&self) -> Result<Arc<Work>, Fault> {
+    /// The work directory, created if it is missing.
+    fn work(&self) -> Result<Arc<WorkDirectory>, Fault> {
         if !self.writable {
             let detail = format!("{} is configured read-only", self.name);
             return Err(Fault::new(FaultCode::TargetReadOnly, detail));
@@ -174,18 +174,18 @@ impl Posix {
             return Ok(Arc::clone(work));
         }
         let elsewhere = self.work_elsewhere.as_deref();
-        let prepared = Arc::new(Work::prepare(&self.beneath, elsewhere, self.flusher.policy())?);
+        let prepared = Arc::new(WorkDirectory::prepare(&self.rooted_tree, elsewhere, self.flusher.policy())?);
         *work = Some(Arc::clone(&prepared));
         Ok(prepared)
     }
 
-    /// None while there is none yet, or on a storage that has none.
-    fn work_if_any(&self) -> Option<Arc<Work>> {
+    /// None if it does not exist yet, or on a storage without one.
+    fn existing_work_directory(&self) -> Option<Arc<WorkDirectory>> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn case_insensitive(&self) -> bool {
-        self.work_if_any().is_some_and(|work| work.case_insensitive)
+        self.existing_work_directory().is_some_and(|work| work.case_insensitive)
     }
 
     /// Refuses names of another storage and names in the work directory.
@@ -194,8 +194,8 @@ impl Posix {
             return Err(Fault::new(FaultCode::NotFound, format!("{at} is not in the storage {}", self.name)));
         }
         let path = at.path().as_bytes();
-        let reserved = self.beneath.is_reserved(path)
-            || self.case_insensitive() && self.beneath.is_reserved_in_any_case(path);
+        let reserved = self.rooted_tree.is_reserved(path)
+            || self.case_insensitive() && self.rooted_tree.is_reserved_in_any_case(path);
         if reserved {
             return Err(Fault::new(FaultCode::BadName, format!("{at} lies in the work directory")));
         }
@@ -207,12 +207,12 @@ impl Posix {
         Ok(at.path().as_bytes())
     }
 
-    /// Finds what `at` names, following links that stay beneath the root.
+    /// Resolves `at`, following links that stay beneath the root.
     fn find(&self, at: &Pfn) -> Result<Option<(Vec<u8>, fs::Stat)>, Fault> {
         self.refuse_reserved(at)?;
         let failed = |errno| fault(Role::Read, errno, at);
         let path = at.path().as_bytes();
-        match self.beneath.stat(path) {
+        match self.rooted_tree.stat(path) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
                 return Ok(Some((path.to_vec(), stat)));
             }
@@ -220,17 +220,17 @@ impl Posix {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             Err(errno) => return Err(failed(errno)),
         }
-        let why = match self.beneath.resolve(path) {
+        let why = match self.rooted_tree.resolve(path) {
             Ok(path) => {
-                let stat = self.beneath.stat(&path).map_err(failed)?;
+                let stat = self.rooted_tree.stat(&path).map_err(failed)?;
                 return Ok(Some((path, stat)));
             }
-            Err(Astray::Errno(Errno::NOENT | Errno::NOTDIR)) => return Ok(None),
-            Err(Astray::Errno(errno)) => return Err(failed(errno)),
-            Err(Astray::Out) => "leads out of the storage",
-            Err(Astray::WorkDirectory) => "leads into the work directory",
-            Err(Astray::Broken) => "leads to nothing",
-            Err(Astray::Loop) => "leads in a circle",
+            Err(ResolveError::Errno(Errno::NOENT | Errno::NOTDIR)) => return Ok(None),
+            Err(ResolveError::Errno(errno)) => return Err(failed(errno)),
+            Err(ResolveError::Out) => "leads out of the storage",
+            Err(ResolveError::WorkDirectory) => "leads into the work directory",
+            Err(ResolveError::Broken) => "leads to nothing",
+            Err(ResolveError::Loop) => "leads in a circle",
         };
         Err(Fault::new(FaultCode::SourceUnreadable, format!("{at} is or contains a link that {why}")))
     }
@@ -248,30 +248,30 @@ impl Posix {
         }
     }
 
-    /// Opens a regular file for reading, without changing its time of access where that is allowed.
-    /// `NONBLOCK` is for a pipe that takes a file's place between the look and the open.
+    /// Opens a regular file for reading, without changing its access time where that is permitted. `NONBLOCK`
+    /// is for a pipe that takes the file's place between the check and the open.
     fn open_for_reading(&self, path: &[u8]) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        match self.beneath.open(path, flags | OFlags::NOATIME) {
-            Err(Errno::PERM) => self.beneath.open(path, flags),
+        match self.rooted_tree.open(path, flags | OFlags::NOATIME) {
+            Err(Errno::PERM) => self.rooted_tree.open(path, flags),
             done => done,
         }
     }
 
-    /// Reserves space, so that a full disk is noticed before the first byte is sent. A small file is not
-    /// worth it: it is whole in memory before it is written, and its write is its reservation.
+    /// Reserves space, so that a full disk is detected before the first byte is sent. Not for a small file:
+    /// it is complete in memory before it is written, and its write is its reservation.
     fn reserve(&self, file: &OwnedFd, size: u64) -> io::Result<()> {
         if size <= SMALL_FILE_BYTES {
             return Ok(());
         }
         let allocate = || match in_memory(file)? {
-            // There it would fill every page with zeros, which costs as much as writing it.
+            // There it would fill every page with zeros, which costs as much as the write itself.
             true => Err(Errno::OPNOTSUPP),
             false => io::retry_on_intr(|| fs::fallocate(file, FallocateFlags::empty(), 0, size)),
         };
-        let reserved = match self.manner.append_only {
+        let reserved = match self.tuning.append_only {
             true => Err(Errno::OPNOTSUPP),
-            false => self.seam.before(Call::Reserve, "").and_then(|()| allocate()),
+            false => self.fault_injector.before(Syscall::Reserve, "").and_then(|()| allocate()),
         };
         match reserved {
             // Not `posix_fallocate`, which then writes every block.
@@ -279,15 +279,15 @@ impl Posix {
                 if free_bytes(file)? < size {
                     return Err(Errno::NOSPC);
                 }
-                // What only appends would begin behind the hole.
-                if self.manner.append_only { Ok(()) } else { fs::ftruncate(file, size) }
+                // An append-only file would start behind the hole.
+                if self.tuning.append_only { Ok(()) } else { fs::ftruncate(file, size) }
             }
             done => done,
         }
     }
 
-    /// Makes an empty temporary file and reserves its space.
-    fn new_temporary(&self, temp: &TempName, size: u64) -> Result<(Arc<Work>, OwnedFd), Fault> {
+    /// Creates an empty temporary file and reserves its space.
+    fn new_temporary(&self, temp: &TempName, size: u64) -> Result<(Arc<WorkDirectory>, OwnedFd), Fault> {
         let failed = |errno| {
             fault(
                 Role::Write,
@@ -298,41 +298,44 @@ impl Posix {
         let mut work = self.work()?;
         let mut made = work.create(temp, self.opening());
         if matches!(made, Err(Errno::NOENT)) {
-            // Somebody removed the work directory.
+            // The work directory was removed.
             *self.work.lock().unwrap_or_else(PoisonError::into_inner) = None;
             work = self.work()?;
             made = work.create(temp, self.opening());
         }
         let file = made.map_err(failed)?;
         if let Err(errno) = self.reserve(&file, size) {
-            // What was reserved goes back at once; if that fails too, the next `create` or `temps` finds it.
+            // The reservation is released at once; if that fails too, the next `create` or `temps` finds the
+            // file.
             let _ = work.remove(temp);
             return Err(failed(errno));
         }
         Ok((work, file))
     }
 
-    fn opening(&self) -> Opening {
-        if self.manner.append_only { Opening::Append } else { Opening::Write }
+    fn opening(&self) -> OpenMode {
+        if self.tuning.append_only { OpenMode::Append } else { OpenMode::Write }
     }
 
-    /// `size` is what the file shall have, `len` what it has.
+    /// `size` is the final size of the file, `len` the current one.
     fn target(
         &self,
-        work: Arc<Work>,
+        work: Arc<WorkDirectory>,
         file: OwnedFd,
         temp: &TempName,
         size: u64,
         len: u64,
     ) -> Box<dyn TargetFile> {
         self.flusher.begin(temp);
-        let is_direct = size > SMALL_FILE_BYTES && !self.manner.append_only;
+        let is_direct = size > SMALL_FILE_BYTES && !self.tuning.append_only;
         let second = |flags| work.open(temp, OFlags::RDWR | flags);
-        let direct = is_direct.then(|| Direct::of(&file, &self.direct_writes, &self.seam, second)).flatten();
+        let direct = is_direct
+            .then(|| Direct::open(&file, &self.direct_writes, &self.fault_injector, second))
+            .flatten();
         Box::new(file::Target {
             file,
             direct,
-            end: self.manner.append_only.then(|| Mutex::new(len)),
+            end: self.tuning.append_only.then(|| Mutex::new(len)),
             reader: OnceLock::new(),
             temp: temp.clone(),
             shown: format!("the temporary file {temp} in {}", self.name),
@@ -353,16 +356,16 @@ impl Storage for Posix {
         Capabilities {
             writable: self.writable,
             case_insensitive: self.case_insensitive(),
-            random_write: !self.manner.append_only,
+            random_write: !self.tuning.append_only,
             device: Some(self.device),
-            parallel: self.manner.parallel,
+            parallel: self.tuning.parallel,
             discards: false,
         }
     }
 
     fn space(&self) -> Result<Space, Fault> {
         let failed = |errno| fault(Role::Read, errno, format_args!("the space of {}", self.name));
-        let status = fs::fstatvfs(self.beneath.root()).map_err(failed)?;
+        let status = fs::fstatvfs(self.rooted_tree.root()).map_err(failed)?;
         Ok(Space {
             total_bytes: status.f_blocks.saturating_mul(status.f_frsize),
             free_bytes: status.f_bavail.saturating_mul(status.f_frsize),
@@ -388,16 +391,20 @@ impl Storage for Posix {
         let identity = Identity::from(&stat);
         let mut direct = None;
         if identity.size > SMALL_FILE_BYTES {
-            let second = |flags| self.beneath.open(&path, OFlags::RDONLY | OFlags::NONBLOCK | flags);
-            direct = Direct::of(&file, &self.direct_reads, &self.seam, second);
-            // Larger read-ahead; a hint.
+            let second = |flags| self.rooted_tree.open(&path, OFlags::RDONLY | OFlags::NONBLOCK | flags);
+            direct = Direct::open(&file, &self.direct_reads, &self.fault_injector, second);
+            // A hint for larger read-ahead.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
         Ok(Box::new(file::Source { file, direct, identity, shown: at.to_string() }))
     }
 
-    fn open_nearby(&self, at: &Pfn, nearby: &mut Nearby) -> Result<Box<dyn SourceFile>, Fault> {
-        match nearby::open(self, at, nearby) {
+    fn open_with_cache(
+        &self,
+        at: &Pfn,
+        directory_cache: &mut DirectoryCache,
+    ) -> Result<Box<dyn SourceFile>, Fault> {
+        match directory_cache::open(self, at, directory_cache) {
             Some(file) => Ok(Box::new(file)),
             None => self.open(at),
         }
@@ -419,8 +426,8 @@ impl Storage for Posix {
         let work = self.work()?;
         let Some(file) = work.reopen(temp, self.opening()).map_err(failed)? else { return Ok(None) };
         let stat = fs::fstat(&file).map_err(failed)?;
-        // Larger than it should be: of another file. Two names: a crash in the middle of a commit left it
-        // linked to its final name, where nothing must change any more. Lost: see `flush`.
+        // Larger than expected: another file. Two names: a crash in the middle of a commit left it linked to
+        // its final name, whose content must not change any more. Lost: see `flush`.
         let len = Identity::from(&stat).size;
         let foreign = len > size || stat.st_nlink != 1;
         if foreign || self.flusher.is_lost(temp) {
@@ -444,7 +451,7 @@ impl Storage for Posix {
             let (path, _) = self.find_file(at)?.ok_or_else(|| fault(Role::Write, Errno::NOENT, at))?;
             paths.push(path);
         }
-        self.flusher.flush_present(&work, &self.beneath, &paths)
+        self.flusher.flush_present(&work, &self.rooted_tree, &paths)
     }
 
     fn temp_path(&self, temp: &TempName) -> Option<PathBuf> {
@@ -486,12 +493,12 @@ impl Storage for Posix {
 }
 
 impl Posix {
-    /// Where case is lost, a file that answers to a name need not bear it.
+    /// On a case-insensitive storage a file may answer to another spelling of its name.
     fn refuse_other_spelling(&self, at: &Pfn, path: &[u8]) -> Result<(), Fault> {
         let failed = |errno| fault(Role::Read, errno, at);
-        let (parent, name) = beneath::split(path);
-        let directory = self.beneath.open(parent, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
-        match work::twin_of(&directory, name).map_err(failed)? {
+        let (parent, name) = rooted_tree::split(path);
+        let directory = self.rooted_tree.open(parent, OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed)?;
+        match work::case_variant_of(&directory, name).map_err(failed)? {
             None => Ok(()),
             Some(twin) => {
                 let detail = format!("{at} meets {:?}", String::from_utf8_lossy(&twin));
@@ -501,7 +508,7 @@ impl Posix {
     }
 }
 
-/// Whether a file lies in a file system of memory (tmpfs, ramfs).
+/// Whether a file lies in an in-memory file system (tmpfs, ramfs).
 fn in_memory(file: &OwnedFd) -> io::Result<bool> {
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
@@ -514,13 +521,13 @@ fn free_bytes(file: &OwnedFd) -> io::Result<u64> {
     Ok(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
-/// `path` relative to `root`, if it lies in it. What does not exist yet will be made by its name.
+/// `path` relative to `root`, if it lies in it. A component that does not exist yet counts by its name.
 fn path_beneath(path: &Path, root: &Path) -> Option<Vec<u8>> {
     let path = std::path::absolute(path).ok()?;
     let real = path.ancestors().find_map(|there| {
         let missing = path.strip_prefix(there).ok()?;
         Some(there.canonicalize().ok()?.join(missing))
     })?;
-    // Joining nothing leaves a slash at the end, which is no component.
+    // Joining nothing leaves a trailing slash, which is not a component.
     Some(real.strip_prefix(root).ok()?.as_os_str().as_bytes().to_vec())
 }

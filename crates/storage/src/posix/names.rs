@@ -1,4 +1,4 @@
-//! The names in a directory, page by page in order, so that a directory of any size takes bounded memory.
+//! Reads a directory's names page by page in order, so that a directory of any size uses bounded memory.
 
 use std::collections::BinaryHeap;
 use std::os::fd::OwnedFd;
@@ -7,16 +7,16 @@ use rustix::fs::Dir;
 use rustix::io;
 
 pub struct NamePage {
-    /// The last one first, to be taken from the end.
+    /// In reverse order, to be popped from the end.
     pub names: Vec<Vec<u8>>,
-    /// There are more, after this one.
+    /// More names follow after this one.
     pub more_after: Option<Vec<u8>>,
-    /// Whether the directory holds anything at all, passed over or not.
+    /// Whether the directory holds anything at all, skipped or not.
     pub any: bool,
 }
 
 impl NamePage {
-    /// Reads the smallest `limit` names after `after`, without those that `passed_over` says.
+    /// Reads the smallest `limit` names after `after`, without those for which `passed_over` returns true.
     pub fn read(
         directory: &OwnedFd,
         after: Option<&[u8]>,
@@ -46,7 +46,7 @@ impl NamePage {
             }
         }
         let mut names = page.into_sorted_vec();
-        // A directory that changes while it is read may tell a name twice.
+        // A directory that changes while it is read may return a name twice.
         names.dedup();
         let more_after = names.last().filter(|_| more).cloned();
         names.reverse();

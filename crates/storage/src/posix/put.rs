@@ -1,5 +1,5 @@
-//! Small files that are written at once: everything about one is done while its descriptor is open, so that
-//! its commit has only the name to give.
+//! Small files written in one step: everything is set while the descriptor is open, so that the commit only
+//! renames.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,8 +10,8 @@ use rustix::io;
 use super::Posix;
 use super::commit::times;
 use super::fault::{Role, fault};
+use super::fault_injector::Syscall;
 use super::file::write_all;
-use super::seam::Call;
 use crate::{Commit, MODE_BITS};
 
 pub(super) fn put(posix: &Posix, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
@@ -23,7 +23,7 @@ pub(super) fn put(posix: &Posix, item: &Commit, bytes: &[u8]) -> Result<(), Faul
         fault(Role::Write, errno, format_args!("setting time and permissions of {}", item.target))
     })?;
     if bytes.len() as u64 == item.size {
-        posix.flusher.is_put(item);
+        posix.flusher.mark_put(item);
     }
     Ok(())
 }
@@ -32,7 +32,7 @@ fn set_attributes(posix: &Posix, file: &OwnedFd, item: &Commit) -> io::Result<()
     if !item.sets_attributes() {
         return Ok(());
     }
-    posix.seam.before(Call::SetAttributes, item.temp.as_str())?;
+    posix.fault_injector.before(Syscall::SetAttributes, item.temp.as_str())?;
     if let Some(mtime_ns) = item.mtime_ns {
         fs::futimens(file.as_fd(), &times(mtime_ns))?;
     }

@@ -1,14 +1,14 @@
-//! What is particular to a real file system: links, devices, the order of system calls, a full disk.
+//! Tests of a real file system: links, devices, the order of system calls, a full disk.
 
-mod alike;
-mod escape;
+mod confinement;
+mod equivalence;
 mod faults;
 mod tree;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use super::seam::Hook;
+use super::fault_injector::Hook;
 use super::*;
 use tempfile::TempDir;
 
@@ -27,7 +27,7 @@ fn at(path: &str) -> Pfn {
 }
 
 fn temp(number: u8) -> TempName {
-    TempName::of_bytes([number; 16])
+    TempName::from_bytes([number; 16])
 }
 
 fn written(posix: &Posix, number: u8, path: &str, bytes: &[u8]) -> Commit {
@@ -43,30 +43,30 @@ fn resolvers() -> [Resolver; 2] {
     [Resolver::Kernel, Resolver::Components]
 }
 
-/// The calls made, with what they were about.
-type Log = Arc<Mutex<Vec<(Call, String)>>>;
+/// The recorded calls with their subjects.
+type Log = Arc<Mutex<Vec<(Syscall, String)>>>;
 
-fn logged() -> (Log, Seam) {
+fn logged() -> (Log, FaultInjector) {
     let log = Log::default();
     let kept = Arc::clone(&log);
     let hook: Hook = Arc::new(move |call, what| {
         kept.lock().unwrap().push((call, what.to_owned()));
         Ok(())
     });
-    (log, Seam::with(hook))
+    (log, FaultInjector::with(hook))
 }
 
 /// Makes every call of one kind fail.
-fn failing(which: Call, errno: Errno) -> Seam {
-    Seam::with(Arc::new(move |call, _| if call == which { Err(errno) } else { Ok(()) }))
+fn failing(which: Syscall, errno: Errno) -> FaultInjector {
+    FaultInjector::with(Arc::new(move |call, _| if call == which { Err(errno) } else { Ok(()) }))
 }
 
-/// A storage that keeps its directory for as long as it is used.
-struct Kept<S>(S, #[allow(dead_code, reason = "kept for its drop")] TempDir);
+/// A storage that keeps its directory alive.
+struct WithDirectory<S>(S, #[allow(dead_code, reason = "kept for its drop")] TempDir);
 
 macro_rules! forward {
     ($($name:ident(&self $(, $argument:ident: $kind:ty)*) -> $result:ty;)*) => {
-        impl<S: Storage> Storage for Kept<S> {
+        impl<S: Storage> Storage for WithDirectory<S> {
             $(fn $name(&self $(, $argument: $kind)*) -> $result { self.0.$name($($argument),*) })*
         }
     };
@@ -78,7 +78,7 @@ forward! {
     space(&self) -> Result<Space, Fault>;
     stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault>;
     open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault>;
-    open_nearby(&self, at: &Pfn, nearby: &mut Nearby) -> Result<Box<dyn SourceFile>, Fault>;
+    open_with_cache(&self, at: &Pfn, directory_cache: &mut DirectoryCache) -> Result<Box<dyn SourceFile>, Fault>;
     create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
     put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault>;
     reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault>;
@@ -98,16 +98,22 @@ fn conforms(make: impl Fn(&Path) -> Posix, base: Option<&Path>) {
             None => tempfile::tempdir().unwrap(),
         };
         let posix = make(directory.path());
-        Box::new(Kept(posix, directory))
+        Box::new(WithDirectory(posix, directory))
     });
 }
 
 #[test]
-fn conforms_in_both_ways_to_resolve() {
+fn conforms_with_both_resolvers() {
     for resolver in resolvers() {
         conforms(
             |root| {
-                Posix::open_with(options(root), Manner::default(), Some(resolver), Seam::default()).unwrap()
+                Posix::open_with(
+                    options(root),
+                    PosixTuning::default(),
+                    Some(resolver),
+                    FaultInjector::default(),
+                )
+                .unwrap()
             },
             None,
         );
@@ -128,23 +134,29 @@ fn conforms_without_flushes_and_with_a_work_directory_elsewhere() {
 }
 
 #[test]
-fn conforms_where_the_file_system_can_do_less() {
-    let lesser = |call: Call, _: &str| match call {
-        Call::Rename => Err(Errno::INVAL),
-        Call::Reserve => Err(Errno::OPNOTSUPP),
+fn conforms_on_limited_file_systems() {
+    let lesser = |call: Syscall, _: &str| match call {
+        Syscall::Rename => Err(Errno::INVAL),
+        Syscall::Reserve => Err(Errno::OPNOTSUPP),
         _ => Ok(()),
     };
     conforms(
         |root| {
-            Posix::open_with(options(root), Manner::default(), None, Seam::with(Arc::new(lesser))).unwrap()
+            Posix::open_with(
+                options(root),
+                PosixTuning::default(),
+                None,
+                FaultInjector::with(Arc::new(lesser)),
+            )
+            .unwrap()
         },
         None,
     );
-    // Every file and directory flushed by itself, for file systems whose whole cannot be.
+    // Every file and directory flushed by itself, for file systems without `syncfs`.
     conforms(
         |root| {
             let posix = Posix::open(options(root)).unwrap();
-            let mut work = Work::prepare(&posix.beneath, None, FlushPolicy::None).unwrap();
+            let mut work = WorkDirectory::prepare(&posix.rooted_tree, None, FlushPolicy::None).unwrap();
             work.flushed_as_a_whole = false;
             *posix.work.lock().unwrap() = Some(Arc::new(work));
             posix
@@ -153,37 +165,37 @@ fn conforms_where_the_file_system_can_do_less() {
     );
 }
 
-fn in_manner(root: &Path, manner: Manner, seam: Seam) -> Posix {
-    Posix::open_with(options(root), manner, None, seam).unwrap()
+fn with_tuning(root: &Path, tuning: PosixTuning, fault_injector: FaultInjector) -> Posix {
+    Posix::open_with(options(root), tuning, None, fault_injector).unwrap()
 }
 
 #[test]
-fn conforms_where_files_only_grow() {
-    let manner = Manner { append_only: true, ..Manner::default() };
-    conforms(|root| in_manner(root, manner, Seam::default()), None);
+fn conforms_when_append_only() {
+    let tuning = PosixTuning { append_only: true, ..PosixTuning::default() };
+    conforms(|root| with_tuning(root, tuning, FaultInjector::default()), None);
 }
 
 #[test]
-fn conforms_past_the_page_cache_and_where_that_is_refused() {
-    let manner = Manner { direct_io: DirectIo::Always, ..Manner::default() };
-    conforms(|root| in_manner(root, manner, Seam::default()), None);
-    conforms(|root| in_manner(root, manner, failing(Call::OpenDirect, Errno::INVAL)), None);
+fn conforms_with_direct_io_and_where_it_is_refused() {
+    let tuning = PosixTuning { direct_io: DirectIo::Always, ..PosixTuning::default() };
+    conforms(|root| with_tuning(root, tuning, FaultInjector::default()), None);
+    conforms(|root| with_tuning(root, tuning, failing(Syscall::OpenDirect, Errno::INVAL)), None);
 }
 
-/// Memory that begins at a page.
+/// Page-aligned memory.
 fn aligned(bytes: &mut Vec<u8>, len: usize) -> &mut [u8] {
     bytes.resize(len + 4096, 0);
     let start = bytes.as_ptr().align_offset(4096);
     &mut bytes[start..start + len]
 }
 
-/// Odd ends, odd offsets and odd memory go the ordinary way; together they are the file.
+/// Unaligned ends, offsets and memory use buffered I/O; together the parts are the file.
 #[test]
-fn aligned_and_odd_parts_make_one_file() {
+fn aligned_and_unaligned_parts_make_one_file() {
     const LEN: usize = (2 << 20) + 12_345;
     let root = tempfile::tempdir().unwrap();
-    let manner = Manner { direct_io: DirectIo::Always, ..Manner::default() };
-    let posix = in_manner(root.path(), manner, Seam::default());
+    let tuning = PosixTuning { direct_io: DirectIo::Always, ..PosixTuning::default() };
+    let posix = with_tuning(root.path(), tuning, FaultInjector::default());
     let mut memory = Vec::new();
     let bytes = aligned(&mut memory, LEN);
     bytes.iter_mut().enumerate().for_each(|(place, byte)| *byte = (place / 3) as u8);
@@ -208,7 +220,7 @@ fn aligned_and_odd_parts_make_one_file() {
     }
 }
 
-/// One refusal is enough: nobody asks the file system again.
+/// One refusal suffices: the file system is not asked again.
 #[test]
 fn a_refusal_is_remembered() {
     let root = tempfile::tempdir().unwrap();
@@ -216,21 +228,21 @@ fn a_refusal_is_remembered() {
     let kept = Arc::clone(&log);
     let hook: Hook = Arc::new(move |call, what| {
         kept.lock().unwrap().push((call, what.to_owned()));
-        if call == Call::OpenDirect { Err(Errno::INVAL) } else { Ok(()) }
+        if call == Syscall::OpenDirect { Err(Errno::INVAL) } else { Ok(()) }
     });
-    let manner = Manner { direct_io: DirectIo::Always, ..Manner::default() };
-    let posix = in_manner(root.path(), manner, Seam::with(hook));
+    let tuning = PosixTuning { direct_io: DirectIo::Always, ..PosixTuning::default() };
+    let posix = with_tuning(root.path(), tuning, FaultInjector::with(hook));
     let large = longhaul_model::limits::SMALL_FILE_BYTES + 1;
     for number in 1..4 {
         posix.create(&temp(number), large).unwrap();
     }
-    let asked = log.lock().unwrap().iter().filter(|call| call.0 == Call::OpenDirect).count();
+    let asked = log.lock().unwrap().iter().filter(|call| call.0 == Syscall::OpenDirect).count();
     assert_eq!((asked, posix.direct_writes.is_on()), (1, false));
 }
 
-/// Unasked, only what is written goes past the cache, and only where the file system is known to like it.
+/// By default only writes use direct I/O, and only on file systems known to benefit.
 #[test]
-fn writes_go_past_the_cache_unasked_and_reads_do_not() {
+fn writes_use_direct_io_by_default_and_reads_do_not() {
     const LEN: usize = 2 << 20;
     let wishes =
         [(DirectIo::FastWrites, None), (DirectIo::FastWrites, Some("/dev/shm")), (DirectIo::Never, None)];
@@ -241,8 +253,9 @@ fn writes_go_past_the_cache_unasked_and_reads_do_not() {
             None => tempfile::tempdir().unwrap(),
         };
         let kind = fs::statfs(root.path()).unwrap().f_type;
-        let (log, seam) = logged();
-        let posix = in_manner(root.path(), Manner { direct_io, ..Manner::default() }, seam);
+        let (log, fault_injector) = logged();
+        let posix =
+            with_tuning(root.path(), PosixTuning { direct_io, ..PosixTuning::default() }, fault_injector);
         let mut memory = Vec::new();
         let bytes = aligned(&mut memory, LEN);
         bytes.iter_mut().enumerate().for_each(|(place, byte)| *byte = (place / 5) as u8);
@@ -259,10 +272,10 @@ fn writes_go_past_the_cache_unasked_and_reads_do_not() {
             assert!(back == &bytes[..]);
         };
         read(&*source);
-        // Bytes that only the cache has yet.
+        // Bytes that are only in the cache so far.
         std::fs::write(root.path().join("a"), &bytes[..]).unwrap();
         read(&*source);
-        let opened = log.lock().unwrap().iter().filter(|call| call.0 == Call::OpenDirect).count();
+        let opened = log.lock().unwrap().iter().filter(|call| call.0 == Syscall::OpenDirect).count();
         let is_of_use = direct_io == DirectIo::FastWrites && [0xef53, 0x5846_5342].contains(&kind);
         assert_eq!(opened, usize::from(is_of_use), "{direct_io:?} {kind:x}");
     }

@@ -1,4 +1,4 @@
-//! The work directory: temporary files on the storage's own file system, and what is learnt there about it.
+//! The work directory: temporary files on the storage's own file system, and the properties detected there.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -11,66 +11,67 @@ use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 use rustix::io::{self, Errno};
 
 use super::FlushPolicy;
-use super::beneath::Beneath;
 use super::fault::{Role, fault};
+use super::rooted_tree::RootedTree;
 use crate::{Identity, TempName};
 
-/// In the storage's root unless another directory is given.
+/// In the storage's root unless another directory is configured.
 pub(super) const WORK_DIRECTORY: &str = ".longhaul";
 pub(super) const TEMPS: &str = "temps";
-/// Only we look into it.
+/// Private to this program.
 const PRIVATE: u32 = 0o700;
-/// File systems whose `syncfs` writes all data, names and the disk's own cache, and tells errors: ext2 to
+/// File systems whose `syncfs` writes all data, names and the disk's own cache, and reports errors: ext2 to
 /// ext4, XFS, Btrfs, F2FS, and tmpfs, where there is nothing to lose. On others (FUSE does nothing at all)
 /// every file is flushed by itself.
-const FLUSHED_AS_A_WHOLE: [fs::FsWord; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
-/// Before, `syncfs` hid the errors of write-back.
-const SYNCFS_TELLS_ERRORS: (u32, u32) = (5, 8);
+const SYNCFS_FILE_SYSTEMS: [fs::FsWord; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+/// Before this version `syncfs` hid write-back errors.
+const SYNCFS_ERRORS_SINCE: (u32, u32) = (5, 8);
 
-pub(super) struct Work {
+pub(super) struct WorkDirectory {
     temps: OwnedFd,
-    /// Open from before the first write, since `syncfs` tells errors that came after the descriptor.
+    /// Open since before the first write, because `syncfs` reports errors that came after the descriptor was
+    /// opened.
     pub(super) flush_handle: OwnedFd,
     pub(super) flushed_as_a_whole: bool,
     pub(super) case_insensitive: bool,
 }
 
-/// What a temporary file is opened for.
+/// The access mode of a temporary file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(super) enum OpenMode {
     Read,
     Write,
-    /// File systems that only append take no other way to open a file for writing.
+    /// Append-only file systems accept no other mode for writing.
     Append,
 }
 
-impl Opening {
+impl OpenMode {
     fn flags(self) -> OFlags {
         match self {
-            Opening::Read => OFlags::RDONLY,
-            Opening::Write => OFlags::RDWR,
-            Opening::Append => OFlags::WRONLY | OFlags::APPEND,
+            OpenMode::Read => OFlags::RDONLY,
+            OpenMode::Write => OFlags::RDWR,
+            OpenMode::Append => OFlags::WRONLY | OFlags::APPEND,
         }
     }
 }
 
-impl Work {
-    /// Makes the directory if it is missing, and checks that files can be renamed from it into the root.
+impl WorkDirectory {
+    /// Creates the directory if it is missing, and checks that files can be renamed from it into the root.
     pub(super) fn prepare(
-        beneath: &Beneath,
+        rooted_tree: &RootedTree,
         elsewhere: Option<&Path>,
         policy: FlushPolicy,
-    ) -> Result<Work, Fault> {
+    ) -> Result<WorkDirectory, Fault> {
         let shown = elsewhere.map_or_else(|| PathBuf::from(WORK_DIRECTORY), Path::to_path_buf);
         let failed =
             |errno| fault(Role::Write, errno, format_args!("the work directory {}", shown.display()));
         let directory = match elsewhere {
             Some(path) => make_elsewhere(path),
-            None => make_inside(beneath),
+            None => make_inside(rooted_tree),
         }
         .map_err(failed)?;
         let here = fs::fstat(&directory).map_err(failed)?.st_dev;
-        let root = fs::fstat(beneath.root()).map_err(failed)?.st_dev;
+        let root = fs::fstat(rooted_tree.root()).map_err(failed)?.st_dev;
         if here != root {
             let detail = format!(
                 "the work directory {} lies on another file system than the storage's root, and files cannot \
@@ -81,17 +82,17 @@ impl Work {
         }
         let temps = make_and_open(&directory, TEMPS).map_err(failed)?;
         if policy != FlushPolicy::None {
-            // Progress is kept under these names.
+            // The journal refers to these names.
             let parent = match elsewhere {
                 Some(_) => fs::openat(&directory, "..", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()),
-                None => beneath.open(b"", OFlags::RDONLY | OFlags::DIRECTORY),
+                None => rooted_tree.open(b"", OFlags::RDONLY | OFlags::DIRECTORY),
             };
             fs::fsync(&directory).and_then(|()| fs::fsync(parent?)).map_err(failed)?;
         }
         let kind = fs::fstatfs(&directory).map_err(failed)?.f_type;
-        Ok(Work {
+        Ok(WorkDirectory {
             case_insensitive: names_lose_case(&temps).map_err(failed)?,
-            flushed_as_a_whole: FLUSHED_AS_A_WHOLE.contains(&kind) && kernel_tells_errors(),
+            flushed_as_a_whole: SYNCFS_FILE_SYSTEMS.contains(&kind) && kernel_tells_errors(),
             temps,
             flush_handle: directory,
         })
@@ -101,9 +102,9 @@ impl Work {
         &self.temps
     }
 
-    /// A new file. An older one of that name is unlinked rather than emptied: a late writer of an earlier
-    /// attempt, or a final name that a crash left linked to it, keeps its own bytes.
-    pub(super) fn create(&self, temp: &TempName, mode: Opening) -> io::Result<OwnedFd> {
+    /// Creates a new file. An older one of that name is unlinked and not truncated: a late writer of an
+    /// earlier attempt, or a final name that a crash left linked to it, keeps its own bytes.
+    pub(super) fn create(&self, temp: &TempName, mode: OpenMode) -> io::Result<OwnedFd> {
         let flags = mode.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let bits = Mode::from_raw_mode(0o666);
         match fs::openat(&self.temps, temp.as_str(), flags, bits) {
@@ -115,7 +116,7 @@ impl Work {
         }
     }
 
-    pub(super) fn reopen(&self, temp: &TempName, mode: Opening) -> io::Result<Option<OwnedFd>> {
+    pub(super) fn reopen(&self, temp: &TempName, mode: OpenMode) -> io::Result<Option<OwnedFd>> {
         match self.open(temp, mode.flags()) {
             Ok(file) => Ok(Some(file)),
             Err(Errno::NOENT) => Ok(None),
@@ -154,8 +155,8 @@ impl Work {
     }
 }
 
-fn make_inside(beneath: &Beneath) -> io::Result<OwnedFd> {
-    make_and_open(beneath.root(), WORK_DIRECTORY)
+fn make_inside(rooted_tree: &RootedTree) -> io::Result<OwnedFd> {
+    make_and_open(rooted_tree.root(), WORK_DIRECTORY)
 }
 
 fn make_elsewhere(path: &Path) -> io::Result<OwnedFd> {
@@ -178,7 +179,7 @@ fn make_and_open(directory: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
     }
 }
 
-/// Makes a file and looks for it in the other case.
+/// Detects case insensitivity: creates a file and looks it up in the other case.
 fn names_lose_case(directory: &OwnedFd) -> io::Result<bool> {
     let name = format!("case-probe-{}", std::process::id());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -192,9 +193,9 @@ fn names_lose_case(directory: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// The name in `directory` that stands in the way of `name` on a storage that ignores case (or composes
-/// characters in another way): none if `name` itself is there, spelled like this.
-pub(super) fn twin_of(directory: &OwnedFd, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+/// The name in `directory` that collides with `name` on a case-insensitive (or Unicode-normalizing) storage:
+/// none if `name` itself exists with this spelling.
+pub(super) fn case_variant_of(directory: &OwnedFd, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut twin = None;
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -216,7 +217,7 @@ fn same_but_for_case(one: &[u8], other: &[u8]) -> bool {
 
 fn kernel_tells_errors() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    kernel_version(&release).is_some_and(|version| version >= SYNCFS_TELLS_ERRORS)
+    kernel_version(&release).is_some_and(|version| version >= SYNCFS_ERRORS_SINCE)
 }
 
 fn kernel_version(release: &str) -> Option<(u32, u32)> {
@@ -236,12 +237,12 @@ mod tests {
     }
 
     #[test]
-    fn twins_differ_in_case_only() {
+    fn case_variants_differ_only_in_case() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("Straße"), "").unwrap();
         let opened = fs::open(directory.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        assert_eq!(twin_of(&opened, "Straße".as_bytes()).unwrap(), None);
-        assert_eq!(twin_of(&opened, "STRAßE".as_bytes()).unwrap(), Some("Straße".into()));
-        assert_eq!(twin_of(&opened, b"other").unwrap(), Some(Vec::new()));
+        assert_eq!(case_variant_of(&opened, "Straße".as_bytes()).unwrap(), None);
+        assert_eq!(case_variant_of(&opened, "STRAßE".as_bytes()).unwrap(), Some("Straße".into()));
+        assert_eq!(case_variant_of(&opened, b"other").unwrap(), Some(Vec::new()));
     }
 }

@@ -1,8 +1,9 @@
-//! The bytes of a virtual file, made from its name, and their digests, known without making them.
+//! Content of virtual files, generated from their names, and their digests, computed by combining CRCs
+//! without generating the bytes.
 //!
-//! All virtual files are parts of one endless text: a block of noise, repeated. The block's length is a prime
-//! just below that of a chunk, so that no two neighbouring chunks are alike and one in the wrong place is
-//! noticed; where a file begins in the block follows from its name, so that files differ.
+//! All virtual files are parts of one endless text: a repeated block of pseudo-random bytes (xorshift64). The
+//! block's length is a prime just below that of a chunk, so that no two neighbouring chunks are equal and a
+//! misplaced one is detected; the name determines where a file starts in the block, so that files differ.
 
 use std::sync::OnceLock;
 
@@ -12,22 +13,22 @@ use longhaul_model::units;
 
 /// The largest prime below 2^20.
 const PERIOD: usize = 1_048_573;
-/// Before it in a directory's name stands what the storage is called that has the files in it.
+/// In a directory's name this prefix precedes the name of the storage that has the files in it.
 const FROM: &str = "from-";
 
-/// What a virtual file holds.
+/// The content of a virtual file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtualContent {
     size: u64,
-    /// Where in the block it begins.
+    /// The file's start within the block.
     phase: usize,
 }
 
 impl VirtualContent {
-    /// Of the file at a path within a storage (or of an LFN, where both are spelled alike): there has to be a
-    /// directory `from-STORAGE` in it, and the last component begins with the size:
-    /// `from-alpha-test/250MB-0001`. What stands before that directory does not matter to the content.
-    pub fn of(path: &str) -> Option<VirtualContent> {
+    /// Parses a path within a storage (or an LFN, where both are spelled alike): it must contain a directory
+    /// `from-STORAGE`, and the last component starts with the size: `from-alpha-test/250MB-0001`. What
+    /// precedes that directory does not affect the content.
+    pub fn parse(path: &str) -> Option<VirtualContent> {
         let (_, own) = origin(path)?;
         let last = own.rsplit('/').next()?;
         let stated = last.split(['-', '.']).next()?;
@@ -43,7 +44,7 @@ impl VirtualContent {
         self.size
     }
 
-    /// Fewer bytes than fit only at the end of the file.
+    /// Returns fewer bytes than requested only at the end of the file.
     pub fn read_at(self, buffer: &mut [u8], offset: u64) -> usize {
         let rest = self.size.saturating_sub(offset);
         let len = usize::try_from(rest).map_or(buffer.len(), |rest| rest.min(buffer.len()));
@@ -58,13 +59,13 @@ impl VirtualContent {
         len
     }
 
-    /// Of all its bytes, in the time of reading two chunks.
+    /// The digests of the whole file, in the time of reading two chunks.
     pub fn digest(self) -> PartDigest {
         let rest = (self.size % PERIOD as u64) as usize;
         repeated(self.part(PERIOD), self.size / PERIOD as u64).then(self.part(rest))
     }
 
-    /// Of its first bytes, a block at the most.
+    /// The digests of its first bytes, at most one block.
     fn part(self, len: usize) -> PartDigest {
         let first = len.min(PERIOD - self.phase);
         let head = PartDigest::of(&block()[self.phase..self.phase + first]);
@@ -72,7 +73,7 @@ impl VirtualContent {
     }
 }
 
-/// The storage that has the virtual file at `path`, and the part of the path that says which file it is.
+/// The storage that has the virtual file at `path`, and the part of the path that identifies the file.
 pub(super) fn origin(path: &str) -> Option<(&str, &str)> {
     let mut start = 0;
     for component in path.split('/') {
@@ -86,7 +87,7 @@ pub(super) fn origin(path: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// As often as `times`, by doubling.
+/// Repeats the CRC `times` times, by doubling (CRC combination).
 fn repeated(mut part: PartDigest, mut times: u64) -> PartDigest {
     let mut whole = PartDigest::EMPTY;
     while times > 0 {
@@ -94,7 +95,7 @@ fn repeated(mut part: PartDigest, mut times: u64) -> PartDigest {
             whole = whole.then(part);
         }
         times >>= 1;
-        // The last doubling would not be used, and may be longer than any file.
+        // The last doubling would be unused, and may exceed any file's length.
         if times > 0 {
             part = part.then(part);
         }
@@ -105,7 +106,7 @@ fn repeated(mut part: PartDigest, mut times: u64) -> PartDigest {
 fn block() -> &'static [u8] {
     static BLOCK: OnceLock<Vec<u8>> = OnceLock::new();
     BLOCK.get_or_init(|| {
-        // Marsaglia's xorshift64: fast, and without a pattern that a checksum could miss.
+        // Marsaglia's xorshift64 (2003): fast, and without a pattern that a checksum could miss.
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut block = Vec::with_capacity(PERIOD + 8);
         while block.len() < PERIOD {
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn names_state_sizes() {
-        let size = |path| VirtualContent::of(path).map(VirtualContent::size);
+        let size = |path| VirtualContent::parse(path).map(VirtualContent::size);
         assert_eq!(size("from-a/1000"), Some(1_000));
         assert_eq!(size("x/from-a/y/2MB-0001"), Some(2_000_000));
         assert_eq!(size("from-a/1MiB.root"), Some(1 << 20));
@@ -160,25 +161,25 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_the_origin_does_not_matter_and_the_rest_does() {
-        let one = VirtualContent::of("run7/from-a/5MB-1");
-        assert_eq!(one, VirtualContent::of("from-a/5MB-1"));
-        assert_ne!(one, VirtualContent::of("from-b/5MB-1"));
-        assert_ne!(one, VirtualContent::of("from-a/5MB-2"));
+    fn the_path_before_the_origin_does_not_affect_content() {
+        let one = VirtualContent::parse("run7/from-a/5MB-1");
+        assert_eq!(one, VirtualContent::parse("from-a/5MB-1"));
+        assert_ne!(one, VirtualContent::parse("from-b/5MB-1"));
+        assert_ne!(one, VirtualContent::parse("from-a/5MB-2"));
         assert_eq!(origin("run7/from-a/x/1"), Some(("a", "from-a/x/1")));
     }
 
     #[test]
     fn neighbouring_chunks_differ() {
-        let bytes = all(VirtualContent::of("from-a/3MiB").unwrap());
+        let bytes = all(VirtualContent::parse("from-a/3MiB").unwrap());
         let chunks: Vec<&[u8]> = bytes.chunks(1 << 20).collect();
         assert!(chunks[0] != chunks[1] && chunks[1] != chunks[2] && chunks[0] != chunks[2]);
     }
 
-    /// An exabyte's digest is there at once: its parts combine.
+    /// An exabyte's digest is computed at once, by combining its parts.
     #[test]
-    fn a_huge_file_costs_nothing() {
-        let content = VirtualContent::of("from-a/1000PB").unwrap();
+    fn digests_of_huge_files_are_computed_at_once() {
+        let content = VirtualContent::parse("from-a/1000PB").unwrap();
         assert_eq!(content.digest().len, 1_000_000_000_000_000_000);
         let mut end = [0; 100];
         assert_eq!(content.read_at(&mut end, content.size() - 40), 40);
@@ -190,13 +191,13 @@ mod tests {
 
         #[test]
         fn digests_are_those_of_the_bytes(size in 0u64..5_000_000, name in "[a-z]{1,8}") {
-            let content = VirtualContent::of(&format!("from-{name}/{size}-{name}")).unwrap();
+            let content = VirtualContent::parse(&format!("from-{name}/{size}-{name}")).unwrap();
             prop_assert_eq!(content.digest(), PartDigest::of(&all(content)));
         }
 
         #[test]
-        fn any_range_is_that_of_the_whole(size in 0u64..3_000_000, offset in 0u64..3_500_000, len in 0usize..2_000_000) {
-            let content = VirtualContent::of(&format!("from-a/{size}")).unwrap();
+        fn any_range_equals_the_range_of_the_whole(size in 0u64..3_000_000, offset in 0u64..3_500_000, len in 0usize..2_000_000) {
+            let content = VirtualContent::parse(&format!("from-a/{size}")).unwrap();
             let whole = all(content);
             let mut buffer = vec![0; len];
             let read = content.read_at(&mut buffer, offset);
@@ -206,7 +207,7 @@ mod tests {
 
         #[test]
         fn no_path_panics(path in "(from-|/|[0-9]|GB|-|\\.|é){0,12}") {
-            if let Some(content) = VirtualContent::of(&path) {
+            if let Some(content) = VirtualContent::parse(&path) {
                 prop_assert!(content.size() <= FILE_BYTES_MAX);
             }
         }

@@ -1,13 +1,13 @@
-//! A storage for tests of networks and of the machinery: what is read from it is made, what is written to it
-//! is checked and dropped. It has no disk, no size worth minding, and nothing to clean up.
+//! Virtual storage for network and load tests: reads are generated, writes are verified and discarded. It has
+//! no disk, no relevant size, and nothing to clean up.
 //!
-//! As a source it has every file whose path holds a directory `from-NAME`, NAME being its own, and whose last
-//! component begins with a size (see [`VirtualContent`]). As a target it remembers name, size and sum of what
-//! was committed, the last [`state::RECORDS_MAX`] of them, until the process ends. If the bytes were those
-//! that the name stands for, they can be read from here again, made anew; if not, reading them is refused
-//! with words.
+//! As a source it has every file whose path contains a directory `from-NAME`, NAME being its own, and whose
+//! last component starts with a size (see [`VirtualContent`]). As a target it remembers name, size and
+//! checksum of committed files, the last [`state::RECORDS_MAX`] of them, until the process ends. If the bytes
+//! were those that the name stands for, they can be read from here again, regenerated; otherwise reading them
+//! is refused with a reason.
 //!
-//! Not here: what is measured with it (`service`, the binary), and storages that fail on demand (`memory`).
+//! Not here: what is measured with it (`service`, the binary), and fault injection (`memory`).
 
 mod content;
 mod state;
@@ -24,10 +24,10 @@ use state::State;
 use crate::listing::visit_all;
 use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
 
-/// What it says its size is: so much that no test is refused, and all of it is always free.
+/// The reported size: large enough that no test is refused, and always free.
 const TOTAL_BYTES: u64 = 1 << 50;
 
-/// See the module. Clones are the same storage.
+/// See the module. Clones share the same storage.
 #[derive(Clone)]
 pub struct Virtual {
     name: StorageName,
@@ -48,7 +48,7 @@ impl Virtual {
         if at.storage != self.name {
             return Err(Fault::new(FaultCode::NotFound, format!("{at} is not in the storage {}", self.name)));
         }
-        // As in storages with a work directory, so that what goes here goes there.
+        // As in storages with a work directory, so that both behave alike.
         if at.path() == ".longhaul" || at.path().starts_with(".longhaul/") {
             return Err(Fault::new(FaultCode::BadName, format!("{at} lies in the work directory")));
         }
@@ -62,14 +62,14 @@ impl Virtual {
         Err(Fault::new(FaultCode::TargetReadOnly, format!("{} is configured to be read only", self.name)))
     }
 
-    /// Of one of its own files.
+    /// The identity of one of its own files.
     fn own(&self, at: &Pfn) -> Option<VirtualContent> {
         let (storage, _) = origin(at.path())?;
-        if storage == self.name.as_str() { VirtualContent::of(at.path()) } else { None }
+        if storage == self.name.as_str() { VirtualContent::parse(at.path()) } else { None }
     }
 }
 
-/// The file is the same for ever, and so is its identity.
+/// The content never changes, and neither does the identity.
 fn identity_of_own(content: VirtualContent) -> Identity {
     Identity { size: content.size(), mtime_ns: 0, inode: 0 }
 }
@@ -137,7 +137,7 @@ impl Storage for Virtual {
         Ok(Box::new(Target { storage: self.clone(), temp: temp.clone(), number }))
     }
 
-    /// Nothing of an earlier attempt can be read back and compared, so each begins anew.
+    /// Nothing of an earlier attempt can be read back and compared, so each starts from scratch.
     fn reopen(&self, temp: &TempName, _size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
         self.check_writable()?;
         self.state().remove_temp(temp);
@@ -173,7 +173,7 @@ impl Storage for Virtual {
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
         self.check_writable()?;
         if self.own(at).is_some() {
-            // It takes no room, and who asks wants it to be forgotten elsewhere.
+            // It takes no space, and the caller wants it forgotten elsewhere.
             return Ok(());
         }
         let found = self.stat(at).map_err(|fault| fault.blaming(Blame::Target))?;
@@ -190,7 +190,7 @@ impl Storage for Virtual {
         }
     }
 
-    /// Of what was written here. Its own files have no end.
+    /// Usage of written files. Its own files are unlimited.
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
         if !path.is_empty() {
             let bad =
@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn temp() -> TempName {
-        TempName::of_bytes([1; 16])
+        TempName::from_bytes([1; 16])
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_files_are_there_and_stay_as_they_are() {
+    fn its_own_files_exist_and_never_change() {
         let storage = storage();
         let own = at("run/from-alpha-test/3MB-1");
         let identity = storage.stat(&own).unwrap().unwrap();
@@ -302,12 +302,12 @@ mod tests {
         assert_eq!(storage.commit(&[Commit::new(temp(), at(path), bytes.len() as u64)]), [Ok(())]);
     }
 
-    /// Promise 2: only what is known to be the file is ever sent on as the file.
+    /// Promise 2: only content known to be the file is ever served as the file.
     #[test]
-    fn what_it_took_is_read_again_only_if_it_is_what_the_name_says() {
+    fn only_matching_content_is_served_again() {
         let storage = storage();
         let name = "from-beta-test/2500000-7";
-        let content = VirtualContent::of(name).unwrap();
+        let content = VirtualContent::parse(name).unwrap();
         let mut bytes = vec![0; 2_500_000];
         content.read_at(&mut bytes, 0);
         receive(&storage, name, &bytes);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn read_only_means_it() {
+    fn a_read_only_storage_refuses_writes() {
         let storage = Virtual::new("alpha-test".parse().unwrap(), false);
         assert!(!storage.capabilities().writable);
         assert_eq!(storage.create(&temp(), 1).err().unwrap().code, FaultCode::TargetReadOnly);

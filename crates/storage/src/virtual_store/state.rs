@@ -1,5 +1,5 @@
-//! What a virtual storage remembers: of a file that arrives its length and sum, of one that has arrived also
-//! its name.
+//! The memory of a virtual storage: length and checksum of a file in progress, and the name of a committed
+//! one.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,9 +10,9 @@ use super::content::{VirtualContent, origin};
 use crate::listing::is_beneath;
 use crate::{Commit, Identity, TempName, Visit};
 
-/// Files remembered; beyond it the oldest leave by themselves. A hundred bytes each.
+/// Files remembered; beyond that the oldest are evicted. A hundred bytes each.
 pub(super) const RECORDS_MAX: usize = 100_000;
-/// Temporary files, and separate pieces of one: an engine has far fewer under way.
+/// Temporary files, and disjoint extents of one: an engine has far fewer in flight.
 const TEMPS_MAX: usize = 10_000;
 const PIECES_MAX: usize = 100_000;
 
@@ -21,23 +21,23 @@ pub(super) struct State {
     records: BTreeMap<String, Record>,
     order: VecDeque<(String, u64)>,
     temps: BTreeMap<TempName, Temp>,
-    /// Counts what was made; serves as time and inode.
+    /// Counts created files; serves as time and inode.
     made: u64,
 }
 
 #[derive(Clone)]
 pub(super) struct Record {
     pub(super) identity: Identity,
-    /// What was written is what the name stands for, so it can be read again.
+    /// The written bytes match the name, so the file can be read again.
     pub(super) content: Option<VirtualContent>,
 }
 
 struct Temp {
     number: u64,
     len: u64,
-    /// Pieces that do not touch each other: where each begins, its length and crc32c.
+    /// Disjoint extents: where each starts, its length and CRC-32C.
     pieces: BTreeMap<u64, (u64, u32)>,
-    /// Something was written twice: its sum is not known.
+    /// Something was written twice: the checksum is unknown.
     twice: bool,
 }
 
@@ -93,7 +93,7 @@ impl State {
             return Err(incomplete(item, format!("has {} bytes, not {}", temp.len, item.size)));
         }
         self.admit(item, own)?;
-        let expected = VirtualContent::of(path).filter(|content| content.size() == item.size);
+        let expected = VirtualContent::parse(path).filter(|content| content.size() == item.size);
         let content = expected.filter(|content| temp.is(item.size, content.digest().crc32c));
         self.temps.remove(&item.temp);
         self.made += 1;
@@ -105,11 +105,11 @@ impl State {
         Ok(())
     }
 
-    /// Whether the name is free, or held by what may be replaced.
+    /// Whether the name is free, or held by the file that may be replaced.
     fn admit(&self, item: &Commit, own: &StorageName) -> Result<(), Fault> {
         let path = item.target.path();
         let clash = |what: &str| Err(Fault::new(FaultCode::NameClash, format!("{}: {what}", item.target)));
-        if VirtualContent::of(path).is_some()
+        if VirtualContent::parse(path).is_some()
             && origin(path).is_some_and(|(storage, _)| storage == own.as_str())
         {
             return clash("a virtual file of this storage has this name");
@@ -127,11 +127,11 @@ impl State {
         Ok(())
     }
 
-    /// Lets the oldest go.
+    /// Evicts the oldest files.
     fn clean(&mut self) {
         while self.order.len() > RECORDS_MAX {
             let Some((path, number)) = self.order.pop_front() else { return };
-            // A name that was given anew since is a younger file.
+            // A name that was reused since belongs to a younger file.
             if self.records.get(&path).is_some_and(|record| record.identity.inode == number) {
                 self.records.remove(&path);
             }
@@ -144,7 +144,7 @@ impl State {
         }
     }
 
-    /// Everything at and beneath `start`, in the order of names, component by component.
+    /// Everything at and beneath `start`, in name order, component by component.
     pub(super) fn visits(&self, storage: &StorageName, start: &str) -> Vec<Visit> {
         let mut found: Vec<(&String, &Record)> =
             self.records.iter().filter(|(path, _)| is_beneath(path, start)).collect();
@@ -162,7 +162,7 @@ fn incomplete(item: &Commit, trouble: String) -> Fault {
 }
 
 impl Temp {
-    /// Joins the piece with those that it touches, so that a file written in order is one piece all the time.
+    /// Merges an extent with its neighbours, so that a file written in order is always one extent.
     fn add(&mut self, offset: u64, len: u64, crc: u32) -> Result<(), Fault> {
         let end = offset.checked_add(len);
         let end =
@@ -205,12 +205,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn temp(number: u8) -> TempName {
-        TempName::of_bytes([number; 16])
+        TempName::from_bytes([number; 16])
     }
 
     proptest! {
         #[test]
-        fn a_sum_is_known_in_whatever_order_the_pieces_come(mut order in Just((0..20usize).collect::<Vec<_>>()).prop_shuffle(), again: bool) {
+        fn checksums_are_independent_of_the_write_order(mut order in Just((0..20usize).collect::<Vec<_>>()).prop_shuffle(), again: bool) {
             let bytes: Vec<u8> = (0..20u32 * 37).map(|place| (place * 7) as u8).collect();
             if again {
                 order.push(order[0]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_leave_by_themselves() {
+    fn the_oldest_are_evicted() {
         let mut state = State::default();
         let own: StorageName = "n".parse().unwrap();
         for number in 0..RECORDS_MAX + 2 {

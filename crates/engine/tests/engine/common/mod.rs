@@ -23,7 +23,7 @@ use longhaul_security::{
     Access, Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request,
 };
 use longhaul_storage::memory::FaultyStore;
-use longhaul_storage::{FlushPolicy, Manner, Posix, PosixOptions, Storage};
+use longhaul_storage::{FlushPolicy, Posix, PosixOptions, PosixTuning, Storage};
 
 /// The timeout of every wait in the tests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,15 +72,15 @@ impl Deployment {
     }
 
     pub fn posix(&self, name: &str) -> Arc<dyn Storage> {
-        self.posix_in(name, Manner::default())
+        self.posix_in(name, PosixTuning::default())
     }
 
-    pub fn posix_in(&self, name: &str, manner: Manner) -> Arc<dyn Storage> {
+    pub fn posix_in(&self, name: &str, tuning: PosixTuning) -> Arc<dyn Storage> {
         let root = self.directory.join(name);
         std::fs::create_dir_all(&root).unwrap();
         let flush = FlushPolicy::FileAndDirectory;
         let options = PosixOptions { name: name.parse().unwrap(), root, work: None, writable: true, flush };
-        Arc::new(Posix::open_in(options, manner).unwrap())
+        Arc::new(Posix::open_in(options, tuning).unwrap())
     }
 
     pub fn agent(&self, number: u64, storage: Arc<dyn Storage>) -> Agent {

@@ -1,12 +1,12 @@
-//! The order of flushes and renames, and what happens when they fail.
+//! The order of flushes and renames, and their failures.
 
 use super::*;
 use std::fs as std_fs;
 use std::process::Command;
 
-fn opened(seam: Seam) -> (Posix, TempDir) {
+fn opened(fault_injector: FaultInjector) -> (Posix, TempDir) {
     let root = tempfile::tempdir().unwrap();
-    (Posix::open_with(options(root.path()), Manner::default(), None, seam).unwrap(), root)
+    (Posix::open_with(options(root.path()), PosixTuning::default(), None, fault_injector).unwrap(), root)
 }
 
 fn batch(posix: &Posix, directories: usize) -> Vec<Commit> {
@@ -14,25 +14,28 @@ fn batch(posix: &Posix, directories: usize) -> Vec<Commit> {
     (0..12).map(|number| written(posix, number, &path(number), b"bytes")).collect()
 }
 
-/// Promises 1 and 4: data, then names, then the names' flush, and only then the report.
+/// Promises 1 and 4: data, then names, then the flush of the names, and only then the report.
 #[test]
 fn data_is_flushed_before_names_and_names_before_the_report() {
-    for (directories, names_flush) in [(1, Call::FlushDirectory), (12, Call::FlushFileSystem)] {
-        let (log, seam) = logged();
-        let (posix, _root) = opened(seam);
+    for (directories, names_flush) in [(1, Syscall::FlushDirectory), (12, Syscall::FlushFileSystem)] {
+        let (log, fault_injector) = logged();
+        let (posix, _root) = opened(fault_injector);
         if !posix.work().unwrap().flushed_as_a_whole {
             return;
         }
         let items = batch(&posix, directories);
         log.lock().unwrap().clear();
         assert!(posix.commit(&items).iter().all(Result::is_ok));
-        let calls: Vec<Call> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
-        assert_eq!(calls[0], Call::FlushFileSystem, "one flush of all data, first");
-        let renames: Vec<usize> = (0..calls.len()).filter(|&place| calls[place] == Call::Rename).collect();
+        let calls: Vec<Syscall> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
+        assert_eq!(calls[0], Syscall::FlushFileSystem, "one flush of all data, first");
+        let renames: Vec<usize> = (0..calls.len()).filter(|&place| calls[place] == Syscall::Rename).collect();
         assert_eq!(renames.len(), items.len());
         assert_eq!(*calls.last().unwrap(), names_flush, "names are flushed last");
         let between = &calls[1..=renames[renames.len() - 1]];
-        assert!(between.iter().all(|call| matches!(call, Call::Rename | Call::MakeDirectory)), "{between:?}");
+        assert!(
+            between.iter().all(|call| matches!(call, Syscall::Rename | Syscall::MakeDirectory)),
+            "{between:?}"
+        );
         // New directories are names too: the root is flushed as well, or everything is.
         let flushes = calls.iter().filter(|&&call| call == names_flush).count();
         assert_eq!(flushes, 2, "{calls:?}");
@@ -40,31 +43,31 @@ fn data_is_flushed_before_names_and_names_before_the_report() {
 }
 
 #[test]
-fn one_file_is_flushed_alone() {
-    let (log, seam) = logged();
-    let (posix, _root) = opened(seam);
+fn a_single_file_is_flushed_alone() {
+    let (log, fault_injector) = logged();
+    let (posix, _root) = opened(fault_injector);
     std_fs::create_dir(_root.path().join("dir")).unwrap();
     let item = written(&posix, 1, "dir/a", b"x");
     log.lock().unwrap().clear();
     assert_eq!(posix.commit(&[item]), [Ok(())]);
     let name = temp(1).as_str().to_owned();
-    let flushed = |path: &str| (Call::FlushDirectory, path.to_owned());
-    // Somebody made the directory and may not have flushed its name.
-    let expected = [(Call::FlushData, name.clone()), (Call::Rename, name), flushed(""), flushed("dir")];
+    let flushed = |path: &str| (Syscall::FlushDirectory, path.to_owned());
+    // Another process created the directory and may not have flushed its name.
+    let expected = [(Syscall::FlushData, name.clone()), (Syscall::Rename, name), flushed(""), flushed("dir")];
     assert_eq!(*log.lock().unwrap(), expected);
     let item = written(&posix, 2, "dir/b", b"x");
     log.lock().unwrap().clear();
     assert_eq!(posix.commit(&[item]), [Ok(())]);
     let flushes: Vec<_> =
-        log.lock().unwrap().iter().filter(|call| call.0 == Call::FlushDirectory).cloned().collect();
+        log.lock().unwrap().iter().filter(|call| call.0 == Syscall::FlushDirectory).cloned().collect();
     assert_eq!(flushes, [flushed("dir")], "now it is known");
 }
 
-/// Promise 4: a directory that is made anew after it was pruned is flushed anew.
+/// Promise 4: a directory that is recreated after it was pruned is flushed again.
 #[test]
-fn a_directory_made_again_is_named_again() {
-    let (log, seam) = logged();
-    let (posix, _root) = opened(seam);
+fn a_recreated_directory_is_flushed_again() {
+    let (log, fault_injector) = logged();
+    let (posix, _root) = opened(fault_injector);
     let item = written(&posix, 1, "a/b/c", b"x");
     assert_eq!(posix.commit(std::slice::from_ref(&item)), [Ok(())]);
     let identity = posix.stat(&item.target).unwrap().unwrap();
@@ -72,24 +75,24 @@ fn a_directory_made_again_is_named_again() {
     let item = written(&posix, 2, "a/b/c", b"x");
     log.lock().unwrap().clear();
     assert_eq!(posix.commit(&[item]), [Ok(())]);
-    let flushes = log.lock().unwrap().iter().filter(|call| call.0 == Call::FlushDirectory).count();
+    let flushes = log.lock().unwrap().iter().filter(|call| call.0 == Syscall::FlushDirectory).count();
     assert_eq!(flushes, 3, "the root, a, and a/b");
 }
 
-/// Promises 1 and 4: attributes are set and flushed before anybody can see the file, and what is replaced
-/// goes in the same group as what is new.
+/// Promises 1 and 4: attributes are set and flushed before the file is visible, and replacements go in the
+/// same group as new files.
 #[test]
 fn attributes_and_replacements_are_part_of_the_group() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    let (log, seam) = logged();
-    let (posix, root) = opened(seam);
+    let (log, fault_injector) = logged();
+    let (posix, root) = opened(fault_injector);
     if !posix.work().unwrap().flushed_as_a_whole {
         return;
     }
     std_fs::write(root.path().join("old"), "old").unwrap();
     std::os::unix::fs::symlink("old", root.path().join("link")).unwrap();
     let there = |name: &str| {
-        let stat = posix.beneath.stat(name.as_bytes()).unwrap();
+        let stat = posix.rooted_tree.stat(name.as_bytes()).unwrap();
         Some(Identity::from(&stat))
     };
     let with = |number, path: &str, replaces| Commit {
@@ -101,9 +104,9 @@ fn attributes_and_replacements_are_part_of_the_group() {
     let items = [with(1, "old", there("old")), with(2, "new", None), with(3, "link", there("link"))];
     log.lock().unwrap().clear();
     assert_eq!(posix.commit(&items), [Ok(()), Ok(()), Ok(())]);
-    let calls: Vec<Call> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
-    let (set, named) = ([Call::SetAttributes; 3], [Call::Replace, Call::Rename, Call::Replace]);
-    assert_eq!(calls, [&set[..], &[Call::FlushFileSystem], &named, &[Call::FlushDirectory]].concat());
+    let calls: Vec<Syscall> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
+    let (set, named) = ([Syscall::SetAttributes; 3], [Syscall::Replace, Syscall::Rename, Syscall::Replace]);
+    assert_eq!(calls, [&set[..], &[Syscall::FlushFileSystem], &named, &[Syscall::FlushDirectory]].concat());
     for name in ["old", "new", "link"] {
         let found = std_fs::symlink_metadata(root.path().join(name)).unwrap();
         assert!(found.is_file(), "{name}");
@@ -113,28 +116,27 @@ fn attributes_and_replacements_are_part_of_the_group() {
     }
 }
 
-/// Promises 1 and 4: of what is written at once nothing is left to do but the flush and the name, in this
-/// order.
+/// Promises 1 and 4: files written in one step only need the flush and the rename, in this order.
 #[test]
-fn what_is_put_at_once_needs_only_its_name() {
+fn files_written_in_one_step_only_need_a_rename() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    let (log, seam) = logged();
-    let (posix, root) = opened(seam);
+    let (log, fault_injector) = logged();
+    let (posix, root) = opened(fault_injector);
     let item = Commit { mode: Some(0o104_640), mtime_ns: Some(-1), ..Commit::new(temp(1), at("a"), 3) };
     posix.put(&item, b"new").unwrap();
     assert_eq!(posix.commit(std::slice::from_ref(&item)), [Ok(())]);
-    let calls: Vec<Call> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
-    assert_eq!(calls, [Call::SetAttributes, Call::FlushData, Call::Rename, Call::FlushDirectory]);
+    let calls: Vec<Syscall> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
+    assert_eq!(calls, [Syscall::SetAttributes, Syscall::FlushData, Syscall::Rename, Syscall::FlushDirectory]);
     let found = std_fs::metadata(root.path().join("a")).unwrap();
     assert_eq!(
         (found.permissions().mode() & 0o7777, found.mtime(), found.mtime_nsec()),
         (0o640, -1, 999_999_999)
     );
-    // What is begun anew in another way is looked at again.
+    // A file restarted in another way is checked again.
     posix.put(&item, b"new").unwrap();
     posix.create(&item.temp, 3).unwrap().write_at(b"n", 0).unwrap();
     assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetWrite);
-    for call in [Call::SetAttributes, Call::FlushData] {
+    for call in [Syscall::SetAttributes, Syscall::FlushData] {
         let (posix, root) = opened(failing(call, Errno::IO));
         let item = Commit { mtime_ns: Some(7), ..Commit::new(temp(1), at("a"), 3) };
         let done = posix.put(&item, b"new").and_then(|()| posix.commit(&[item]).remove(0));
@@ -143,10 +145,10 @@ fn what_is_put_at_once_needs_only_its_name() {
     }
 }
 
-/// Promise 1: whichever call fails, the name has the old file or the new one, whole.
+/// Promise 1: whichever call fails, the name has the complete old or new file.
 #[test]
 fn a_replacement_that_fails_leaves_the_old_file() {
-    for call in [Call::SetAttributes, Call::FlushData, Call::Replace] {
+    for call in [Syscall::SetAttributes, Syscall::FlushData, Syscall::Replace] {
         let (posix, root) = opened(failing(call, Errno::IO));
         std_fs::write(root.path().join("a"), "good").unwrap();
         let item = Commit {
@@ -163,30 +165,32 @@ fn a_replacement_that_fails_leaves_the_old_file() {
     file.write_at(b"newer", 0).unwrap();
     let replaces = memory.stat(&at("a")).unwrap();
     let item = Commit { mode: Some(0o4600), replaces, ..Commit::new(temp(1), at("a"), 5) };
-    use crate::memory::UnflushedNames::{Kept, Lost};
+    use crate::memory::UnflushedNames::{Lost, WithDirectory};
     assert_eq!(memory.after_power_cut(Lost).contents("a"), Some(b"good".to_vec()));
     assert_eq!(memory.commit(&[item]), [Ok(())]);
-    for names in [Kept, Lost] {
+    for names in [WithDirectory, Lost] {
         assert_eq!(memory.after_power_cut(names).contents("a"), Some(b"newer".to_vec()), "{names:?}");
     }
     assert_eq!(memory.mode("a"), Some(0o600), "never set-user-id");
 }
 
 #[test]
-fn nothing_is_flushed_where_that_is_asked_for() {
-    let (log, seam) = logged();
+fn nothing_is_flushed_under_the_policy_never() {
+    let (log, fault_injector) = logged();
     let root = tempfile::tempdir().unwrap();
     let unflushed = PosixOptions { flush: FlushPolicy::None, ..options(root.path()) };
-    let posix = Posix::open_with(unflushed, Manner::default(), None, seam).unwrap();
+    let posix = Posix::open_with(unflushed, PosixTuning::default(), None, fault_injector).unwrap();
     assert!(posix.commit(&batch(&posix, 2)).iter().all(Result::is_ok));
-    let flush = |call: &Call| matches!(call, Call::FlushData | Call::FlushDirectory | Call::FlushFileSystem);
+    let flush = |call: &Syscall| {
+        matches!(call, Syscall::FlushData | Syscall::FlushDirectory | Syscall::FlushFileSystem)
+    };
     assert!(!log.lock().unwrap().iter().any(|(call, _)| flush(call)));
 }
 
-/// Fails the first flush of a kind and no other.
-fn failing_once(which: Call) -> Seam {
+/// Fails only the first flush of a kind.
+fn failing_once(which: Syscall) -> FaultInjector {
     let failed = AtomicBool::new(false);
-    Seam::with(Arc::new(move |call, _| {
+    FaultInjector::with(Arc::new(move |call, _| {
         if call == which && !failed.swap(true, std::sync::atomic::Ordering::Relaxed) {
             return Err(Errno::IO);
         }
@@ -194,10 +198,10 @@ fn failing_once(which: Call) -> Seam {
     }))
 }
 
-/// The kernel tells a failed write-back once, and has dropped the bytes: no later flush makes them good.
+/// The kernel reports a failed write-back once, and has dropped the bytes: no later flush restores them.
 #[test]
-fn a_failed_flush_is_never_repeated_and_believed() {
-    let (posix, root) = opened(failing_once(Call::FlushFileSystem));
+fn a_failed_flush_is_never_retried() {
+    let (posix, root) = opened(failing_once(Syscall::FlushFileSystem));
     let bystander = written(&posix, 100, "bystander", b"x");
     let items = batch(&posix, 3);
     for _ in 0..2 {
@@ -210,7 +214,7 @@ fn a_failed_flush_is_never_repeated_and_believed() {
     assert_eq!(std_fs::read_dir(root.path()).unwrap().count(), 1, "only the work directory");
     assert!(posix.commit(&batch(&posix, 3)).iter().all(Result::is_ok), "written anew, all is well");
 
-    let (posix, _root) = opened(failing_once(Call::FlushData));
+    let (posix, _root) = opened(failing_once(Syscall::FlushData));
     let target = posix.create(&temp(1), 1).unwrap();
     target.write_at(b"x", 0).unwrap();
     assert_eq!(code(target.flush()), FaultCode::TargetWrite);
@@ -222,7 +226,7 @@ fn a_failed_flush_is_never_repeated_and_believed() {
 
 #[test]
 fn names_that_may_not_be_durable_are_not_reported() {
-    let (posix, root) = opened(failing(Call::FlushDirectory, Errno::IO));
+    let (posix, root) = opened(failing(Syscall::FlushDirectory, Errno::IO));
     let item = written(&posix, 1, "a", b"x");
     assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetWrite);
     assert!(root.path().join("a").exists(), "complete, and found again by whoever tries again");
@@ -233,50 +237,52 @@ fn names_that_may_not_be_durable_are_not_reported() {
 #[test]
 fn faults_are_told_apart() {
     let cases = [
-        (Call::Rename, Errno::NOSPC, FaultCode::TargetFull),
-        (Call::Rename, Errno::ROFS, FaultCode::TargetReadOnly),
-        (Call::Rename, Errno::XDEV, FaultCode::TargetWrite),
-        (Call::Rename, Errno::NAMETOOLONG, FaultCode::NameTooLong),
-        (Call::MakeDirectory, Errno::ACCESS, FaultCode::TargetReadOnly),
-        (Call::FlushData, Errno::DQUOT, FaultCode::TargetFull),
+        (Syscall::Rename, Errno::NOSPC, FaultCode::TargetFull),
+        (Syscall::Rename, Errno::ROFS, FaultCode::TargetReadOnly),
+        (Syscall::Rename, Errno::XDEV, FaultCode::TargetWrite),
+        (Syscall::Rename, Errno::NAMETOOLONG, FaultCode::NameTooLong),
+        (Syscall::MakeDirectory, Errno::ACCESS, FaultCode::TargetReadOnly),
+        (Syscall::FlushData, Errno::DQUOT, FaultCode::TargetFull),
     ];
     for (call, errno, expected) in cases {
         let (posix, _root) = opened(failing(call, errno));
         let item = written(&posix, 1, "d/a", b"x");
         assert_eq!(code(posix.commit(&[item]).remove(0)), expected, "{call:?} {errno:?}");
     }
-    let (posix, _root) = opened(failing(Call::Reserve, Errno::NOSPC));
+    let (posix, _root) = opened(failing(Syscall::Reserve, Errno::NOSPC));
     assert_eq!(code(posix.create(&temp(1), 1 << 30)), FaultCode::TargetFull);
     assert_eq!(posix.temps().unwrap(), []);
 }
 
 #[test]
-fn directories_pruned_in_the_middle_of_a_commit_are_made_again() {
+fn directories_pruned_during_a_commit_are_recreated() {
     let root = tempfile::tempdir().unwrap();
     let victim = root.path().join("d");
     let pruned = AtomicBool::new(false);
     let hook: Hook = Arc::new(move |call, _| {
-        if call == Call::Rename && !pruned.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        if call == Syscall::Rename && !pruned.swap(true, std::sync::atomic::Ordering::Relaxed) {
             std_fs::remove_dir_all(&victim).unwrap();
         }
         Ok(())
     });
-    let posix = Posix::open_with(options(root.path()), Manner::default(), None, Seam::with(hook)).unwrap();
+    let posix =
+        Posix::open_with(options(root.path()), PosixTuning::default(), None, FaultInjector::with(hook))
+            .unwrap();
     let item = written(&posix, 1, "d/e/a", b"x");
     assert_eq!(posix.commit(&[item]), [Ok(())]);
     assert!(root.path().join("d/e/a").exists());
 }
 
-/// The file systems of test machines keep case; the answers of one that does not are injected.
+/// The file systems of test machines are case-sensitive; the answers of a case-insensitive one are injected.
 #[test]
-fn case_twins_are_refused_where_case_is_lost() {
+fn case_variants_are_refused_on_case_insensitive_storages() {
     let hook: Hook = Arc::new(|call, what| match (call, what) {
-        (Call::MakeDirectory, "dir") => Err(Errno::EXIST),
-        (Call::Rename, what) if what == temp(2).as_str() => Err(Errno::EXIST),
+        (Syscall::MakeDirectory, "dir") => Err(Errno::EXIST),
+        (Syscall::Rename, what) if what == temp(2).as_str() => Err(Errno::EXIST),
         _ => Ok(()),
     });
-    let (posix, _root) = opened(Seam::with(hook));
-    let mut work = Work::prepare(&posix.beneath, None, FlushPolicy::None).unwrap();
+    let (posix, _root) = opened(FaultInjector::with(hook));
+    let mut work = WorkDirectory::prepare(&posix.rooted_tree, None, FlushPolicy::None).unwrap();
     assert!(!work.case_insensitive, "or this test is not needed");
     work.case_insensitive = true;
     *posix.work.lock().unwrap() = Some(Arc::new(work));
@@ -298,7 +304,7 @@ fn case_twins_are_refused_where_case_is_lost() {
 }
 
 #[test]
-fn commits_and_deletions_at_the_same_time_do_not_meet() {
+fn concurrent_commits_and_deletions_do_not_interfere() {
     let root = tempfile::tempdir().unwrap();
     let unflushed = PosixOptions { flush: FlushPolicy::None, ..options(root.path()) };
     let posix = &Posix::open(unflushed).unwrap();
@@ -318,7 +324,7 @@ fn commits_and_deletions_at_the_same_time_do_not_meet() {
 }
 
 #[test]
-fn a_work_directory_elsewhere_in_the_root_is_ours_alone() {
+fn a_configured_work_directory_is_reserved() {
     let base = tempfile::tempdir().unwrap();
     std_fs::create_dir(base.path().join("root")).unwrap();
     std::os::unix::fs::symlink("root", base.path().join("link")).unwrap();
@@ -337,9 +343,9 @@ fn a_work_directory_elsewhere_in_the_root_is_ours_alone() {
 }
 
 #[test]
-fn the_work_directory_is_private_and_made_again() {
+fn the_work_directory_is_private_and_recreated() {
     use std::os::unix::fs::PermissionsExt;
-    let (posix, root) = opened(Seam::default());
+    let (posix, root) = opened(FaultInjector::default());
     let work = root.path().join(WORK_DIRECTORY);
     assert_eq!(std_fs::metadata(&work).unwrap().permissions().mode() & 0o777, 0o700);
     std_fs::remove_dir_all(&work).unwrap();
@@ -347,10 +353,10 @@ fn the_work_directory_is_private_and_made_again() {
     assert_eq!(posix.commit(&[item]), [Ok(())]);
 }
 
-/// A crash between the two steps that stand for a rename leaves a temporary name for a finished file.
+/// A crash between link and unlink leaves a temporary name for a finished file.
 #[test]
 fn a_finished_file_is_not_written_through_its_temporary_name() {
-    let (posix, root) = opened(Seam::default());
+    let (posix, root) = opened(FaultInjector::default());
     written(&posix, 1, "a", b"good");
     let temp_path = root.path().join(WORK_DIRECTORY).join("temps").join(temp(1).as_str());
     for renewed in [false, true] {
@@ -367,7 +373,7 @@ fn a_finished_file_is_not_written_through_its_temporary_name() {
 }
 
 #[test]
-fn mistakes_of_configuration_are_told_at_once() {
+fn configuration_errors_are_reported_at_open() {
     let root = tempfile::tempdir().unwrap();
     let missing = root.path().join("missing");
     assert_eq!(code(Posix::open(options(&missing))), FaultCode::StateDirectory);
@@ -381,8 +387,8 @@ fn mistakes_of_configuration_are_told_at_once() {
     }
 }
 
-/// What a really full and a really read-only file system say. Runs itself again in a mount namespace of its
-/// own, where it may mount; elsewhere the same faults are injected above.
+/// The errors of a really full and a really read-only file system. Runs itself again in a mount namespace of
+/// its own, where it may mount; elsewhere the same faults are injected above.
 #[test]
 fn full_and_read_only_file_systems() {
     const INSIDE: &str = "LONGHAUL_TEST_SMALL_DISK";
@@ -421,7 +427,7 @@ fn on_a_small_disk(root: &Path) {
     small.write_at(&[1; 100], 0).unwrap();
     let item = Commit::new(temp(1), at("a"), 100);
     assert_eq!(posix.commit(&[item]), [Ok(())], "there is room again");
-    // What is open for writing keeps the mount writable.
+    // A file open for writing keeps the mount writable.
     drop(small);
     let made = (3..60).map(|number| posix.create(&temp(number), 0)).find(Result::is_err);
     assert_eq!(code(made.unwrap()), FaultCode::TargetFull, "no inode is left");

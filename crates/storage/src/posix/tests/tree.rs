@@ -1,7 +1,7 @@
-//! Walks over everything a tree can hold, and storages that are read only.
+//! Walks over everything a tree can hold, and read-only storages.
 
 use super::*;
-use crate::LeftOut;
+use crate::SkipReason;
 use std::ffi::OsStr;
 use std::fs as std_fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -12,7 +12,7 @@ fn walked(posix: &Posix, path: &str) -> Vec<String> {
     let visit = &mut |visit| {
         found.push(match visit {
             Visit::File { at, identity } => format!("{} {}", at.path(), identity.size),
-            Visit::LeftOut { path, reason, detail } => {
+            Visit::Skipped { path, reason, detail } => {
                 assert!(!detail.is_empty());
                 format!("{path}: {reason:?}")
             }
@@ -30,7 +30,7 @@ fn special(root: &Path, name: &str, kind: FileType) -> bool {
 }
 
 #[test]
-fn everything_is_visited_or_listed_with_the_reason() {
+fn every_entry_is_visited_or_skipped_with_a_reason() {
     for resolver in resolvers() {
         let base = tempfile::tempdir().unwrap();
         let root = base.path().join("root");
@@ -64,8 +64,13 @@ fn everything_is_visited_or_listed_with_the_reason() {
         std_fs::create_dir_all(&deep).unwrap();
         std_fs::write(deep.join("too-deep"), "x").unwrap();
 
-        let posix =
-            Posix::open_with(options(&root), Manner::default(), Some(resolver), Seam::default()).unwrap();
+        let posix = Posix::open_with(
+            options(&root),
+            PosixTuning::default(),
+            Some(resolver),
+            FaultInjector::default(),
+        )
+        .unwrap();
         let found = walked(&posix, "");
         let d = "d".repeat(250);
         let mut expected = vec![
@@ -99,7 +104,7 @@ fn everything_is_visited_or_listed_with_the_reason() {
         expected.sort();
         assert_eq!(sorted, expected, "{resolver:?}");
         assert_eq!(walked(&posix, ""), found, "the same order again");
-        // Whatever is visited as a file can be read as one.
+        // Every visited file can be read as one.
         for path in found.iter().filter_map(|line| line.strip_suffix(" 4")) {
             assert_eq!(posix.open(&at(path)).unwrap().read_at(&mut [0; 9], 0).unwrap(), 4, "{path}");
         }
@@ -110,7 +115,7 @@ fn everything_is_visited_or_listed_with_the_reason() {
 }
 
 #[test]
-fn large_directories_are_read_in_pages_and_deep_ones_without_recursion() {
+fn large_directories_are_paged_and_deep_ones_are_not_recursed() {
     let root = tempfile::tempdir().unwrap();
     for number in 0..50 {
         std_fs::write(root.path().join(format!("f{number:02}")), "").unwrap();
@@ -126,24 +131,28 @@ fn large_directories_are_read_in_pages_and_deep_ones_without_recursion() {
 }
 
 #[test]
-fn what_cannot_be_read_is_listed() {
+fn unreadable_entries_are_reported() {
     let root = tempfile::tempdir().unwrap();
     for path in ["locked-directory/a", "a", "locked-file", "z"] {
         std_fs::create_dir_all(root.path().join(path).parent().unwrap()).unwrap();
         std_fs::write(root.path().join(path), "1").unwrap();
     }
     let locks: Hook = Arc::new(|call, what| match (call, what) {
-        (Call::ReadDirectory, "locked-directory") | (Call::MayRead, "locked-file") => Err(Errno::ACCESS),
-        (Call::MayRead, "z") => Err(Errno::NOENT),
+        (Syscall::ReadDirectory, "locked-directory") | (Syscall::MayRead, "locked-file") => {
+            Err(Errno::ACCESS)
+        }
+        (Syscall::MayRead, "z") => Err(Errno::NOENT),
         _ => Ok(()),
     });
-    let posix = Posix::open_with(options(root.path()), Manner::default(), None, Seam::with(locks)).unwrap();
+    let posix =
+        Posix::open_with(options(root.path()), PosixTuning::default(), None, FaultInjector::with(locks))
+            .unwrap();
     let expected = ["a 1", "locked-directory/: Unreadable", "locked-file: Unreadable"];
     assert_eq!(walked(&posix, ""), expected, "and z, which vanished, is not");
 }
 
 #[test]
-fn files_that_come_and_go_during_a_walk_do_no_harm() {
+fn a_walk_tolerates_concurrent_changes() {
     let root = tempfile::tempdir().unwrap();
     for path in ["a", "b", "c/d", "e/f"] {
         std_fs::create_dir_all(root.path().join(path).parent().unwrap()).unwrap();
@@ -163,11 +172,11 @@ fn files_that_come_and_go_during_a_walk_do_no_harm() {
     };
     posix.walk("", visit).unwrap();
     let only_a = matches!(&found[0], Visit::File { at, .. } if at.path() == "a");
-    let link = |visit: &Visit| matches!(visit, Visit::LeftOut { reason: LeftOut::LinkLeadsOut, .. });
+    let link = |visit: &Visit| matches!(visit, Visit::Skipped { reason: SkipReason::LinkLeadsOut, .. });
     assert!(only_a && found[1..].iter().all(link), "{found:?}");
 }
 
-/// Serving a directory in place changes nothing in it, times of access included.
+/// Serving a directory in place changes nothing in it, including access times.
 #[test]
 fn a_read_only_storage_leaves_no_trace() {
     let base = tempfile::tempdir().unwrap();
@@ -197,7 +206,7 @@ fn a_read_only_storage_leaves_no_trace() {
 }
 
 #[test]
-fn identities_tell_changes() {
+fn identities_change_with_the_file() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a");
     std_fs::write(&path, "1234").unwrap();

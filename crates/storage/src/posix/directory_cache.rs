@@ -1,9 +1,10 @@
-//! Opening small files one after the other: as few system calls as the promises allow.
+//! Opens small files one after the other with a cached directory descriptor: as few system calls as the
+//! promises allow.
 //!
-//! Each file is looked at by its name in the open directory, so that no device or pipe is ever opened, then
-//! opened and read, and looked at once more through its descriptor: if both looks agree, what was read is one
-//! version of the file that the name meant. Whatever is not as simple as that (links, names that are gone) is
-//! [`Posix`]'s usual way.
+//! Each file is checked by its name in the open directory, so that no device or pipe is ever opened, then
+//! opened and read, and checked once more through its descriptor: if both checks agree, what was read is one
+//! version of the file of that name. Anything else (links, missing names) takes the general path of
+//! [`Posix`].
 
 use std::os::fd::OwnedFd;
 
@@ -13,20 +14,20 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::Posix;
-use super::beneath::split;
 use super::file::Source;
-use crate::{Identity, Nearby};
+use super::rooted_tree::split;
+use crate::{DirectoryCache, Identity};
 
-/// None if the file has to be opened in the usual way.
-pub(super) fn open(posix: &Posix, at: &Pfn, nearby: &mut Nearby) -> Option<Source> {
+/// None if the file has to be opened in the general way.
+pub(super) fn open(posix: &Posix, at: &Pfn, directory_cache: &mut DirectoryCache) -> Option<Source> {
     posix.refuse_reserved(at).ok()?;
     let (parent, name) = split(at.path().as_bytes());
-    if nearby.directory.as_ref().is_none_or(|(path, _)| path != parent) {
-        // No link on the way, and nothing outside of the root.
-        let directory = posix.beneath.open(parent, OFlags::PATH | OFlags::DIRECTORY).ok()?;
-        nearby.directory = Some((parent.to_vec(), directory));
+    if directory_cache.directory.as_ref().is_none_or(|(path, _)| path != parent) {
+        // No link on the way, and nothing outside the root.
+        let directory = posix.rooted_tree.open(parent, OFlags::PATH | OFlags::DIRECTORY).ok()?;
+        directory_cache.directory = Some((parent.to_vec(), directory));
     }
-    let (_, directory) = nearby.directory.as_ref()?;
+    let (_, directory) = directory_cache.directory.as_ref()?;
     let stat = fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let identity = Identity::from(&stat);
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || identity.size > SMALL_FILE_BYTES {

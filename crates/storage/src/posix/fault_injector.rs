@@ -1,10 +1,11 @@
-//! Where tests look at the order of system calls and make them fail; empty in the program.
+//! Fault injection at the system call boundary for tests, which observe the order of calls and make them
+//! fail; empty in the program.
 
 use rustix::io;
 
 /// A system call about to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum Syscall {
     ReadDirectory,
     MayRead,
     Reserve,
@@ -14,29 +15,29 @@ pub(super) enum Call {
     FlushFileSystem,
     MakeDirectory,
     Rename,
-    /// A rename over what is there.
+    /// A rename that replaces an existing file.
     Replace,
     Link,
     FlushDirectory,
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Seam {
+pub(super) struct FaultInjector {
     #[cfg(test)]
     hook: Option<Hook>,
 }
 
 #[cfg(test)]
-pub(super) type Hook = std::sync::Arc<dyn Fn(Call, &str) -> io::Result<()> + Send + Sync>;
+pub(super) type Hook = std::sync::Arc<dyn Fn(Syscall, &str) -> io::Result<()> + Send + Sync>;
 
-impl Seam {
+impl FaultInjector {
     #[cfg(test)]
     pub(super) fn with(hook: Hook) -> Self {
-        Seam { hook: Some(hook) }
+        FaultInjector { hook: Some(hook) }
     }
 
-    /// An error stands for that of the call, which is then not made.
-    pub(super) fn before(&self, call: Call, what: &str) -> io::Result<()> {
+    /// An error replaces the result of the call, which is then not made.
+    pub(super) fn before(&self, call: Syscall, what: &str) -> io::Result<()> {
         #[cfg(test)]
         if let Some(hook) = &self.hook {
             return hook(call, what);

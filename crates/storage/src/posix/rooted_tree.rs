@@ -1,13 +1,14 @@
-//! Opening paths beneath a root and nowhere else (promise 9).
+//! Path confinement (promise 9): opens paths beneath a root and nowhere else, safe against symbolic links and
+//! races (time of check to time of use), after `openat2` with `RESOLVE_BENEATH` (Linux 5.6).
 //!
-//! Two layers. [`NoLinks`] follows no link at all: `openat2` where the kernel has it, else component by
-//! component with `O_NOFOLLOW`. [`Beneath::resolve`] turns a path with links into one without, reading each
-//! link itself, so that one set of rules holds in both modes: a link may lead anywhere as text (absolute, or
-//! out of the root and back in), and is good if what it means lies beneath the root. The result is opened by
-//! the first layer again, so a link exchanged meanwhile leads to an error and not to another place.
+//! Two layers. [`NoLinks`] follows no link at all: `openat2` where the kernel has it, otherwise component by
+//! component with `O_NOFOLLOW`. [`RootedTree::resolve`] turns a path with links into one without, reading
+//! each link itself, so that one set of rules holds in both modes: a link may have any text (absolute, or out
+//! of the root and back in), and is valid if its target lies beneath the root. The first layer opens the
+//! result again, so a link exchanged meanwhile leads to an error and not to another place.
 //!
-//! Rejected: `openat2` following links itself. It refuses every absolute link, also one that leads back in,
-//! and would need the second layer for those and for kernels without it anyway.
+//! Rejected: `openat2` following links itself. It refuses every absolute link, even one that leads back in,
+//! and would need the second layer for those and for older kernels anyway.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,10 +17,10 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::{self, Errno};
 
-/// As many as the kernel follows.
+/// The kernel's own limit.
 const LINKS_MAX: usize = 40;
-/// The kernel says "again" when a directory is moved during the look-up.
-const MOVED_TRIES: usize = 16;
+/// The kernel returns `EAGAIN` when a directory is moved during the look-up.
+const OPENAT2_TRIES_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolver {
@@ -27,25 +28,25 @@ pub(super) enum Resolver {
     Components,
 }
 
-/// Why a path with links leads to nothing.
+/// Why a path with links cannot be resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Astray {
+pub(super) enum ResolveError {
     Out,
     WorkDirectory,
     Broken,
     Loop,
-    /// No link's fault.
+    /// An error unrelated to links.
     Errno(Errno),
 }
 
-/// The first layer: opens what lies beneath a root, whatever is exchanged for a link meanwhile.
+/// The first layer: opens paths beneath a root without following links, even if they are exchanged meanwhile.
 pub struct NoLinks {
     root: OwnedFd,
     resolver: Resolver,
 }
 
 impl NoLinks {
-    /// `root` itself may be reached by links: whoever names it may say so.
+    /// `root` itself may be reached by links: it comes from the configuration.
     pub fn open_root(root: &Path) -> io::Result<NoLinks> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(NoLinks::new(fs::open(root, flags, Mode::empty())?, None))
@@ -77,7 +78,7 @@ impl NoLinks {
 
     fn open_by_kernel(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        for _ in 0..MOVED_TRIES {
+        for _ in 0..OPENAT2_TRIES_MAX {
             match fs::openat2(&self.root, path, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 done => return done,
@@ -99,7 +100,7 @@ impl NoLinks {
             }
             let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let next = fs::openat(directory, name, step, Mode::empty());
-            // A link is "not a directory" here; say what `openat2` says.
+            // A link is "not a directory" here; return what `openat2` returns.
             if matches!(next, Err(Errno::NOTDIR)) && is_link(directory, name) {
                 return Err(Errno::LOOP);
             }
@@ -108,21 +109,21 @@ impl NoLinks {
         fs::openat(&self.root, ".", flags, Mode::empty())
     }
 
-    /// Type and the rest of what lies at a path without links; a link at its end is described itself.
+    /// The metadata at a path without links; a link at its end is not followed.
     pub fn stat(&self, path: &[u8]) -> io::Result<fs::Stat> {
         fs::fstat(self.open(path, OFlags::PATH)?)
     }
 }
 
-pub(super) struct Beneath {
+pub(super) struct RootedTree {
     first: NoLinks,
     /// The root's own absolute path, without links, to judge where links lead.
     root_components: Vec<Vec<u8>>,
-    /// Paths beneath the root that belong to us: nothing in them is anybody's file.
+    /// Paths beneath the root that are reserved for this program's own files.
     reserved: Vec<Vec<u8>>,
 }
 
-impl Beneath {
+impl RootedTree {
     pub(super) fn new(
         root: OwnedFd,
         root_path: &[u8],
@@ -130,7 +131,7 @@ impl Beneath {
         reserved: Vec<Vec<u8>>,
     ) -> Self {
         let root_components = components(root_path).map(<[u8]>::to_vec).collect();
-        Beneath { first: NoLinks::new(root, resolver), root_components, reserved }
+        RootedTree { first: NoLinks::new(root, resolver), root_components, reserved }
     }
 
     pub(super) fn root(&self) -> &OwnedFd {
@@ -147,10 +148,10 @@ impl Beneath {
         self.first.stat(path)
     }
 
-    /// The same place without links in its path.
-    pub(super) fn resolve(&self, path: &[u8]) -> Result<Vec<u8>, Astray> {
+    /// The equivalent path without links.
+    pub(super) fn resolve(&self, path: &[u8]) -> Result<Vec<u8>, ResolveError> {
         let mut left: VecDeque<Vec<u8>> = components(path).map(<[u8]>::to_vec).collect();
-        let mut place = Place { root: &self.root_components, inside: Vec::new(), outside: None };
+        let mut place = ResolutionState { root: &self.root_components, inside: Vec::new(), outside: None };
         let mut links = 0;
         while let Some(name) = left.pop_front() {
             match name.as_slice() {
@@ -167,11 +168,11 @@ impl Beneath {
             }
             let here = place.child(&name);
             let missing = |errno| match errno {
-                Errno::NOENT | Errno::NOTDIR if links > 0 => Astray::Broken,
-                errno => Astray::Errno(errno),
+                Errno::NOENT | Errno::NOTDIR if links > 0 => ResolveError::Broken,
+                errno => ResolveError::Errno(errno),
             };
             let entry = self.open(&here, OFlags::PATH).map_err(missing)?;
-            let kind = FileType::from_raw_mode(fs::fstat(&entry).map_err(Astray::Errno)?.st_mode);
+            let kind = FileType::from_raw_mode(fs::fstat(&entry).map_err(ResolveError::Errno)?.st_mode);
             if kind != FileType::Symlink {
                 if !left.is_empty() && kind != FileType::Directory {
                     return Err(missing(Errno::NOTDIR));
@@ -181,9 +182,9 @@ impl Beneath {
             }
             links += 1;
             if links > LINKS_MAX {
-                return Err(Astray::Loop);
+                return Err(ResolveError::Loop);
             }
-            let text = fs::readlinkat(&entry, "", Vec::new()).map_err(Astray::Errno)?.into_bytes();
+            let text = fs::readlinkat(&entry, "", Vec::new()).map_err(ResolveError::Errno)?.into_bytes();
             if text.starts_with(b"/") {
                 place.restart_at_system_root();
             }
@@ -192,33 +193,33 @@ impl Beneath {
             }
         }
         if place.outside.is_some() {
-            return Err(Astray::Out);
+            return Err(ResolveError::Out);
         }
         let path = place.inside.join(&b'/');
-        if self.is_reserved(&path) { Err(Astray::WorkDirectory) } else { Ok(path) }
+        if self.is_reserved(&path) { Err(ResolveError::WorkDirectory) } else { Ok(path) }
     }
 
-    /// Whether `path` is one of our own directories or lies in one.
+    /// Whether `path` is a reserved directory or lies in one.
     pub(super) fn is_reserved(&self, path: &[u8]) -> bool {
         self.reserved.iter().any(|ours| within(path, ours))
     }
 
-    /// The same where names that differ in case only are one.
+    /// The same on a case-insensitive storage.
     pub(super) fn is_reserved_in_any_case(&self, path: &[u8]) -> bool {
         let path = path.to_ascii_lowercase();
         self.reserved.iter().any(|ours| within(&path, &ours.to_ascii_lowercase()))
     }
 }
 
-/// Where a resolution stands: beneath the root, or somewhere else as far as text tells. What lies outside is
-/// never looked at, so a link there is not followed.
-struct Place<'a> {
+/// The state of a path resolution: beneath the root, or outside it, judged by text alone. Nothing outside is
+/// ever opened, so a link there is not followed.
+struct ResolutionState<'a> {
     root: &'a [Vec<u8>],
     inside: Vec<Vec<u8>>,
     outside: Option<Vec<Vec<u8>>>,
 }
 
-impl Place<'_> {
+impl ResolutionState<'_> {
     fn child(&self, name: &[u8]) -> Vec<u8> {
         let mut path = self.inside.join(&b'/');
         if !path.is_empty() {
@@ -282,7 +283,7 @@ fn is_link(directory: impl AsFd, name: &[u8]) -> bool {
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink)
 }
 
-/// `openat2` is absent before Linux 5.6, and forbidden by some containers.
+/// `openat2` is absent before Linux 5.6, and blocked in some containers.
 fn detect(root: &OwnedFd) -> Resolver {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match fs::openat2(root, ".", flags, Mode::empty(), ResolveFlags::BENEATH) {

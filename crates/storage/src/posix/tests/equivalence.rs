@@ -1,5 +1,5 @@
-//! The disk and the store in memory answer alike, so that what other rooms test with the one holds for the
-//! other.
+//! Equivalence of the disk and the in-memory store (model-based testing), so that tests of other crates with
+//! the one hold for the other.
 
 use super::*;
 use crate::memory::FaultyStore;
@@ -10,9 +10,9 @@ enum Step {
     Create(u8, usize),
     Reopen(u8, u64),
     RemoveTemp(u8),
-    /// Temporary files with the names they shall have; each is as large as its own number.
+    /// Temporary files with their final names; the size of each is its number.
     Commit(Vec<(u8, String)>),
-    /// The same for one, in place of what is there (or of something else), with a time.
+    /// The same for one, in place of an existing file, with a time.
     Replace(u8, String, bool),
     Stat(String),
     Read(String),
@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What can be seen of one step, without the numbers that are the storage's own.
+/// The observable result of one step, without storage-specific numbers.
 fn take(storage: &dyn Storage, step: &Step) -> String {
     match step {
         Step::Create(number, size) => {
@@ -63,7 +63,7 @@ fn take(storage: &dyn Storage, step: &Step) -> String {
             let there = storage.stat(&at(path)).ok().flatten();
             let there = there.unwrap_or(Identity { size: 0, mtime_ns: 0, inode: 0 });
             let replaces = Identity { mtime_ns: there.mtime_ns + i64::from(!right), ..there };
-            // As no clock and no counter says.
+            // Independent of clocks and counters.
             let time = -1_000 * i64::from(*number);
             let mut item = Commit::new(temp(*number), at(path), u64::from(*number));
             (item.replaces, item.mtime_ns) = (Some(replaces), Some(time));
@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn disk_and_memory_answer_alike(steps in proptest::collection::vec(step(), 1..40)) {
+    fn disk_and_memory_are_equivalent(steps in proptest::collection::vec(step(), 1..40)) {
         let root = tempfile::tempdir().unwrap();
         let disk = Posix::open(PosixOptions { flush: FlushPolicy::None, ..options(root.path()) }).unwrap();
         let memory = FaultyStore::new("disk".parse().unwrap());

@@ -1,4 +1,4 @@
-//! Promise 9: nothing outside the root is read or written, whatever names and links say.
+//! Promise 9 (path confinement): nothing outside the root is read or written, whatever names and links say.
 
 use super::*;
 use proptest::prelude::*;
@@ -9,13 +9,13 @@ use std::path::PathBuf;
 const OUTSIDE: &str = "outside the root";
 const INSIDE: &str = "inside";
 
-/// One thing to put into a tree: where, and what.
+/// An entry to create in a tree: where, and what.
 #[derive(Clone, Debug)]
 enum Piece {
     File,
     Directory,
     Link(String),
-    /// An absolute link to this path beneath the directory around the root.
+    /// An absolute link to this path beneath the parent of the root.
     Absolute(String),
 }
 
@@ -40,7 +40,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// `base/root` with the pieces, and `base/{a,b,…}` around it, which nobody may reach.
+/// `base/root` with the entries, and `base/{a,b,…}` around it, which must stay out of reach.
 fn build(base: &Path, pieces: &[(String, Piece)]) -> PathBuf {
     let root = base.join("root");
     std_fs::create_dir(&root).unwrap();
@@ -65,7 +65,7 @@ fn build(base: &Path, pieces: &[(String, Piece)]) -> PathBuf {
     root
 }
 
-/// Everything around the root, to compare.
+/// A snapshot of everything around the root.
 fn surroundings(base: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
     let mut found = Vec::new();
     let mut left = vec![base.to_owned()];
@@ -87,8 +87,8 @@ fn surroundings(base: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
     found
 }
 
-/// What `open` must be able to read: a regular file whose real path lies beneath the root. It may read a
-/// little more: text alone tells where `../nothing/../root/a` leads.
+/// Files that `open` must be able to read: regular files whose real path lies beneath the root. It may read
+/// slightly more: text alone decides where `../nothing/../root/a` leads.
 fn truth(root: &Path, path: &str) -> bool {
     root.join(path).canonicalize().is_ok_and(|real| real.starts_with(root) && real.is_file())
 }
@@ -97,7 +97,8 @@ fn try_everything(root: &Path, resolver: Resolver) -> Result<(), TestCaseError> 
     let base = root.parent().unwrap();
     let before = surroundings(base);
     let unflushed = PosixOptions { flush: FlushPolicy::None, ..options(root) };
-    let posix = Posix::open_with(unflushed, Manner::default(), Some(resolver), Seam::default()).unwrap();
+    let posix = Posix::open_with(unflushed, PosixTuning::default(), Some(resolver), FaultInjector::default())
+        .unwrap();
     let mut paths: Vec<String> = vec!["a".into(), "b".into()];
     for depth in 0..3 {
         let longer: Vec<String> = paths
@@ -115,9 +116,9 @@ fn try_everything(root: &Path, resolver: Resolver) -> Result<(), TestCaseError> 
         ControlFlow::Continue(())
     };
     posix.walk("", visit).unwrap();
-    let mut nearby = Nearby::default();
+    let mut directory_cache = DirectoryCache::default();
     for path in &paths {
-        for opened in [posix.open(&at(path)), posix.open_nearby(&at(path), &mut nearby)] {
+        for opened in [posix.open(&at(path)), posix.open_with_cache(&at(path), &mut directory_cache)] {
             prop_assert!(opened.is_ok() || !truth(root, path), "{} {:?}", path, opened.err());
             if let Ok(file) = opened {
                 let mut bytes = [0; 64];
@@ -146,7 +147,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_name_and_no_link_leads_out(pieces in proptest::collection::vec((path(), piece()), 1..12)) {
+    fn no_name_and_no_link_escapes_the_root(pieces in proptest::collection::vec((path(), piece()), 1..12)) {
         for resolver in resolvers() {
             let base = tempfile::tempdir().unwrap();
             let canonical = base.path().canonicalize().unwrap();
@@ -155,14 +156,19 @@ proptest! {
     }
 }
 
-/// A directory exchanged for a link between the look and the open.
+/// A directory exchanged for a link between the check and the open.
 #[test]
-fn an_exchanged_link_is_an_error_and_no_way_out() {
+fn an_exchanged_link_does_not_escape_the_root() {
     for resolver in resolvers() {
         let base = tempfile::tempdir().unwrap();
         let root = build(&base.path().canonicalize().unwrap(), &[("a/a".into(), Piece::File)]);
-        let posix =
-            Posix::open_with(options(&root), Manner::default(), Some(resolver), Seam::default()).unwrap();
+        let posix = Posix::open_with(
+            options(&root),
+            PosixTuning::default(),
+            Some(resolver),
+            FaultInjector::default(),
+        )
+        .unwrap();
         let (path, _) = posix.find_file(&at("a/a")).unwrap().unwrap();
         std_fs::rename(root.join("a"), root.join("moved")).unwrap();
         symlink("../a", root.join("a")).unwrap();
