@@ -76,7 +76,7 @@ fn tune_prints_a_file_for_sysctl() {
     let output = run(&["tune", "--rtt", "150ms", "--bandwidth", "10Gbit"]);
     assert_eq!(output.status.code(), Some(0));
     let shown = text(&output.stdout);
-    assert!(shown.contains("188 MB under way"), "{shown}");
+    assert!(shown.contains("188 MB in flight"), "{shown}");
     for line in shown.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (setting, value) = line.split_once(" = ").unwrap();
         assert!(setting.starts_with("net.") && !value.is_empty(), "{line}");

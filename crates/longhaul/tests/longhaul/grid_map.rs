@@ -263,8 +263,8 @@ fn a_map_that_others_can_change_is_refused() {
     // No account of the system, since none is listed here.
     refused("nobody is mapped");
     fs::set_permissions(ground.path("map"), fs::Permissions::from_mode(0o664)).unwrap();
-    refused("can be changed by others");
+    refused("users other than root can change");
     fs::set_permissions(ground.path("map"), fs::Permissions::from_mode(0o644)).unwrap();
     chown(ground.path("map"), Some(GAMES.1), None).unwrap();
-    refused("can be changed by others");
+    refused("users other than root can change");
 }

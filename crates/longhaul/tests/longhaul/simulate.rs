@@ -130,7 +130,7 @@ fn the_table_says_what_each_strategy_achieved() {
     let text = bench.text(&["two.toml", "--strategy", "best", "--strategy", "best/at-once-3"]);
     for part in [
         "two: a hundred files",
-        "no scheduler needs less than 3",
+        "no scheduler can finish in less than 3",
         "best/at-once-3",
         "busiest b in",
         "makespan",
@@ -193,7 +193,7 @@ fn a_scenario_that_is_none_is_told_with_its_place() {
         // Long lines are broken for the terminal.
         let flat = error.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(expected), "{expected:?} is not in:\n{error}");
-        assert!(flat.contains("bad.toml is no scenario") && error.contains("\n  next: "), "{error}");
+        assert!(flat.contains("bad.toml is not a scenario") && error.contains("\n  next: "), "{error}");
     }
     let output = bench.simulate(&["missing.toml"]);
     assert_eq!(output.status.code(), Some(3), "{}", error_of(&output));
@@ -219,7 +219,7 @@ fn rates_once_a_second_are_compared_with_exact_ones() {
     let error = row["rates_error"].as_f64().unwrap();
     assert!(error <= 0.01, "{row}");
     let text = bench.text(&["near.toml"]);
-    assert!(text.contains("% off exact ones at most"), "{text}");
+    assert!(text.contains("% off exact ones in bytes"), "{text}");
     // Files that go one by one wait for the next second each; with many that are short, that is much.
     let far = QMUL.replace("rates = \"exact\"", "rates = \"second\"");
     assert_ne!(far, QMUL);
@@ -227,6 +227,6 @@ fn rates_once_a_second_are_compared_with_exact_ones() {
     for arguments in [&["far.toml"][..], &["far.toml", "--check-rates"]] {
         let output = bench.simulate(arguments);
         assert_eq!(output.status.code(), Some(10), "{arguments:?}: {output:?}");
-        assert!(error_of(&output).contains("take rates = \"exact\""), "{}", error_of(&output));
+        assert!(error_of(&output).contains("use rates = \"exact\""), "{}", error_of(&output));
     }
 }

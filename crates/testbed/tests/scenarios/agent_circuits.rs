@@ -549,7 +549,7 @@ fn a_plan_of_the_service_brings_a_circuit_for_urgent_work_whatever_is_killed() {
         world.lab.set(CIRCUIT, Change::Restore).unwrap();
         until(world, 0, "transfers go by the circuit of 200 Mbit/s");
         let words = in_words(world);
-        for part in ["the service's plan: it has 200 Mb/s for it", "it did last", "200 Mbit/s asked for"] {
+        for part in ["the service's plan: keeps 200 Mb/s", "last action", "200 Mbit/s asked for"] {
             assert!(words.contains(part), "{part} is not in {words}");
         }
         world.restart_service();

@@ -30,7 +30,7 @@ fn a_recorded_service_decides_the_same_again_also_after_a_kill() {
 
     let shown = deployment.longhaul(&["simulate", "--replay", recordings, "--strategy", "throughput"]).ok();
     println!("{}", shown.stdout);
-    assert_eq!(shown.stdout.matches("the same: all ").count(), 2, "{shown}");
+    assert_eq!(shown.stdout.matches("  same: all ").count(), 2, "{shown}");
     let told = deployment.longhaul(&["simulate", "--replay", recordings, "--json"]).ok();
     let runs: Vec<Value> = told.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(runs.len(), 2, "{told}");
