@@ -27,7 +27,7 @@ const CHECKSUM: Policy = Policy { update: false, checksum: true, window_ns: 0 };
 
 struct Scene(TempDir);
 
-/// What was told of one copy.
+/// Everything that one copy reported.
 #[derive(Default)]
 struct CopyLog {
     bytes: AtomicU64,
@@ -46,7 +46,7 @@ impl Observer for CopyLog {
     }
 
     fn file(&self, file: &PlannedFile, end: &Result<LocalOutcome, Fault>) {
-        // Two sources may want one name: then one of them fails.
+        // Two sources may claim one name; then one of them fails.
         let mut ends = self.ends.lock().unwrap();
         let before = ends.get(file.target.as_str());
         assert!(before.is_none_or(|before| before.is_err() != end.is_err()), "{} ended twice", file.target);
@@ -163,8 +163,8 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Promises 1 and 2: all files whole, with digests of what was written; mode and time kept; no trace of the
-/// work.
+/// Promises 1 and 2: all files are complete, with digests of the written bytes; mode and time are preserved;
+/// no work file is left.
 #[test]
 fn a_tree_arrives_as_it_is() {
     let place = Scene::new();
@@ -267,7 +267,7 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     run(LocalRequest { filters, ..place.request(&["d/"], "d/inside") }, &options());
     assert_eq!(place.read("d/inside/f"), "1");
     assert!(!place.path("t").exists() && !place.path("no").exists());
-    // A directory in the way of a file is the file's own fault, and spoils no other.
+    // A directory in the way of a file fails that file only.
     place.file("from/x", "1").file("from/y", "2").file("to/x/z", "3");
     let (totals, told) = run(place.request(&["from/"], "to"), &options());
     assert_eq!((told.code("x"), totals.copied_files, totals.failed_files), (FaultCode::NameClash, 1, 1));
@@ -289,7 +289,7 @@ fn two_sources_for_one_name_are_both_named() {
     assert_eq!((place.read("t/f"), place.read("t/g"), totals.failed_files), ("1".into(), "3".into(), 2));
 }
 
-/// What is there is never replaced unasked, and a repeated command has nothing to do.
+/// Existing files are never replaced without an option, and a repeated command has nothing to do.
 #[test]
 fn what_is_there() {
     let place = Scene::new();
@@ -328,7 +328,7 @@ fn update_and_checksum_replace() {
     assert_eq!((place.read("to/a"), place.read("to/b")), ("new".into(), "newer".into()));
     assert_eq!(told.end("b"), Ok(LocalOutcome::Skipped(SkipReason::TargetNewer)));
     assert_eq!(run(update, &options()).0.copied_files, 0, "after it all is equal");
-    // Same size and time, other bytes: only digests tell.
+    // Same size and time, different bytes: only digests show it.
     place.file("to/a", "wen").time("to/a", 1_700_000_000);
     let checksum = LocalRequest { policy: CHECKSUM, ..place.request(&["from/"], "to") };
     let (totals, told) = run(checksum, &options());
@@ -364,8 +364,7 @@ fn a_dry_run_changes_nothing() {
     assert_eq!(tree(place.0.path()), before);
 }
 
-/// Promise 1: whoever stops a copy finds whole files and nothing else, and the same command goes on from
-/// there.
+/// Promise 1: a stopped copy leaves complete files and nothing else, and the same command resumes it.
 #[test]
 fn stopped_and_resumed() {
     let place = Scene::new();
@@ -394,7 +393,7 @@ fn stopped_and_resumed() {
     assert_eq!(tree(&place.path("to")), from);
 }
 
-/// A file that changes under the copy is an error, never a mixture.
+/// A file that changes during the copy is an error, never a mixture.
 #[test]
 fn a_source_that_changes_is_not_recorded() {
     let place = Scene::new();
@@ -427,7 +426,7 @@ fn a_source_that_changes_is_not_recorded() {
         let options = LocalOptions { clone: false, files_at_once: 1, ..options() };
         copy(&plan, 0, &options, &told, &AtomicBool::new(false)).unwrap();
         if change == "replace" {
-            // The descriptor has the old file, which did not change: that one arrived, whole.
+            // The descriptor is that of the old file, which did not change: it arrived complete.
             assert!(told.end("f").is_ok());
             assert_eq!(fs::read(place.path("to/f")).unwrap(), content);
         } else {
@@ -442,8 +441,7 @@ fn a_source_that_changes_is_not_recorded() {
     }
 }
 
-/// What somebody else puts under a name while we copy is his: neither a new file nor a replaced one goes over
-/// it.
+/// A file that another process creates or replaces at the target during the copy is never overwritten.
 #[test]
 fn what_appears_meanwhile_stays() {
     for replacing in [false, true] {
@@ -493,7 +491,7 @@ fn filters_and_what_is_left_out() {
     assert!(!place.path("to/from/link.c").is_symlink());
 }
 
-/// Promise 9: a link at the target leads no file elsewhere.
+/// Promise 9: no symbolic link at the target leads a file out of it.
 #[test]
 fn links_at_the_target_are_not_followed() {
     let place = Scene::new();
@@ -513,8 +511,8 @@ fn links_at_the_target_are_not_followed() {
     );
 }
 
-/// The list is walked as it is copied: as many files as there are cost no more memory. Here: none is lost or
-/// told twice.
+/// The tree is walked while it is copied, so memory does not grow with the number of files. No file is lost
+/// or reported twice.
 #[test]
 fn many_small_files() {
     let place = Scene::new();
@@ -555,8 +553,8 @@ fn copies_until_it_is_killed() {
     copy(&plan, 0, &options, &told, &AtomicBool::new(false)).unwrap();
 }
 
-/// Promises 1 and 4: after a kill there are whole files and abandoned temporary ones, and the same command
-/// completes the first and removes the second.
+/// Promises 1 and 4: a kill leaves complete files and abandoned temporary ones; the same command copies the
+/// rest and removes the temporary ones.
 #[test]
 fn killed_and_repeated() {
     let place = Scene::new();
@@ -591,7 +589,7 @@ fn killed_and_repeated() {
 }
 
 /// C.3: a copyjobfile of 100 pairs, three of them bad, gives a reportfile with a line for each and the
-/// reference's exit code; 97 files are there.
+/// exit code of the reference; 97 files arrive.
 #[test]
 fn a_copyjobfile_of_100_pairs() {
     let place = Scene::new();

@@ -1,4 +1,4 @@
-//! Copies without a service, subject by subject: one program, for each would be linked anew.
+//! Copies without a service. One test program, since each program is linked anew.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! Pairs: each source with its own name at the target, and a bad one does not spoil the others.
+//! Pairs: each source has its own name at the target, and a bad pair does not affect the others.
 
 use longhaul_copy::{DataSecurity, Endpoint, Options, Outcome, Progress, Stop, copy_pairs};
 use longhaul_model::FaultCode;
@@ -42,7 +42,7 @@ fn a_hundred_pairs_three_of_them_bad() {
         .map(|number| {
             let target = ground.path(&format!("near/out{}/n{number}", number % 2));
             let source = at(&server, &format!("d{}/f{number}", number % 3));
-            // A directory as target would take the file into it: a name in it that is a directory is in the
+            // With a directory as target, the file goes into it; here a directory of that name is in the
             // way.
             let target = if number == 7 { target.join("directory") } else { target };
             (source, place(target.to_str().unwrap()))

@@ -30,7 +30,7 @@ fn a_tree_arrives_whole_with_times_and_modes() {
     assert_eq!((ran.totals.files_done, ran.totals.verified_end_to_end), (302, 302));
     assert_eq!((ran.totals.files, ran.totals.directories), (302, 1));
     assert!(ran.totals.listed && ran.totals.bytes_done == ran.totals.bytes);
-    // The same again finds everything there.
+    // A repeated copy finds everything there.
     let again = run(vec![at(&server, "run7/")], place(target.to_str().unwrap()), recursive()).good();
     assert_eq!((again.totals.files_done, again.totals.files_skipped), (0, 302));
     assert!(again.told.iter().all(|told| matches!(told.outcome, Outcome::Skipped(_))));

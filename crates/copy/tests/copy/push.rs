@@ -1,4 +1,4 @@
-//! From local places to a server, and from one server to another, over real sockets.
+//! From local directories to a server, and from one server to another, over real sockets.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn a_tree_is_put_there_whole() {
     assert_eq!((ran.totals.files_done, ran.totals.verified_end_to_end), (302, 302));
     let again = run(vec![local(&ground, "near/run7")], at(&server, "in/"), recursive()).good();
     assert_eq!((again.totals.files_done, again.totals.files_skipped), (0, 302));
-    // One file, under another name, in place of what is older there.
+    // One file, under another name, replaces an older one.
     ground.write("near/other", b"new");
     run(vec![local(&ground, "near/other")], at(&server, "in/run7/none"), Options::default())
         .told
@@ -51,7 +51,7 @@ fn a_tree_is_put_there_whole() {
     assert!(!ground.path("far/.longhaul").exists(), "a server that has nothing half done leaves nothing");
 }
 
-/// Promise 9.
+/// Promise 9: nothing outside the export is reachable.
 #[test]
 fn a_read_only_server_takes_nothing_and_shows_nothing_outside() {
     let ground = Ground::new();
@@ -74,7 +74,7 @@ fn a_read_only_server_takes_nothing_and_shows_nothing_outside() {
     assert!(longhaul_copy::Endpoint::parse(&format!("{}../secret", *server.url().reveal(""))).is_err());
 }
 
-/// Promise 9, at a server that may be written.
+/// Promise 9, at a writable server.
 #[test]
 fn nothing_is_written_outside() {
     let ground = Ground::new();
@@ -103,25 +103,25 @@ fn one_server_fetches_from_another() {
     let ran = run(vec![at(&source, "run7/")], at(&target, "here"), recursive()).good();
     assert_eq!(tree(&ground.path("far/here")), tree(&ground.path("near/run7")));
     assert_eq!((ran.totals.files_done, ran.totals.verified_end_to_end), (302, 302));
-    // Each file is told of once, as if it had come through here.
+    // Each file is reported once, as if it had passed through this client.
     let told: std::collections::BTreeSet<&str> = ran.told.iter().map(|told| told.target.as_str()).collect();
     assert_eq!((told.len(), ran.told.len()), (302, 302));
     assert!(ran.told.iter().all(|told| matches!(told.outcome, Outcome::Done { .. })), "{:?}", ran.told);
     assert!(told.contains("d3/f3") || told.contains("here/d3/f3"), "{:?}", ran.told[0]);
     let (sent, received) = source.bytes();
     assert!(sent > 5_500_000 && received == 0, "{sent} {received}");
-    // One that is in the way there fails by itself, and is told with its reason.
+    // A file with an obstacle at the target fails alone, and its reason is reported.
     ground.write("far/again/d3/f3", b"in the way");
     let ran = run(vec![at(&source, "run7/")], at(&target, "again"), recursive());
     assert_eq!((ran.totals.files_done, ran.totals.files_failed, ran.failed.len()), (301, 1, 1));
     let failed: Vec<_> = ran.told.iter().filter(|told| matches!(told.outcome, Outcome::Failed(_))).collect();
     assert!(failed.len() == 1 && failed[0].target.ends_with("d3/f3"), "{failed:?}");
-    // Without its client.
+    // The client disconnects.
     let mut detached = order(vec![at(&source, "run7/")], at(&target, "there/"), recursive());
     detached.detach = true;
     let ran = run_order(&detached, &Arc::new(Progress::default()), &Stop::default());
     assert!(ran.result.is_ok(), "{:?}", ran.result);
-    // The same order again waits for its end.
+    // A repeated order waits for the end of the first.
     detached.detach = false;
     run_order(&detached, &Arc::new(Progress::default()), &Stop::default()).good();
     assert_eq!(tree(&ground.path("far/there")), tree(&ground.path("near/run7")));
@@ -138,7 +138,7 @@ fn a_server_talks_to_those_only_that_it_allows() {
     let fault = ran.result.unwrap_err();
     assert_eq!(fault.code, FaultCode::NotAllowed, "{fault}");
     assert!(fault.detail.contains("certain addresses") && !ground.path("g").exists(), "{fault}");
-    // The stream for questions, and perhaps those that are dialled along with it.
+    // The control stream, and perhaps the data streams that are dialled with it.
     assert!((1..=3).contains(&server.refused()) && server.clients() == 0, "{}", server.refused());
     options.allow.push("127.0.0.0/8".parse().unwrap());
     let server = longhaul_copy::Server::start(&options).unwrap();

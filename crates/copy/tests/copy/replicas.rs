@@ -1,5 +1,5 @@
-//! One pull from several servers, each with a secret of its own: whole and right whatever one of them does,
-//! and told who did what.
+//! One pull from several servers, each with its own secret: complete and correct whatever one of them does,
+//! with a report of what each did.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ fn ran(order: &CopyRequest) -> (Ran, Vec<ReplicaTotals>) {
     (ran, progress.replicas())
 }
 
-/// A server that sends no faster than this.
+/// A server with this rate limit.
 fn slow(ground: &Ground, name: &str, bytes_per_s: u64) -> Server {
     let mut options = crate::common::serve_options(&ground.make(name), false);
     options.limit = Some(bytes_per_s);
@@ -43,7 +43,7 @@ fn a_large_file_comes_from_both() {
     let bytes = content(1, 60 * MIB + 5);
     ground.write("one/a/f", &bytes);
     std::fs::create_dir_all(ground.path("two/b")).unwrap();
-    // A copy elsewhere, under another name, with its time.
+    // A replica under another name, with the same time.
     assert!(
         std::process::Command::new("cp")
             .arg("-p")
@@ -75,7 +75,8 @@ fn a_large_file_comes_from_both() {
     assert_eq!(sent + from_two, bytes.len() as u64, "each byte was sent once");
 }
 
-/// With a digest known beforehand nobody is trusted: not the source either, whose tree is another file's.
+/// With a digest known beforehand no server is trusted, not even the source, whose tree is that of another
+/// file.
 #[test]
 fn flipped_bits_at_the_source_are_repaired_and_told() {
     let ground = Ground::new();
@@ -85,7 +86,7 @@ fn flipped_bits_at_the_source_are_repaired_and_told() {
     bad.iter().for_each(|at| flipped[at + 4_321] ^= 4);
     ground.write("one/f", &flipped);
     ground.write("two/f", &bytes);
-    // Most of it is asked for where it is wrong.
+    // Most of it is requested from the server with the wrong data.
     let (one, two) = (ground.serve("one", false), slow(&ground, "two", 20 << 20));
     let to = || place(ground.path("f").to_str().unwrap());
     let order = from_all(&[&one, &two], "f", to(), Options::default());
@@ -105,7 +106,7 @@ fn flipped_bits_at_the_source_are_repaired_and_told() {
     assert_eq!(ran.totals.bytes_resent, totals[0].wrong_bytes);
 }
 
-/// Without a digest the source's file counts, and a replica that differs is found out chunk by chunk.
+/// Without a digest the source's file is authoritative, and a differing replica is detected chunk by chunk.
 #[test]
 fn a_replica_that_differs_cannot_spoil_the_source_s_file() {
     let ground = Ground::new();
@@ -141,7 +142,7 @@ fn a_tree_of_which_one_replica_has_a_part() {
         ground.write(&format!("one/run/d{}/f{number}", number % 5), &bytes);
         match number % 3 {
             0 => drop(ground.write(&format!("two/run/d{}/f{number}", number % 5), &bytes)),
-            // Of the same size, and not the same.
+            // The same size, but different bytes.
             1 => {
                 drop(ground.write(
                     &format!("two/run/d{}/f{number}", number % 5),
@@ -164,7 +165,7 @@ fn a_tree_of_which_one_replica_has_a_part() {
     assert_eq!((ran.totals.files_done, ran.totals.verified_end_to_end), (203, 203));
 }
 
-/// The listing and the trees come from the replica as well, if the source is not there.
+/// The listing and the trees come from the replica if the source is unreachable.
 #[test]
 fn the_others_go_on_without_the_source() {
     let ground = Ground::new();
@@ -182,7 +183,7 @@ fn the_others_go_on_without_the_source() {
     assert_eq!((gone.bytes, gone.fault.as_ref().unwrap().code), (0, FaultCode::Unreachable));
 }
 
-/// Runs until so much of it is there, then does something; the copy goes on or is stopped by that.
+/// Runs until this many bytes have arrived, then does something, which the copy survives or not.
 fn when_some_is_there(order: &CopyRequest, then: impl FnOnce(&Stop) + Send) -> (Ran, Vec<ReplicaTotals>) {
     let (progress, stop) = (Arc::new(Progress::default()), Stop::default());
     let ran = std::thread::scope(|scope| {
@@ -200,7 +201,7 @@ fn when_some_is_there(order: &CopyRequest, then: impl FnOnce(&Stop) + Send) -> (
     (ran, progress.replicas())
 }
 
-/// Promise 4.
+/// Promise 4: the same command resumes.
 #[test]
 fn a_server_that_dies_in_mid_file_is_replaced() {
     let ground = Ground::new();
@@ -216,7 +217,7 @@ fn a_server_that_dies_in_mid_file_is_replaced() {
     assert!(totals[1].bytes > 20 << 20, "{totals:?}");
 }
 
-/// What several have brought is good with any of them.
+/// Progress made with several servers resumes with any of them.
 #[test]
 fn goes_on_with_the_one_that_is_left() {
     let ground = Ground::new();
@@ -238,7 +239,7 @@ fn goes_on_with_the_one_that_is_left() {
     assert!(!ground.path("near/.longhaul").exists());
 }
 
-/// One source and a digest: what is not that file does not land, and what is there already is compared.
+/// One source and a digest: another file is not committed, and an existing file is compared.
 #[test]
 fn a_digest_guards_a_single_source() {
     let ground = Ground::new();

@@ -1,4 +1,4 @@
-//! Copies that are broken off go on where they stopped, and leave no trouble behind.
+//! Interrupted copies resume where they stopped, and leave nothing behind.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn slow() -> Options {
     Options { limit: Some(12 << 20), ..Options::default() }
 }
 
-/// Runs until some of it is there, and stops it.
+/// Runs until some bytes have arrived, then stops it.
 fn broken_off(order: &CopyRequest) -> u64 {
     let (progress, stop) = (Arc::new(Progress::default()), Stop::default());
     let (watched, stopping) = (progress.clone(), stop.clone());
@@ -34,7 +34,7 @@ fn broken_off(order: &CopyRequest) -> u64 {
     ran.totals.bytes_running
 }
 
-/// What had come before counts as done, but not as moved.
+/// Bytes of an earlier run count as done, but not as moved.
 fn assert_resumed(ran: &Ran, there: u64) {
     let totals = &ran.totals;
     assert_eq!(totals.bytes_done, BYTES as u64);
@@ -45,7 +45,7 @@ fn assert_resumed(ran: &Ran, there: u64) {
     assert_eq!(totals.bytes_resumed + totals.bytes_moved - totals.bytes_resent, BYTES as u64, "{totals:?}");
 }
 
-/// Promise 4.
+/// Promise 4: the same command resumes.
 #[test]
 fn a_pull_goes_on_where_it_was_stopped() {
     let ground = Ground::new();
@@ -65,7 +65,7 @@ fn a_pull_goes_on_where_it_was_stopped() {
     assert_eq!(tree(&target), tree(&ground.path("far")));
 }
 
-/// Promise 4, for a server that takes files; and what a client that has gone leaves behind.
+/// Promise 4, for a writable server, and what a disconnected client leaves behind.
 #[test]
 fn a_push_goes_on_where_it_was_stopped() {
     let ground = Ground::new();
@@ -93,7 +93,7 @@ fn a_push_goes_on_where_it_was_stopped() {
     assert!(!ground.path("far/.longhaul").exists());
 }
 
-/// Two of the same copy at once would spoil each other's progress.
+/// Two runs of the same copy at once would damage each other's progress.
 #[test]
 fn the_same_copy_does_not_run_twice() {
     let ground = Ground::new();

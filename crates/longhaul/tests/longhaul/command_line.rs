@@ -1,5 +1,5 @@
-//! The program as a shell sees it: exit codes, and what goes to which stream. No service runs here; what
-//! needs one is in `testbed`.
+//! The program as a shell sees it: exit codes and output streams. No service runs here; tests that need one
+//! are in `testbed`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -19,7 +19,7 @@ fn error_of(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Promise 10: every failure has what, why, what next, and an id.
+/// Promise 10: every failure says what, why and what to do next, and has an id.
 fn assert_four_parts(output: &Output) {
     let text = error_of(output);
     for part in ["error[E", "\n  why:  ", "\n  next: ", "\n  id:   "] {
@@ -66,7 +66,7 @@ fn wrong_use_ends_with_2() {
 
 #[test]
 fn a_service_that_is_away_ends_with_5() {
-    // Bound and never listening would hang; a port that was just closed refuses.
+    // A port that is bound but does not listen would hang; one just closed refuses.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("https://127.0.0.1:{port}");
     let ca = format!("sha256:{}", "0".repeat(64));
@@ -142,13 +142,13 @@ fn completions_exist_for_the_usual_shells() {
     }
 }
 
-/// Nothing of a demo may outlive it, however it dies.
+/// No process of a demo outlives it, however it dies.
 #[test]
 fn a_child_ends_when_its_standard_input_ends() {
     let home = tempfile::tempdir().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let ca = format!("sha256:{}", "0".repeat(64));
-    // Connected to a port that accepts and stays silent, the command would wait for its time-out.
+    // The port accepts connections and never answers, so the command waits until its time-out.
     let mut child = longhaul(home.path())
         .args(["site", "list", "--exit-with-parent", "--ca", &ca, "--url"])
         .arg(format!("https://{}", listener.local_addr().unwrap()))
@@ -163,7 +163,7 @@ fn a_child_ends_when_its_standard_input_ends() {
     drop(held);
 }
 
-/// From the definition of the flags: a command or flag without its line in a page cannot be.
+/// The pages are generated from the definition of the flags, so none can be missing.
 #[test]
 fn every_command_has_a_manual_page_with_its_flags() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What drives fdtcp can drive us: its copyjobfile, its reportfile, its exit codes.
+//! Programs that drive fdtcp can drive Longhaul: same copyjobfile, reportfile and exit codes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
 
-/// `longhaul serve`, ended with the test.
+/// `longhaul serve`, killed at the end of the test.
 struct Served(Child);
 
 impl Served {

@@ -1,5 +1,5 @@
-//! `doctor`, `tune` and `bench` as a shell sees them. They measure this host, so what is checked is their
-//! form.
+//! `doctor`, `tune` and `bench` as a shell sees them. They measure this host, so only the form of their
+//! output is checked.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -60,7 +60,7 @@ fn doctor_keeps_secrets_and_says_what_is_wrong_with_a_peer() {
     assert!(!text(&output.stderr).contains("SECRET"), "{}", text(&output.stderr));
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("url");
-    // A port that was just closed refuses.
+    // A port just closed refuses.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     std::fs::write(&file, format!("lh://SECRET@127.0.0.1:{port}/data\n")).unwrap();
     let output = run(&["doctor", &format!("@{}", path_of(&file))]);
@@ -139,7 +139,7 @@ fn bench_network_goes_to_a_peer_and_over_the_loop_back() {
         (Some(0), Some(4 << 20), Some(2))
     );
     assert!(listener.wait().unwrap().success());
-    // It listens no more.
+    // It no longer listens.
     assert_eq!(run(&connect).status.code(), Some(5));
 
     let (runs, _) = json(&["bench", "network", "--json", "--size", "2MiB"]);

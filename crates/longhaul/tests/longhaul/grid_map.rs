@@ -1,7 +1,7 @@
-//! `serve --grid-map`: subjects read and write as the accounts that the map gives them, and as nobody else.
+//! `serve --grid-map`: subjects read and write as the accounts that the map gives them, and as no other.
 //!
-//! Needs root, and accounts that every Debian has. Without them it says that it did not run, and with CI set
-//! it fails.
+//! Needs root and accounts that every Debian has. Without them the tests say that they did not run; with CI
+//! set they fail.
 
 use std::fs;
 use std::io::{BufReader, Read};
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Accounts of the system, and their numbers.
+/// System accounts and their ids.
 const GAMES: (&str, u32, u32) = ("games", 5, 60);
 const MAN: (&str, u32, u32) = ("man", 6, 12);
 const JANE: &str = "/C=UK/O=eScience/CN=jane doe";
@@ -97,7 +97,7 @@ impl Served {
             .stderr(Stdio::from(fs::File::create(ground.path("log")).unwrap()))
             .spawn()
             .unwrap();
-        // One document; the stream stays open behind it.
+        // One document; the stream stays open after it.
         let output = BufReader::new(child.stdout.take().unwrap());
         let parties = serde_json::Deserializer::from_reader(output).into_iter::<Vec<Value>>().next();
         let log = || fs::read_to_string(ground.path("log")).unwrap();
@@ -106,7 +106,7 @@ impl Served {
         Served { child, parties }
     }
 
-    /// The processes that serve, with what the kernel knows of them.
+    /// The server processes, with their status from the kernel.
     fn servers(&self) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -173,7 +173,7 @@ fn each_reads_and_writes_as_the_account_that_the_map_says() {
     for told in ["map:4: root is root", "map:5: daemon (uid 1", "map:6:", "map:7:"] {
         assert!(log.contains(told), "{told} is missing in {log}");
     }
-    // Nothing of root is left in what talks to the network.
+    // No process that talks to the network has any right of root.
     let servers = served.servers();
     assert_eq!(servers.len(), 2);
     for (_, status) in &servers {
@@ -182,7 +182,7 @@ fn each_reads_and_writes_as_the_account_that_the_map_says() {
         assert!(has("CapPrm:\t0000000000000000") && has("CapEff:\t0000000000000000"), "{status}");
         assert!(has("NoNewPrivs:\t1") && !status.contains("Groups:\t0 "), "{status}");
     }
-    // And none of them can type on root's terminal.
+    // None of them can write to root's terminal.
     for (pid, _) in &servers {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let session = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap();
@@ -230,7 +230,7 @@ fn a_server_that_dies_comes_back_under_its_url_and_all_end_with_the_first() {
         assert!(begun.elapsed() < WAIT_MAX, "it does not come back");
     }
     assert_eq!(fs::read_to_string(ground.path("urls/games.url")).unwrap(), url);
-    // However the first one ends, the others do not outlive it.
+    // However the parent ends, the servers do not outlive it.
     let servers = served.servers();
     assert_eq!(servers.len(), 2);
     served.child.kill().unwrap();
@@ -260,7 +260,7 @@ fn a_map_that_others_can_change_is_refused() {
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
         assert!(!ran.status.success() && said.contains(why), "{why}: {said}");
     };
-    // No account of the system, since none is listed here.
+    // System accounts are refused, since none is allowed here.
     refused("nobody is mapped");
     fs::set_permissions(ground.path("map"), fs::Permissions::from_mode(0o664)).unwrap();
     refused("users other than root can change");

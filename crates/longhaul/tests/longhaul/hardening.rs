@@ -1,8 +1,7 @@
-//! What a process of ours knows is read by no other process of the same user, and never lies about as a core
-//! dump.
+//! No other process of the same user can read the memory of a Longhaul process, and no core dump is written.
 //!
-//! Needs root, to become another user: root may read everything, so nothing could be seen without. Without it
-//! the test says that it did not run, and with CI set it fails.
+//! Needs root in order to become another user, since root itself may read everything. Without root the test
+//! says that it did not run; with CI set it fails.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
-/// An account that every Debian has, by its numbers.
+/// An account that every Debian has, by its ids.
 const GAMES: (u32, u32) = (5, 60);
 const CANARY: &str = "secret-of-the-environment";
 
-/// Somebody who is not root, in a folder of their own.
+/// A user other than root, with a directory of its own.
 struct User {
     home: tempfile::TempDir,
 }
@@ -32,7 +31,7 @@ impl User {
         let home = tempfile::tempdir().unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
         chown(home.path(), Some(GAMES.0), Some(GAMES.1)).unwrap();
-        // Its own folder may be closed to others.
+        // The directory of the program may be closed to others.
         let program = home.path().join("longhaul");
         fs::hard_link(PROGRAM, &program).or_else(|_| fs::copy(PROGRAM, &program).map(drop)).unwrap();
         Some(User { home })
@@ -59,7 +58,7 @@ impl User {
         command
     }
 
-    /// What another process of this user gets to see of that one.
+    /// What another process of this user can read of that process.
     fn reads(&self, process: &Child, what: &str) -> Output {
         let file = format!("/proc/{}/{what}", process.id());
         self.command(Path::new("/bin/cat"), &[&file]).output().unwrap()
@@ -75,10 +74,10 @@ impl User {
 struct Running(Child);
 
 impl Running {
-    /// Once it has said its first line.
+    /// Waits for its first line.
     fn start(mut command: Command) -> Running {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Both stay open, so that it can go on writing.
+        // Both stay open, so that it can continue to write.
         let mut line = String::new();
         let of_service = command.get_args().next().is_some_and(|word| word == "service");
         if of_service {
@@ -113,10 +112,10 @@ fn no_other_process_of_the_user_sees_into_it() {
         let limits = fs::read_to_string(format!("/proc/{}/limits", running.0.id())).unwrap();
         let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
         assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{core}");
-        // What tells nothing is open to all, as of every process.
+        // What reveals nothing is readable by all, as for every process.
         assert!(user.reads(&running.0, "status").status.success());
     }
-    // It is this that keeps them out, and an administrator can leave it away to look for a fault.
+    // The hardening is what refuses them, and an administrator can turn it off to debug a fault.
     let mut open = user.longhaul(serve);
     open.env("LONGHAUL_CORE_DUMPS", "1");
     let open = Running::start(open);

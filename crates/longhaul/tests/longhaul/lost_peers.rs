@@ -1,4 +1,4 @@
-//! Ends that disappear without a word: the other end is as before, and the same command goes on.
+//! Peers that disappear without notice: the other side recovers, and the same command resumes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use serde_json::Value;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
 const WAIT_MAX: Duration = Duration::from_secs(90);
 const BYTES: usize = 48 << 20;
-/// Seconds for all of it, so that there is a middle.
+/// A rate that makes the copy last seconds, so that it can be interrupted.
 const SLOW: &str = "8MB";
 
 struct Running(Child);
@@ -38,7 +38,7 @@ impl Running {
         PathBuf::from(format!("/proc/{}/{what}", self.0.id()))
     }
 
-    /// What a client costs a server: descriptors and threads.
+    /// Resources that a client costs the server: descriptors and threads.
     fn holds(&self) -> (usize, usize) {
         let count = |what: &str| fs::read_dir(self.process(what)).unwrap().count();
         (count("fd"), count("task"))
@@ -70,7 +70,7 @@ fn until(what: &str, mut good: impl FnMut() -> bool) {
     }
 }
 
-/// Bytes on the disk of files under way in `root`: they are reserved at once, so the size says nothing.
+/// Bytes on disk of unfinished files in `root`: space is reserved at once, so the size says nothing.
 fn written(journal: &Path) -> u64 {
     fs::read_dir(journal).map_or(0, |entries| {
         entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
@@ -99,19 +99,19 @@ fn summary(home: &Path, arguments: &[&str]) -> Value {
     last
 }
 
-/// The state directory of the server, where the journal lies.
+/// State directory of the server, which has the journal.
 fn state(home: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(home.join("far/.longhaul")).ok()?;
     entries.flatten().map(|entry| entry.path()).find(|path| path.to_string_lossy().contains("serve-"))
 }
 
-/// Promise 4, and nothing of a client outlives it but what it had brought.
+/// Promise 4, and nothing of a client outlives it except the bytes that it sent.
 #[test]
 fn a_client_killed_in_the_middle_of_a_push_leaves_the_server_as_it_was() {
     let home = ground();
     let home = home.path();
     let server = Running::serve(home);
-    // A first client, so that what is made once is made.
+    // A first client, so that everything created only once exists.
     fs::write(home.join("small"), "x").unwrap();
     summary(home, &["copy", "--json", "small", "@url"]);
     let mut before = server.holds();
@@ -145,7 +145,7 @@ fn a_client_killed_in_the_middle_of_a_push_leaves_the_server_as_it_was() {
     assert!(!home.join("url.key").exists(), "a clean end makes the URL worthless");
 }
 
-/// A server that was killed is the same one again: its client goes on by itself.
+/// A killed server comes back with its identity: its client resumes by itself.
 #[test]
 fn a_killed_server_comes_back_under_its_url_and_its_client_goes_on() {
     let home = ground();

@@ -1,4 +1,4 @@
-//! The program by its command line, subject by subject: one program, for each would be linked anew.
+//! The program by its command line. One test program, since each program is linked anew.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::expect_used, clippy::print_stderr, clippy::unwrap_used)]

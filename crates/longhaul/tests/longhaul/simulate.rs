@@ -1,5 +1,5 @@
 //! `longhaul simulate SCENARIO` as a shell sees it: what it prints and writes, the same for the same seed,
-//! and what it says of a scenario that is none.
+//! and what it says of an invalid scenario.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,7 +27,7 @@ datasets = ["data"]
 to = ["b"]
 "#;
 
-/// Exact, since once a second is not near enough in it.
+/// Exact rates, since once per second is too coarse for it.
 const QMUL: &str = include_str!("../../../../scenarios/qmul.toml");
 
 struct Bench {
@@ -47,7 +47,7 @@ impl Bench {
         std::fs::write(self.path().join(name), text).unwrap();
     }
 
-    /// Runs in the folder, which is the home too.
+    /// Runs in the directory, which is also its home.
     fn simulate(&self, arguments: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_longhaul"))
             .env_clear()
@@ -61,14 +61,14 @@ impl Bench {
             .unwrap()
     }
 
-    /// The same, which has to end well.
+    /// As `simulate`, and asserts success.
     fn text(&self, arguments: &[&str]) -> String {
         let output = self.simulate(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", error_of(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Names and bytes of all that lies in a folder.
+    /// Names and bytes of everything in a directory.
     fn files(&self, folder: &str) -> Vec<(String, Vec<u8>)> {
         let entries = std::fs::read_dir(self.path().join(folder)).unwrap().map(|entry| entry.unwrap().path());
         let mut files: Vec<(String, Vec<u8>)> = entries
@@ -190,7 +190,7 @@ fn a_scenario_that_is_none_is_told_with_its_place() {
         let error = error_of(&output);
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(output.stdout.is_empty());
-        // Long lines are broken for the terminal.
+        // Long lines are wrapped for the terminal.
         let flat = error.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(flat.contains(expected), "{expected:?} is not in:\n{error}");
         assert!(flat.contains("bad.toml is not a scenario") && error.contains("\n  next: "), "{error}");
@@ -220,7 +220,7 @@ fn rates_once_a_second_are_compared_with_exact_ones() {
     assert!(error <= 0.01, "{row}");
     let text = bench.text(&["near.toml"]);
     assert!(text.contains("% off exact ones in bytes"), "{text}");
-    // Files that go one by one wait for the next second each; with many that are short, that is much.
+    // Files that go one after another each wait for the next second; with many short ones that adds up.
     let far = QMUL.replace("rates = \"exact\"", "rates = \"second\"");
     assert_ne!(far, QMUL);
     bench.write("far.toml", &far);

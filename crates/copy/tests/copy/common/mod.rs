@@ -11,7 +11,7 @@ use longhaul_copy::{
 };
 use longhaul_model::Fault;
 
-/// A place for one test.
+/// Directories and servers of one test.
 pub struct Ground {
     pub directory: tempfile::TempDir,
 }
@@ -73,7 +73,7 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a tree has: for each file its bytes, permission bits and time; for directories only the bits.
+/// Contents of a tree: bytes, permission bits and time of each file; only the bits of directories.
 pub fn tree(root: &Path) -> BTreeMap<String, (Vec<u8>, u32, i64)> {
     let mut found = BTreeMap::new();
     let mut left = vec![root.to_owned()];
