@@ -15,6 +15,7 @@ use crate::PeerIdentity;
 
 /// Entries of one list. Each stream is compared with all of them.
 pub const ALLOWED_MAX: usize = 1_000;
+/// Matches any part of an identity.
 const ANY: &str = "*";
 
 /// Identities of one shape: `longhaul://DEPLOYMENT/agent/SITE/AGENTID`, where `*` stands for any one part.

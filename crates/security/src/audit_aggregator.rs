@@ -1,41 +1,42 @@
-//! Decisions of a short while, counted up until they are written down: who was allowed or refused what.
+//! Aggregation of audit events: access decisions (who was allowed or refused what) are counted for a short
+//! while before they are written.
 //!
-//! Equal ones are one that says how often. What waits is bounded whatever comes, and who is refused often
-//! drives out little: beyond some different decisions of one name, those are counted together; and so are all
-//! of names beyond the bound. None is lost, however few are told apart.
+//! Equal decisions become one with a count. Memory is bounded, and one noisy subject displaces little: beyond
+//! a number of distinct decisions of one name, its others are counted together, and so are all of further
+//! names. Every decision is counted, however few are distinguished.
 //!
-//! Start with [`Tally::note`]. Not here: where they are kept.
+//! Start with [`AuditAggregator::record`]. Not here: where entries are stored (`catalog`).
 
 use std::collections::HashMap;
 
 use longhaul_model::units::printable;
 use longhaul_model::{StorageName, Timestamp};
 
-/// Of names, paths and reasons so much is kept.
+/// Characters kept of names, paths and reasons, which clients choose.
 const TEXT_CHARS_MAX: usize = 240;
-/// In place of what is not told apart.
+/// Stands for values that were counted together.
 pub const AGGREGATED: &str = "(several)";
 
-/// What was decided. Operations are of a bounded number of words.
+/// An access decision. The number of operations is bounded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Decision {
     pub allowed: bool,
     pub who: String,
-    /// What kind of credential they showed; never the credential.
+    /// The kind of credential, never the credential.
     pub credential: String,
-    /// The address that they came from.
+    /// The client's address.
     pub origin: String,
     pub operation: String,
-    /// Of what.
+    /// The object of the operation.
     pub object: String,
-    /// Of refusals the reason, else by which right.
+    /// The reason of a refusal, or the right that allowed it.
     pub why: String,
-    /// At whose door; none: at the service.
+    /// The storage at whose door it was decided; none: at the service.
     pub storage: Option<StorageName>,
 }
 
 impl Decision {
-    /// Cut and made printable, as what comes from outside has to be.
+    /// Truncates texts and makes them printable: they come from outside.
     #[must_use]
     pub fn sanitized(mut self) -> Decision {
         let texts = [
@@ -54,7 +55,8 @@ impl Decision {
         self
     }
 
-    /// Operations are of a bounded number, so these are too.
+    /// Without what distinguishes decisions of one subject. Operations are bounded in number, so these are
+    /// too.
     fn aggregated(self) -> Decision {
         Decision { object: AGGREGATED.into(), why: AGGREGATED.into(), origin: AGGREGATED.into(), ..self }
     }
@@ -64,23 +66,23 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_graphic() || c == ' '
 }
 
-/// Equal decisions.
+/// Equal decisions, counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AggregatedDecision {
     pub decision: Decision,
-    /// The first and the last of them.
+    /// When the first of them was made.
     pub since: Timestamp,
     pub at: Timestamp,
     pub times: u64,
 }
 
-/// How many different ones wait.
+/// Bounds of the distinct decisions in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditBounds {
     pub entries_max: usize,
-    /// Different refusals of one name among them …
+    /// Distinct refusals of one name.
     pub refused_per_subject_max: usize,
-    /// … and different things that one name was allowed.
+    /// Distinct allowed decisions of one name.
     pub allowed_per_subject_max: usize,
 }
 
@@ -88,7 +90,7 @@ pub struct AuditBounds {
 pub struct AuditAggregator {
     bounds: AuditBounds,
     counts: HashMap<Decision, Count>,
-    /// Different ones of each name and outcome.
+    /// The number of distinct decisions of each name and outcome.
     distinct_per_subject: HashMap<(String, bool), usize>,
 }
 
@@ -108,7 +110,7 @@ impl AuditAggregator {
         self.add(decision.sanitized(), Count { since: now, at: now, times: 1 });
     }
 
-    /// All that wait, oldest first, and `most` of them at most. The rest wait on.
+    /// Takes at most `most` entries, oldest first; the rest stays.
     pub fn drain(&mut self, most: usize) -> Vec<AggregatedDecision> {
         self.distinct_per_subject.clear();
         let taken = std::mem::take(&mut self.counts);
@@ -127,14 +129,14 @@ impl AuditAggregator {
         list
     }
 
-    /// What was taken and could not be written.
+    /// Puts back entries that could not be written.
     pub fn restore(&mut self, list: Vec<AggregatedDecision>) {
         for AggregatedDecision { decision, since, at, times } in list {
             self.add(decision, Count { since, at, times });
         }
     }
 
-    /// Different ones.
+    /// The number of distinct entries.
     pub fn len(&self) -> usize {
         self.counts.len()
     }
@@ -191,31 +193,31 @@ mod tests {
     }
 
     #[test]
-    fn equal_decisions_are_one_that_says_how_often() {
-        let mut tally = AuditAggregator::new(BOUNDS);
+    fn equal_decisions_are_counted() {
+        let mut aggregator = AuditAggregator::new(BOUNDS);
         for second in 1..=3 {
             let why = "it needs\nmore".to_owned();
-            tally.record(Decision { why, ..decision("anna", "x") }, Timestamp::from_seconds(second));
+            aggregator.record(Decision { why, ..decision("anna", "x") }, Timestamp::from_seconds(second));
         }
         let allowed = Decision { allowed: true, ..decision("root", "x") };
-        tally.record(allowed.clone(), Timestamp::from_seconds(9));
-        let list = tally.drain(10);
+        aggregator.record(allowed.clone(), Timestamp::from_seconds(9));
+        let list = aggregator.drain(10);
         let [refused, second] = &list[..] else { panic!("{list:?}") };
         assert_eq!(second.decision, allowed);
         let times = (refused.times, refused.since, refused.at);
         assert_eq!(times, (3, Timestamp::from_seconds(1), Timestamp::from_seconds(3)));
         assert!(!refused.decision.why.contains('\n'), "{refused:?}");
-        assert!(tally.drain(10).is_empty(), "each is taken once");
+        assert!(aggregator.drain(10).is_empty(), "each is taken once");
     }
 
     #[test]
-    fn who_is_refused_often_drives_out_nobody() {
-        let mut tally = AuditAggregator::new(BOUNDS);
-        tally.record(decision("anna", "mine"), Timestamp::ZERO);
+    fn a_noisy_subject_displaces_nobody() {
+        let mut aggregator = AuditAggregator::new(BOUNDS);
+        aggregator.record(decision("anna", "mine"), Timestamp::ZERO);
         for number in 0..10_000 {
-            tally.record(decision("mallory", &number.to_string()), Timestamp::ZERO);
+            aggregator.record(decision("mallory", &number.to_string()), Timestamp::ZERO);
         }
-        let list = tally.drain(usize::MAX);
+        let list = aggregator.drain(usize::MAX);
         assert_eq!(list.len(), BOUNDS.refused_per_subject_max + 2);
         let several = list.iter().find(|one| one.decision.object == AGGREGATED).unwrap();
         assert_eq!(several.times, 10_000 - BOUNDS.refused_per_subject_max as u64);
@@ -224,37 +226,37 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_whatever_comes() {
-        let mut tally = AuditAggregator::new(BOUNDS);
+    fn memory_is_bounded() {
+        let mut aggregator = AuditAggregator::new(BOUNDS);
         for number in 0..3 * BOUNDS.entries_max {
-            tally.record(decision(&number.to_string(), "x"), Timestamp::ZERO);
+            aggregator.record(decision(&number.to_string(), "x"), Timestamp::ZERO);
         }
-        assert_eq!(tally.len(), BOUNDS.entries_max + 1);
-        assert!(tally.distinct_per_subject.len() <= BOUNDS.entries_max);
+        assert_eq!(aggregator.len(), BOUNDS.entries_max + 1);
+        assert!(aggregator.distinct_per_subject.len() <= BOUNDS.entries_max);
         assert_eq!(
-            tally.drain(usize::MAX).iter().map(|one| one.times).sum::<u64>(),
+            aggregator.drain(usize::MAX).iter().map(|one| one.times).sum::<u64>(),
             3 * BOUNDS.entries_max as u64
         );
     }
 
     #[test]
-    fn what_is_not_taken_or_put_back_waits() {
-        let mut tally = AuditAggregator::new(BOUNDS);
+    fn entries_not_drained_or_restored_stay() {
+        let mut aggregator = AuditAggregator::new(BOUNDS);
         for second in 0..5 {
-            tally.record(decision("anna", &second.to_string()), Timestamp::from_seconds(second));
+            aggregator.record(decision("anna", &second.to_string()), Timestamp::from_seconds(second));
         }
-        let first = tally.drain(2);
+        let first = aggregator.drain(2);
         assert_eq!(first.iter().map(|one| one.decision.object.as_str()).collect::<Vec<_>>(), ["0", "1"]);
-        assert_eq!(tally.len(), 3);
-        tally.record(decision("anna", "0"), Timestamp::from_seconds(9));
-        tally.restore(first);
-        let all = tally.drain(usize::MAX);
+        assert_eq!(aggregator.len(), 3);
+        aggregator.record(decision("anna", "0"), Timestamp::from_seconds(9));
+        aggregator.restore(first);
+        let all = aggregator.drain(usize::MAX);
         assert_eq!((all.len(), all.iter().map(|one| one.times).sum::<u64>()), (5, 6));
         assert_eq!(all.last().map(|one| (one.decision.object.as_str(), one.times)), Some(("0", 2)));
     }
 
     #[test]
-    fn what_comes_from_outside_is_cut() {
+    fn texts_from_outside_are_truncated() {
         let long = Decision { object: "ä\u{1b}".repeat(10_000), ..decision("x\ny", "") }.sanitized();
         assert!(long.object.len() < 10 * TEXT_CHARS_MAX && !long.object.contains('\u{1b}'));
         assert!(!long.who.contains('\n'));

@@ -1,7 +1,7 @@
-//! The built-in certificate authority and the key that signs permits, so that a new deployment needs no other
-//! PKI.
+//! The built-in certificate authority (X.509, RFC 5280) and the key that signs permits, so that a deployment
+//! needs no other PKI.
 //!
-//! A directory of the service's state holds `ca.pem`, `ca.key`, `permit.key` and `deployment`. Only the
+//! It is a directory of the service's state with `ca.pem`, `ca.key`, `permit.key` and `deployment`. Only the
 //! service has it.
 
 use std::fmt;
@@ -25,21 +25,28 @@ use crate::identity::PeerIdentity;
 use crate::tls::{AGENT_NAME, SERVICE_NAME};
 use crate::{Permit, SecurityError, private_files, text};
 
+/// One day.
 const DAY: Duration = Duration::from_secs(86_400);
-/// Longer than a deployment lives: replacing a CA means joining every agent again.
+/// Validity of the CA certificate, longer than a deployment lives: replacing the CA means joining every agent
+/// again.
 const CA_VALIDITY: Duration = Duration::from_secs(20 * 365 * 86_400);
-/// A stolen agent key is of no use after this; renewal begins at two thirds of it.
+/// Validity of certificates: a stolen agent key is useless after this. Renewal begins at two thirds of it.
 const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(90 * 86_400);
-/// A host whose clock is an hour behind still accepts a new certificate; the second hour is margin.
+/// Certificates are valid from this long before their issue: a host whose clock is an hour behind still
+/// accepts a new one, and the second hour is margin.
 const BACKDATING: Duration = Duration::from_secs(2 * 3600);
-/// A signing request of a P-256 key has about 400 bytes.
+/// Bytes of a signing request. One of a P-256 key has about 400.
 const SIGNING_REQUEST_BYTES_MAX: usize = 16 << 10;
-/// Names in the service's certificate.
+/// Host names in the service's certificate.
 const SERVICE_NAMES_MAX: usize = 100;
 
+/// File of the CA certificate.
 const CA_CERTIFICATE: &str = "ca.pem";
+/// File of the private key of the CA.
 const CA_KEY: &str = "ca.key";
+/// File of the private key that signs permits.
 const PERMIT_KEY: &str = "permit.key";
+/// File of the deployment's name.
 const DEPLOYMENT: &str = "deployment";
 
 /// The built-in CA and the permit key, in a directory of the service's state (0700; keys 0600).
@@ -68,7 +75,8 @@ pub struct IssuedCertificate {
 }
 
 impl Authority {
-    /// Makes new keys. `directory` must not hold any yet: overwriting a CA would cut off every agent.
+    /// Creates a CA with new keys. `directory` must not hold one yet: overwriting a CA would cut off every
+    /// agent.
     pub fn create(directory: &Path, deployment: &str, now: Timestamp) -> Result<Self, SecurityError> {
         text::check_deployment(deployment)?;
         private_files::make_private_directory(directory)?;
@@ -90,8 +98,8 @@ impl Authority {
             &directory.join(CA_KEY),
             Zeroizing::new(ca_key.serialize_pem()).as_bytes(),
         )?;
-        // Last: a directory without it is no authority yet, and what a killed `create` left there certified
-        // nobody.
+        // Written last: without it the directory is no authority yet, and what a killed `create` left there
+        // certified nobody.
         private_files::write_private(&directory.join(CA_CERTIFICATE), certificate.pem().as_bytes())?;
         Self::open(directory)
     }
@@ -131,17 +139,18 @@ impl Authority {
         &self.ca_pem
     }
 
-    /// SHA-256 of the CA certificate, in hex: what a join token carries.
+    /// SHA-256 of the CA certificate, in hex, as in a join token.
     pub fn ca_fingerprint(&self) -> String {
         hex::encode(&text::sha256(&self.ca_der))
     }
 
-    /// Public half of the key that signs permits, PEM.
+    /// The public key of permits, PEM.
     pub fn permit_key_pem(&self) -> String {
         self.permit_key_pem.clone()
     }
 
-    /// A key and certificate for the service. `names`: DNS names or addresses by which people reach it.
+    /// Issues a key and certificate for the service. `names` are DNS names or addresses by which people reach
+    /// it.
     pub fn issue_service(&self, names: &[String], now: Timestamp) -> Result<CertifiedKeyPair, SecurityError> {
         if names.len() > SERVICE_NAMES_MAX {
             return Err(SecurityError::unusable("service names", format!("more than {SERVICE_NAMES_MAX}")));
@@ -155,7 +164,8 @@ impl Authority {
         Ok(CertifiedKeyPair { certificate_pem: certificate.pem(), key_pem: key.serialize_pem(), expires })
     }
 
-    /// A certificate for the key in a signing request. Names and wishes in the request are ignored.
+    /// Issues a certificate for the key in a signing request. Names and extensions in the request are
+    /// ignored.
     pub fn issue_agent(
         &self,
         signing_request_pem: &str,
@@ -225,7 +235,7 @@ impl fmt::Debug for CertifiedKeyPair {
     }
 }
 
-/// A new key and a request to certify it: `(signing request, key)`, both PEM.
+/// Creates a key and a request to certify it: `(signing request, key)`, both PEM.
 pub fn new_signing_request() -> Result<(String, String), SecurityError> {
     let key = RcgenKey::generate().map_err(|error| SecurityError::unusable("new key", error))?;
     let request = CertificateParams::default()
@@ -237,7 +247,7 @@ pub fn new_signing_request() -> Result<(String, String), SecurityError> {
 
 fn ca_params(deployment: &str, now: Timestamp) -> CertificateParams {
     let mut params = CertificateParams::default();
-    // The random part tells two deployments of one name apart, for people and for chain building alike.
+    // The random part distinguishes two deployments of one name, for people and for chain building.
     params.distinguished_name =
         common_name(&format!("Longhaul CA {deployment} {}", hex::encode(&random_bytes::<4>())));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -246,9 +256,9 @@ fn ca_params(deployment: &str, now: Timestamp) -> CertificateParams {
     params
 }
 
-/// Sets validity and a random serial number; returns the end.
+/// Sets the validity and a random serial number; returns the expiry.
 fn set_validity(params: &mut CertificateParams, now: Timestamp, life: Duration) -> Timestamp {
-    // Certificates count whole seconds of the years 1970 to 9999.
+    // Certificates hold whole seconds of the years 1970 to 9999.
     let latest = Timestamp::from_seconds(250_000_000_000) - CA_VALIDITY;
     let now = now.clamp(Timestamp::ZERO + DAY, latest);
     let at =
@@ -268,8 +278,7 @@ fn common_name(text: &str) -> DistinguishedName {
     name
 }
 
-/// # Panics
-/// If the system has no randomness to give: nothing safe can be done then.
+/// # Panics If the system provides no randomness: nothing safe can be done then.
 pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     assert!(aws_lc_rs::rand::fill(&mut bytes).is_ok(), "no random numbers from the system");

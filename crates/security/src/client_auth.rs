@@ -1,10 +1,10 @@
-//! Clients at the service's port that show a certificate: agents of this deployment, or users of the grid.
+//! TLS client authentication at the service's port: agents of this deployment, or grid users with
+//! certificates and proxies (RFC 3820).
 //!
-//! The handshake lets a grid's chain pass with no more than the proof that its key is held, since a handshake
-//! cannot say in words why it refuses a legacy proxy or an expired one. [`client_of`] then verifies the
-//! chain, on every connection, resumed ones too: until it has, nothing in it is believed. What names an agent
-//! or the service of a Longhaul never takes this way: the deployment's own authority decides within the
-//! handshake, as at every other port.
+//! For a grid chain the handshake only proves possession of its key, since it cannot say in words why it
+//! refuses a legacy or expired proxy. [`identify_client`] then verifies the chain, on every connection,
+//! resumed ones too; until then nothing in it is trusted. A certificate that names an agent or the service
+//! never takes this way: the deployment's own CA decides within the handshake, as at every other port.
 
 use std::sync::Arc;
 
@@ -22,20 +22,20 @@ use crate::grid::{Certificate, GridIdentity, GridTrust, key_parts};
 use crate::identity::claims_identity;
 use crate::{Credentials, PeerIdentity, client_identity, tls};
 
-/// Who is at the other end of a connection with a client's certificate.
+/// The identity of a client with a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientIdentity {
     Agent(PeerIdentity),
     Grid(Arc<GridIdentity>),
 }
 
-/// Of the service's port where users of the grid are known: a client certificate is optional, and is an
+/// TLS settings of the service's port where grid users are accepted: a client certificate is optional, and an
 /// agent's or a user's.
 pub fn grid_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
     tls::service_tls(credentials, agent_or_user_verifier(credentials)?)
 }
 
-/// Agents by their authority, and whoever holds the key of any other certificate.
+/// Verifies agents by the deployment's CA; of others only that they hold the key of their certificate.
 pub(crate) fn agent_or_user_verifier(
     credentials: &Credentials,
 ) -> Result<Arc<dyn ClientCertVerifier>, Fault> {
@@ -44,9 +44,8 @@ pub(crate) fn agent_or_user_verifier(
     Ok(Arc::new(AgentOrUserVerifier { agents, algorithms }))
 }
 
-/// Server side, after the handshake: who the client is, agent or user. None if it showed no certificate. The
-/// fault says in words why a certificate does not count; whoever shows one is not to be served as somebody
-/// without.
+/// Server side, after the handshake: the client's identity, agent or user; None without a certificate. The
+/// fault says why a certificate is not accepted; such a client must not be served as one without.
 pub fn identify_client(
     connection: &CommonState,
     deployment: &str,
@@ -65,7 +64,7 @@ pub fn identify_client(
     grid.verify_chain(chain, now).map(|user| Some(ClientIdentity::Grid(user)))
 }
 
-/// Agents by their authority; of others, only that they hold the key of the certificate they show.
+/// See [`agent_or_user_verifier`].
 #[derive(Debug)]
 struct AgentOrUserVerifier {
     agents: Arc<dyn ClientCertVerifier>,
@@ -90,8 +89,8 @@ impl ClientCertVerifier for AgentOrUserVerifier {
         false
     }
 
-    /// None: a list of hundreds of authorities helps nobody, and one of ours alone would keep users from
-    /// showing theirs.
+    /// Empty: a list of hundreds of authorities helps nobody, and ours alone would keep users from showing
+    /// theirs.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -121,7 +120,7 @@ impl ClientCertVerifier for AgentOrUserVerifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        // Not by the certificate: webpki does not take one with the critical extension of proxies.
+        // By the raw key: webpki rejects certificates with the critical extension of proxies.
         let certificate = Certificate::parse(certificate).map_err(|_| CertificateError::BadEncoding)?;
         let key = SubjectPublicKeyInfoDer::from(certificate.key);
         verify_tls13_signature_with_raw_key(message, &key, signed, &self.algorithms)

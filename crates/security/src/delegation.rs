@@ -1,5 +1,5 @@
-//! Delegation: a user signs a proxy for a key of ours, so that transfers run with their rights, and no key
-//! travels.
+//! Delegation of proxy certificates (RFC 3820): a user signs a proxy for a key of ours, so that transfers run
+//! with their rights, and no key travels.
 //!
 //! The rules and the texts are those of FTS, which clients know (`fts-rest` section 2.2). Not here: where
 //! keys and proxies are kept (`catalog`, as opaque bytes), and whose delegation a caller may touch
@@ -14,12 +14,12 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::grid::{Certificate, GridTrust, same_subject};
 use crate::{SecurityError, text};
 
-/// Of an uploaded credential: a chain of the longest kind with attributes.
+/// Bytes of an uploaded credential: the longest chains with attributes fit.
 pub const CREDENTIAL_BYTES_MAX: usize = 256 << 10;
 /// Certificates of an uploaded credential.
 const CERTIFICATES_MAX: usize = 16;
 
-/// A key of ours that waits for its proxy.
+/// A key pair of ours that waits for its proxy.
 pub struct DelegationRequest {
     /// PKCS#8, PEM.
     pub key_pem: Zeroizing<String>,
@@ -34,11 +34,11 @@ pub struct DelegatedCredential {
     pub credential_pem: Zeroizing<String>,
     /// The chain without the key, the proxy first.
     pub chain_pem: String,
-    /// The smallest of all certificates.
+    /// The earliest expiry of all certificates.
     pub not_after: Timestamp,
 }
 
-/// The size of key that a caller with a key of that size gets.
+/// The size of our key for a caller with a key of this size.
 pub fn key_bits(caller: Option<u32>) -> u32 {
     match caller {
         Some(4097..) | Some(3073..=4096) => 4096,
@@ -98,7 +98,7 @@ pub fn accept_proxy(key_pem: &str, uploaded: &[u8]) -> Result<DelegatedCredentia
     Ok(DelegatedCredential { credential_pem, chain_pem: chain.concat(), not_after })
 }
 
-/// Whether the proxy is by a user whom we know, and by `subject`. FTS does not look: transfers failed later,
+/// Checks that the proxy is of a trusted user, and of `subject`. FTS does not check, so transfers fail later,
 /// elsewhere.
 pub fn check_owner(
     delegated: &DelegatedCredential,

@@ -1,5 +1,5 @@
-//! TLS of doors: servers of HTTPS for other people's programs, known by their host name. A client may show a
-//! certificate; who it is, is read from its subject.
+//! TLS of doors, HTTPS servers for third-party clients, known by host name. A client may show a certificate
+//! and is identified by its subject.
 
 use std::sync::Arc;
 
@@ -16,9 +16,8 @@ use crate::client_auth::agent_or_user_verifier;
 use crate::tls::{certificates, internal, provider};
 use crate::{Credentials, SecurityError, peer_identity};
 
-/// Certificate (with its chain) and key, and the authorities whose client certificates are believed; all PEM.
-/// Without authorities no client is asked for a certificate. One that is shown and not believed ends the
-/// handshake.
+/// TLS settings from certificate chain, key and the authorities of client certificates, all PEM. Without
+/// authorities no client is asked for a certificate. An untrusted one ends the handshake.
 pub fn door_server_tls(
     certificate_pem: &str,
     key_pem: &str,
@@ -40,9 +39,9 @@ pub fn door_server_tls(
     server_tls(certificate_pem, key_pem, verifier)
 }
 
-/// The same where users of the grid come, with proxies too: the handshake proves no more than that a client
-/// holds the key of the certificate that it shows, unless it says to be an agent of this deployment.
-/// [`crate::client_of`] has to be asked who it is.
+/// TLS settings of a door for grid users, with proxies too. The handshake only proves that a client holds the
+/// key of its certificate, unless that names an agent of this deployment. Call [`crate::identify_client`]
+/// after it.
 pub fn door_grid_tls(
     certificate_pem: &str,
     key_pem: &str,
@@ -68,16 +67,16 @@ fn server_tls(
     let mut config = builder
         .with_single_cert(certificates(certificate_pem)?, key)
         .map_err(|error| SecurityError::unusable("certificate and key", error))?;
-    // A resumed session would outlive the certificates that it rests on.
+    // A resumed session could outlive the certificates that it rests on.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
-/// The names of the client at the other end, as rules are written: its subject in the form `/DC=org/CN=name`,
-/// and its identity if it is one of Longhaul's. None if it showed no certificate. `identities` only where no
-/// authority but the deployment's is believed: any other could issue certificates with such a name.
+/// The names of a client as rules write them: its subject in the form `/DC=org/CN=name`, and its Longhaul
+/// identity if it has one. Empty without a certificate. Set `identities` only where the deployment's CA is
+/// the only trusted one: any other could issue certificates with such a name.
 pub fn subject_names(connection: &CommonState, identities: bool) -> Vec<String> {
     let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else {
         return Vec::new();
@@ -87,8 +86,8 @@ pub fn subject_names(connection: &CommonState, identities: bool) -> Vec<String> 
     one_line_subject(certificate).into_iter().chain(identity).collect()
 }
 
-/// As OpenSSL's one-line form has it. None if an attribute is not text, or holds a character that could forge
-/// another.
+/// The subject in OpenSSL's one-line form. None if an attribute is not text, or has a control character,
+/// which could forge another attribute.
 fn one_line_subject(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let mut name = String::new();

@@ -1,4 +1,4 @@
-//! What can go wrong with keys, certificates and their files.
+//! Errors of keys, certificates and their files.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use longhaul_model::{Fault, FaultCode};
 pub enum SecurityError {
     #[error("{what} {}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    /// A name that cannot stand in a certificate.
+    /// A name that cannot be put into a certificate.
     #[error("{what} \"{shown}\" {why}")]
     Name { what: &'static str, shown: String, why: &'static str },
     /// A certificate, key or signing request that cannot be used.

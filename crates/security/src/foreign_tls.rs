@@ -1,4 +1,4 @@
-//! TLS towards servers that are not ours: measurement archives and the like, known by host names and public
+//! TLS to foreign servers (measurement archives, storages and the like), verified by host name and public
 //! authorities. Our own processes use `tls`.
 
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 use crate::grid::Certificate;
 
-/// Whom a client of an outside server believes.
+/// Which servers a client trusts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignServerTrust<'a> {
     /// Servers with a certificate for their host name from one of these authorities, in PEM.
     Authorities(&'a str),
-    /// Anyone who answers: what is read may be forged on the way, and nothing secret may be sent.
+    /// Any server: what is read may be forged, and nothing secret may be sent.
     Anyone,
 }
 
-/// Of a client that shows no certificate.
+/// TLS settings of a client without a certificate.
 pub fn foreign_client_tls(trust: ForeignServerTrust<'_>) -> Result<Arc<ClientConfig>, Fault> {
     Ok(Arc::new(client_builder(trust)?.with_no_client_auth()))
 }
 
-/// Of a client that shows a certificate or a proxy, with the chain behind it: what a user delegated, say.
+/// TLS settings of a client with a certificate or a proxy and its chain, such as a delegated one.
 pub fn foreign_client_tls_with_certificate(
     trust: ForeignServerTrust<'_>,
     chain_pem: &str,
@@ -47,7 +47,7 @@ pub fn foreign_client_tls_with_certificate(
     if key.public_key().is_none_or(|public| *public != *first.key) {
         return Err(unusable("it does not belong to the key".into()));
     }
-    // rustls's own check of this cannot read a proxy, whose extension webpki does not know.
+    // rustls's own check cannot read a proxy, whose extension webpki does not know.
     let shown = SingleCertAndKey::from(CertifiedKey::new(chain, key));
     Ok(Arc::new(client_builder(trust)?.with_client_cert_resolver(Arc::new(shown))))
 }
@@ -67,7 +67,7 @@ fn client_builder(
     })
 }
 
-/// Bundles of systems hold some certificates that are not understood: those are left out, as everywhere.
+/// Bundles of operating systems hold some certificates that cannot be parsed: those are skipped, as is usual.
 fn roots(pem: &str) -> Result<RootCertStore, Fault> {
     let mut roots = RootCertStore::empty();
     let certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok);
@@ -78,7 +78,7 @@ fn roots(pem: &str) -> Result<RootCertStore, Fault> {
     Ok(roots)
 }
 
-/// Checks that the server holds the key of the certificate it shows, and nothing else.
+/// Checks only that the server holds the key of its certificate.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

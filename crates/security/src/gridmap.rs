@@ -1,5 +1,5 @@
-//! Grid-map files: which local accounts a subject may use. Read strictly, so that every bad line is told with
-//! its number and the good ones still count.
+//! Grid-map files (the Globus Toolkit's `grid-mapfile`): which local accounts a subject may use. Parsed
+//! strictly: every bad line is reported with its number, and the good ones still count.
 //!
 //! Not here: whether an account exists, and whether anybody may be mapped to it (`copy::accounts`).
 //!
@@ -25,13 +25,15 @@ use serde::Serialize;
 
 use crate::grid::canonical;
 
-/// Of a whole file; larger ones are no map.
+/// Bytes of a file; larger ones are no map.
 pub const MAP_BYTES_MAX: usize = 8 << 20;
+/// How an identity of Longhaul begins, where a subject is expected.
 const IDENTITY: &str = "longhaul://";
-/// Longer lines are no map.
+/// Bytes of a line; longer ones are bad.
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// Words of a line: a subject, roles, accounts.
 const WORDS_MAX: usize = 64;
+/// Bytes of an account name, by generous limits of Unix systems.
 const ACCOUNT_BYTES_MAX: usize = 64;
 
 /// One good line.
@@ -45,7 +47,7 @@ pub struct Entry {
     pub accounts: Vec<String>,
 }
 
-/// What is wrong with a line, or worth a look.
+/// A problem of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BadLine {
     pub line: usize,
@@ -56,7 +58,7 @@ pub struct BadLine {
 pub struct GridMap {
     pub entries: Vec<Entry>,
     pub bad: Vec<BadLine>,
-    /// Lines that never count, since an earlier one is for the same subject and roles.
+    /// Lines without effect, since an earlier one is for the same subject and roles.
     pub shadowed: Vec<BadLine>,
 }
 
@@ -77,13 +79,14 @@ impl CommunityMap {
         CommunityMap(communities)
     }
 
-    /// Of a certificate's subject in the one-line form; attribute names may be spelt in any of their ways.
+    /// The community of a certificate's subject in the one-line form; attribute names may have any usual
+    /// spelling.
     pub fn community_of(&self, subject: &str) -> Option<&str> {
         self.0.get(&canonical(subject)).map(String::as_str)
     }
 }
 
-/// Reads a whole file. Never fails: what is wrong is in the result.
+/// Parses a file. Never fails: problems are in the result.
 pub fn parse(bytes: &[u8]) -> GridMap {
     let mut map = GridMap::default();
     let mut first: BTreeMap<(String, Vec<String>), (usize, Vec<String>)> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! Identities: who holds a certificate, and what a process shows to others.
+//! Identities in X.509 certificates (URI subject alternative names, RFC 5280 section 4.2.1.6), and the
+//! credentials of a process.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,9 +10,10 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::{SecurityError, text};
 
+/// Scheme of our URI names.
 const SCHEME: &str = "longhaul://";
 
-/// Who holds a certificate of ours, from its URI name: `longhaul://DEPLOYMENT/agent/SITE/AGENTID` or
+/// The holder of a certificate of ours, from its URI name: `longhaul://DEPLOYMENT/agent/SITE/AGENTID` or
 /// `longhaul://DEPLOYMENT/service`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerIdentity {
@@ -26,7 +28,7 @@ impl PeerIdentity {
         }
     }
 
-    /// This identity, if it is of `deployment`.
+    /// Returns this identity if it belongs to `deployment`.
     pub fn require_deployment(self, deployment: &str) -> Result<Self, Fault> {
         if self.deployment() == deployment {
             return Ok(self);
@@ -36,7 +38,7 @@ impl PeerIdentity {
         Err(Fault::new(FaultCode::ForeignDeployment, detail))
     }
 
-    /// The agent it must be.
+    /// Returns the agent; fails for the service.
     pub fn require_agent(&self) -> Result<(AgentId, &SiteName), Fault> {
         match self {
             PeerIdentity::Agent { agent, site, .. } => Ok((*agent, site)),
@@ -85,7 +87,7 @@ fn parse(uri: &str) -> Option<PeerIdentity> {
     parts.next().is_none().then_some(identity)
 }
 
-/// What a process shows to others and what it trusts, all PEM.
+/// A process's certificate and key, and the CA that it trusts, all PEM.
 #[derive(Clone)]
 pub struct Credentials {
     pub certificate_pem: String,
@@ -94,7 +96,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Whose credentials these are.
+    /// The identity in the certificate.
     pub fn identity(&self) -> Result<PeerIdentity, Fault> {
         peer_identity(&first_certificate(&self.certificate_pem)?)
     }
@@ -125,7 +127,7 @@ pub fn peer_identity(certificate: &CertificateDer<'_>) -> Result<PeerIdentity, F
     }
 }
 
-/// Whether a certificate names any identity of ours, rightly or not: then our own authority decides about it.
+/// Whether a certificate claims an identity of ours, rightly or not: then our own CA decides about it.
 pub(crate) fn claims_identity(certificate: &CertificateDer<'_>) -> bool {
     webpki::EndEntityCert::try_from(certificate)
         .is_ok_and(|parsed| parsed.valid_uri_names().any(|uri| uri.starts_with(SCHEME)))
@@ -136,7 +138,7 @@ pub fn expires(certificate_pem: &str) -> Result<Timestamp, SecurityError> {
     Ok(validity(certificate_pem)?.1)
 }
 
-/// Whether two thirds of its life are over.
+/// Whether two thirds of its validity have passed.
 pub fn needs_renewal(certificate_pem: &str, now: Timestamp) -> Result<bool, SecurityError> {
     let (begins, ends) = validity(certificate_pem)?;
     Ok(now >= begins + ends.since(begins) / 3 * 2)

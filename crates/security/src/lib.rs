@@ -1,13 +1,12 @@
-//! Who is who and who may do what: the built-in certificate authority, identities in certificates, TLS
-//! settings, permits from the service to sources, join tokens and API tokens, login sessions, passwords and
-//! how often they may be tried, roles; users of the grid by their certificates and proxies ([`grid`]), by
-//! bearer tokens ([`bearer`]), and what they lend us ([`delegation`]), which is sealed where it lies
-//! ([`Vault`]).
+//! Authentication and authorisation: the built-in certificate authority, identities in certificates, TLS
+//! settings, permits, join and API tokens, login sessions, passwords and login throttling, roles; grid users
+//! by certificates and proxies ([`grid`]) and by bearer tokens ([`bearer`]); their delegated credentials
+//! ([`delegation`]), encrypted at rest ([`Vault`]).
 //!
-//! Not here: sockets and handshakes (`engine`, `service`, `api::client` run them with the settings made
-//! here), where tokens are stored (`catalog` keeps their hashes), which route needs which role
-//! (`api::routes`). No function reads a clock: the time is an argument. The cryptography is aws-lc-rs, named
-//! in every TLS setting, never the process's default. Secrets stay out of `Debug` output, and so out of logs.
+//! Not here: sockets and handshakes (`engine`, `service` and `api::client` run them with these settings),
+//! storage of tokens (`catalog` has their hashes), which route needs which role (`api::routes`). No function
+//! reads a clock: the time is an argument. The cryptography is aws-lc-rs, named in every TLS setting, never
+//! the process's default. Secrets stay out of `Debug` output, and so out of logs.
 //!
 //! Start with [`Authority`] (the service's side), [`Credentials`] (everyone's) and [`Permit`].
 

@@ -1,10 +1,10 @@
-//! How soon a password may be tried again: by whose account it is, and by where the try comes from. Each
-//! failure makes the next wait longer; time lets failures be forgotten, one after the other.
+//! Login throttling against password guessing, per account and per address, with exponential delay (NIST SP
+//! 800-63B, "Rate limiting"; OWASP Authentication Cheat Sheet). Failures decay over time, one by one.
 //!
-//! A try counts as failed from its beginning, so that many at once are as many. Where an account was logged
-//! in to lately it has a count of its own: whoever guesses from elsewhere does not lock its holder out. Names
-//! are counted whether there is such an account or not. In memory and bounded: what has failed least makes
-//! room.
+//! An attempt counts as failed from its beginning, so parallel ones are all counted. An origin from which an
+//! account logged in lately is trusted and has a counter of its own: guessing from elsewhere does not lock
+//! the account's holder out. Names are counted whether such an account exists or not. In memory and bounded:
+//! the counter with the fewest failures is evicted.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,33 +15,35 @@ use longhaul_model::Timestamp;
 
 use crate::text;
 
-/// Of an account: five tries, then waits of 1, 2, 4 … seconds. In the long run four tries an hour.
+/// Policy of an account: five attempts, then delays of 1, 2, 4 … seconds. Four attempts an hour in the long
+/// run.
 const ACCOUNT_POLICY: ThrottlePolicy = ThrottlePolicy {
     free_failures: 5,
     wait_max: Duration::from_secs(900),
     decay_interval: Duration::from_secs(900),
 };
-/// Of an address, behind which many people may sit: in the long run two failures a minute.
+/// Policy of an address, which many people may share: two failures a minute in the long run.
 const ADDRESS_POLICY: ThrottlePolicy = ThrottlePolicy {
     free_failures: 20,
     wait_max: Duration::from_secs(300),
     decay_interval: Duration::from_secs(30),
 };
-/// Counts in memory, some hundred bytes each.
+/// Counters in memory, some hundred bytes each.
 const FAILURE_COUNTERS_MAX: usize = 20_000;
-/// Accounts and the addresses they were logged in to from.
+/// Pairs of an account and a trusted origin in memory.
 const TRUSTED_ORIGINS_MAX: usize = 20_000;
+/// How long an origin stays trusted after a login.
 const TRUSTED_ORIGIN_TTL: Duration = Duration::from_secs(30 * 86_400);
 
 struct ThrottlePolicy {
-    /// Failures without a wait.
+    /// Failures without a delay.
     free_failures: u32,
     wait_max: Duration,
-    /// One failure is forgotten in this time.
+    /// One failure decays in this time.
     decay_interval: Duration,
 }
 
-/// Failures of late.
+/// Counts failed logins and delays the next ones.
 #[derive(Default)]
 pub struct LoginThrottle {
     state: Mutex<State>,
@@ -56,21 +58,21 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Address(IpAddr),
-    /// By the hash of its name: names come from outside and are of any length.
+    /// An account, by the hash of its name: names come from outside and have any length.
     Account([u8; 32]),
-    /// From where it was logged in to before.
+    /// An account at an origin from which it logged in before.
     TrustedOrigin([u8; 32], IpAddr),
 }
 
 struct FailureCounter {
     failures: u32,
-    /// The last try.
+    /// When the last attempt began.
     last: Timestamp,
-    /// From where on time has not been counted as forgotten yet.
+    /// Since when no decay has been applied.
     since: Timestamp,
 }
 
-/// A try under way, counted as failed.
+/// A login attempt under way, counted as failed.
 #[derive(Debug)]
 #[must_use = "what becomes of a try has to be told"]
 pub struct LoginAttempt {
@@ -83,8 +85,8 @@ impl LoginThrottle {
         Self::default()
     }
 
-    /// Counts a try; `account` is what was given as its name, none where there is no password to guess. The
-    /// error is how long to wait for the next one; a try that had to wait does not count.
+    /// Begins an attempt. `account` is the name that was given, none where there is no password to guess. The
+    /// error is the delay until the next attempt; a delayed attempt does not count.
     pub fn begin(
         &self,
         account: Option<&str>,
@@ -113,12 +115,12 @@ impl LoginThrottle {
         Ok(LoginAttempt { keys, origin: home })
     }
 
-    /// The password was right.
+    /// Records that the password was right.
     pub fn record_success(&self, attempt: LoginAttempt, now: Timestamp) {
         let mut state = self.state();
         for key in &attempt.keys {
             match key {
-                // Whoever has an account of their own must not clear what they do to those of others.
+                // Logging in to an own account must not clear failures at those of others.
                 Key::Address(_) => state.remove_failure(key),
                 _ => drop(state.counters.remove(key)),
             }
@@ -131,14 +133,14 @@ impl LoginThrottle {
         state.trusted_origins.insert(home, now);
     }
 
-    /// It was not looked at: it is as if it had not been made.
+    /// Withdraws an attempt that was not checked.
     pub fn withdraw(&self, attempt: LoginAttempt) {
         let mut state = self.state();
         attempt.keys.iter().for_each(|key| state.remove_failure(key));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing here can stop half-way: what a panicking thread left is whole.
+        // No update here can stop half-way: what a panicking thread left is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,7 +150,7 @@ impl State {
         let Some(count) = self.counters.get_mut(key) else { return Duration::ZERO };
         count.decay(key.policy(), now);
         let wait = key.policy().delay(count.failures);
-        // Clocks jump: nobody waits for longer than that.
+        // Clocks jump: nobody waits longer than the delay.
         (count.last + wait).since(now).min(wait)
     }
 
@@ -199,7 +201,7 @@ impl Key {
 }
 
 impl ThrottlePolicy {
-    /// After so many failures.
+    /// The delay after this many failures.
     fn delay(&self, failures: u32) -> Duration {
         match failures.checked_sub(self.free_failures) {
             None => Duration::ZERO,
@@ -208,7 +210,7 @@ impl ThrottlePolicy {
     }
 }
 
-/// What one customer of a provider has: an address of IPv4, or a /64 of IPv6.
+/// The network of one customer of a provider: an IPv4 address, or an IPv6 /64.
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -231,39 +233,39 @@ mod tests {
         IpAddr::from([192, 0, 2, last])
     }
 
-    /// Tries once a second; how many were let through.
+    /// Attempts once a second; returns how many were let through.
     fn guesses(
-        attempts: &LoginThrottle,
+        throttle: &LoginThrottle,
         account: &str,
         address: IpAddr,
         seconds: std::ops::Range<u64>,
     ) -> usize {
-        seconds.filter(|second| attempts.begin(Some(account), address, at(*second)).is_ok()).count()
+        seconds.filter(|second| throttle.begin(Some(account), address, at(*second)).is_ok()).count()
     }
 
     #[test]
     fn each_failure_makes_the_next_wait_longer() {
-        let attempts = LoginThrottle::new();
+        let throttle = LoginThrottle::new();
         for _ in 0..5 {
-            assert!(attempts.begin(Some("anna"), from(1), NOW).is_ok());
+            assert!(throttle.begin(Some("anna"), from(1), NOW).is_ok());
         }
         let wait =
-            |second| attempts.begin(Some("anna"), from(1), at(second)).map(drop).map_err(|w| w.as_secs());
+            |second| throttle.begin(Some("anna"), from(1), at(second)).map(drop).map_err(|w| w.as_secs());
         assert_eq!(wait(0), Err(1));
         assert_eq!(wait(1), Ok(()));
         assert_eq!(wait(1), Err(2), "a try that had to wait does not count");
         assert_eq!(wait(3), Ok(()));
         assert_eq!(wait(4), Err(3));
-        assert!(attempts.begin(Some("bert"), from(1), at(4)).is_ok(), "others may");
-        assert!(attempts.begin(Some("anna"), from(1), at(4 * 3_600)).is_ok(), "it is forgotten");
+        assert!(throttle.begin(Some("bert"), from(1), at(4)).is_ok(), "others may");
+        assert!(throttle.begin(Some("anna"), from(1), at(4 * 3_600)).is_ok(), "it is forgotten");
     }
 
     #[test]
     fn an_account_is_guarded_wherever_the_tries_come_from() {
-        let attempts = LoginThrottle::new();
+        let throttle = LoginThrottle::new();
         let day = (0..86_400).filter(|second| {
             let address = IpAddr::from([10, 0, (second >> 8) as u8, *second as u8]);
-            attempts.begin(Some("anna"), address, at(*second)).is_ok()
+            throttle.begin(Some("anna"), address, at(*second)).is_ok()
         });
         let day = day.count();
         assert!((90..130).contains(&day), "{day} tries a day");
@@ -271,68 +273,68 @@ mod tests {
 
     #[test]
     fn an_address_is_guarded_whatever_names_it_tries() {
-        let attempts = LoginThrottle::new();
+        let throttle = LoginThrottle::new();
         let hour = (0..3_600)
-            .filter(|second| attempts.begin(Some(&format!("name{second}")), from(1), at(*second)).is_ok());
+            .filter(|second| throttle.begin(Some(&format!("name{second}")), from(1), at(*second)).is_ok());
         let hour = hour.count();
         assert!((100..170).contains(&hour), "{hour} tries an hour");
         let in_network = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 7, 0, 0, 0, last]);
-        let tried = (0..40).filter(|last| attempts.begin(None, in_network(*last), NOW).is_ok()).count();
+        let tried = (0..40).filter(|last| throttle.begin(None, in_network(*last), NOW).is_ok()).count();
         assert_eq!(tried, 20, "a network of IPv6 is one customer");
     }
 
     #[test]
     fn guesses_from_elsewhere_do_not_lock_the_holder_out() {
-        let attempts = LoginThrottle::new();
-        let first = attempts.begin(Some("anna"), from(1), NOW).unwrap();
-        attempts.record_success(first, NOW);
-        guesses(&attempts, "anna", from(2), 0..600);
-        assert!(attempts.begin(Some("anna"), from(2), at(600)).is_err());
-        assert!(attempts.begin(Some("anna"), from(3), at(600)).is_err(), "nor from a third place");
-        assert!(attempts.begin(Some("anna"), from(1), at(600)).is_ok());
-        assert!(guesses(&attempts, "anna", from(1), 600..1_200) < 15, "and guessing at home is as slow");
+        let throttle = LoginThrottle::new();
+        let first = throttle.begin(Some("anna"), from(1), NOW).unwrap();
+        throttle.record_success(first, NOW);
+        guesses(&throttle, "anna", from(2), 0..600);
+        assert!(throttle.begin(Some("anna"), from(2), at(600)).is_err());
+        assert!(throttle.begin(Some("anna"), from(3), at(600)).is_err(), "nor from a third place");
+        assert!(throttle.begin(Some("anna"), from(1), at(600)).is_ok());
+        assert!(guesses(&throttle, "anna", from(1), 600..1_200) < 15, "and guessing at home is as slow");
     }
 
     #[test]
     fn success_clears_the_account_and_not_the_address() {
-        let attempts = LoginThrottle::new();
+        let throttle = LoginThrottle::new();
         for number in 0..19 {
-            assert!(attempts.begin(Some(&format!("name{number}")), from(1), NOW).is_ok());
+            assert!(throttle.begin(Some(&format!("name{number}")), from(1), NOW).is_ok());
         }
         for _ in 0..50 {
-            let own = attempts.begin(Some("own"), from(1), NOW).unwrap();
-            attempts.record_success(own, NOW);
+            let own = throttle.begin(Some("own"), from(1), NOW).unwrap();
+            throttle.record_success(own, NOW);
         }
-        assert!(attempts.begin(Some("name"), from(1), NOW).is_ok());
-        assert!(attempts.begin(Some("other"), from(1), NOW).is_err());
-        let withdrawn = attempts.begin(Some("anna"), from(2), NOW).unwrap();
-        attempts.withdraw(withdrawn);
+        assert!(throttle.begin(Some("name"), from(1), NOW).is_ok());
+        assert!(throttle.begin(Some("other"), from(1), NOW).is_err());
+        let withdrawn = throttle.begin(Some("anna"), from(2), NOW).unwrap();
+        throttle.withdraw(withdrawn);
         for _ in 0..5 {
-            assert!(attempts.begin(Some("anna"), from(2), NOW).is_ok());
+            assert!(throttle.begin(Some("anna"), from(2), NOW).is_ok());
         }
     }
 
     /// Promise 7.
     #[test]
     fn memory_is_bounded_and_what_failed_often_stays() {
-        let attempts = LoginThrottle::new();
-        guesses(&attempts, "anna", from(1), 0..60);
+        let throttle = LoginThrottle::new();
+        guesses(&throttle, "anna", from(1), 0..60);
         for number in 0..FAILURE_COUNTERS_MAX as u32 + 100 {
-            let _ = attempts.begin(None, IpAddr::from((10 << 24 | number).to_be_bytes()), at(60));
+            let _ = throttle.begin(None, IpAddr::from((10 << 24 | number).to_be_bytes()), at(60));
         }
-        assert!(attempts.state().counters.len() <= FAILURE_COUNTERS_MAX);
-        assert!(attempts.begin(Some("anna"), from(9), at(60)).is_err());
+        assert!(throttle.state().counters.len() <= FAILURE_COUNTERS_MAX);
+        assert!(throttle.begin(Some("anna"), from(9), at(60)).is_err());
     }
 
     proptest! {
-        /// However tries are spread: never more than the free ones and what time allows.
+        /// However throttle are spread, no more get through than the free ones and those that decay allows.
         #[test]
         fn no_pattern_gets_more_tries(gaps in proptest::collection::vec(0u64..2_000, 1..200)) {
-            let attempts = LoginThrottle::new();
+            let throttle = LoginThrottle::new();
             let (mut now, mut let_through) = (0, 0u64);
             for gap in gaps {
                 now += gap;
-                let_through += u64::from(attempts.begin(Some("anna"), from((now % 250) as u8), at(now)).is_ok());
+                let_through += u64::from(throttle.begin(Some("anna"), from((now % 250) as u8), at(now)).is_ok());
             }
             prop_assert!(let_through <= 16 + now / 450, "{} in {} s", let_through, now);
         }

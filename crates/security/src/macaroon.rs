@@ -1,12 +1,11 @@
-//! Macaroons as storages of the grid give and take them: a token that says under which conditions it counts,
-//! to which whoever holds it may add further ones before he hands it on, and from which nobody can take one
-//! away.
+//! Macaroons (Birgisson et al., NDSS 2014) as grid storages issue them: bearer tokens with caveats,
+//! conditions that any holder can add before passing the token on, and nobody can remove.
 //!
 //! The format is the first one of libmacaroons: packets of four hexadecimal digits of length, a key, a value
 //! and the end of a line; the signature is a chain of HMAC-SHA-256 over identifier and caveats. Caveats for
 //! third parties are not known here.
 //!
-//! Not here: what a caveat means. Who checks a macaroon refuses it for every caveat that he does not know.
+//! Not here: what a caveat means. A verifier must refuse a macaroon with any caveat that it does not know.
 
 use aws_lc_rs::hmac;
 use base64::Engine;
@@ -15,26 +14,29 @@ use zeroize::Zeroizing;
 
 use crate::authority::random_bytes;
 
-/// What fits into a header anywhere.
+/// Bytes of a macaroon: fits into a header everywhere.
 pub const MACAROON_BYTES_MAX: usize = 8 << 10;
+/// Caveats of one macaroon; each costs an HMAC.
 const CAVEATS_MAX: usize = 64;
+/// Bytes of an HMAC-SHA-256.
 const SIGNATURE_BYTES: usize = 32;
-/// What libmacaroons makes its first key with.
+/// The key from which libmacaroons derives its first key.
 const GENERATOR: &[u8] = b"macaroons-key-generator";
+/// Hexadecimal digits of a packet's length.
 const LENGTH_DIGITS: usize = 4;
 
-/// Gives macaroons, and knows its own again. The secret is in memory only: what was given ends with it.
+/// Issues and verifies macaroons. The secret is in memory only: they become invalid with a restart.
 pub struct Macaroons(hmac::Key);
 
-/// What a macaroon says; whether it is genuine was checked.
+/// A verified macaroon's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Macaroon {
     pub identifier: String,
-    /// All of them have to hold.
+    /// All of the caveats must hold.
     pub caveats: Vec<String>,
 }
 
-/// Why a macaroon does not count.
+/// Why a macaroon is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MacaroonFault {
     /// It is none, or one of another place.
@@ -58,13 +60,13 @@ impl Macaroons {
         Macaroons(key(mac(&key(GENERATOR), &*secret).as_ref()))
     }
 
-    /// None if it would be longer than others take.
+    /// Issues a macaroon; None if it would be too long for other software.
     pub fn give(&self, location: &str, macaroon: &Macaroon) -> Option<Zeroizing<String>> {
         let text = write(location, macaroon, self.signature(macaroon).as_ref())?;
         (text.len() <= MACAROON_BYTES_MAX && macaroon.caveats.len() <= CAVEATS_MAX).then_some(text)
     }
 
-    /// Reads one that was given for that location.
+    /// Verifies a macaroon that was issued for that location.
     pub fn open(&self, location: &str, text: &str) -> Result<Macaroon, MacaroonFault> {
         let (macaroon, signature) = read(location, text)?;
         let genuine =
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_added_and_never_taken_away() {
+    fn caveats_are_added_and_never_removed() {
         let ours = Macaroons::new();
         let text = ours.give("here", &some(&["a", "b"])).unwrap();
         assert_eq!(ours.open("here", &text), Ok(some(&["a", "b"])));
@@ -210,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_given_is_read(identifier in ".{0,60}", caveats in proptest::collection::vec(".{0,40}", 0..8)) {
+        fn issued_macaroons_are_verified(identifier in ".{0,60}", caveats in proptest::collection::vec(".{0,40}", 0..8)) {
             let (ours, macaroon) = (Macaroons::new(), Macaroon { identifier, caveats });
             let text = ours.give("here", &macaroon).unwrap();
             prop_assert_eq!(ours.open("here", &text), Ok(macaroon));

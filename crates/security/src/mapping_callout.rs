@@ -1,17 +1,17 @@
-//! The mapping call-out: a command of the administrator's that says of a subject which community it works
-//! for.
+//! The mapping call-out: an administrator's command that maps a subject to its community, like the call-outs
+//! of grid services (LCMAPS, Argus).
 //!
-//! It fails closed. A command that cannot be run, does not end in time, ends with an error, or says what is
-//! no community maps nobody to anything, and an answer that has grown old is not used because no newer one
-//! can be had. Answers are kept for a while, and so are refusals and, for a short one, failures, so that one
-//! user's thousand requests are one call.
+//! It fails closed. A command that cannot be run, exceeds its time limit, exits with an error, or prints no
+//! valid community maps nobody, and an expired answer is not used if no newer one can be had. Answers and
+//! empty answers are cached for a while, failures for a shorter one, so that a user's thousand requests are
+//! one call.
 //!
-//! The contract: the program, its arguments, and the subject as the last argument; nothing on standard input.
-//! It prints the community on one line and ends with 0; ends with 0 and prints nothing where the subject has
-//! none; anything else is a failure. Not here: who is asked about, and in which order with files and
-//! attributes (`service::fts::users`).
+//! The contract: the program gets its arguments and the subject as the last one, and nothing on standard
+//! input. It prints the community on one line and exits with 0, or prints nothing and exits with 0 where the
+//! subject has none. Anything else is a failure. Not here: when the call-out is used beside map files and
+//! attributes (`identity`).
 //!
-//! Start with [`CallOut::ask`]; it blocks.
+//! Start with [`MappingCallout::resolve`]; it blocks.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -25,29 +25,30 @@ use longhaul_model::units::printable;
 use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Words of the command.
+/// Words of the command, including its program.
 const COMMAND_WORDS_MAX: usize = 100;
-/// An answer is one name.
+/// Bytes of an answer, which is one name.
 const ANSWER_BYTES_MAX: usize = 1_024;
+/// Bytes of a subject, which becomes an argument of the command.
 const SUBJECT_BYTES_MAX: usize = 4_096;
-/// Answers that are kept; when one more comes, the one that ends first makes room.
+/// Cached answers; beyond it the one that expires first is evicted.
 const CACHED_ANSWERS_MAX: usize = 10_000;
-/// Commands at a time; who comes when so many run is told to come again.
+/// Commands that run at a time; further requests are refused as busy.
 const COMMANDS_MAX: usize = 8;
-/// Who wait for the answer to a question that was asked by another.
+/// Requests that wait for a command of another request with the same subject.
 const WAITERS_MAX: usize = 16;
-/// A command that failed is not run again for the same subject before.
+/// How long a failure is cached: the command is not run again for the same subject before.
 const FAILURE_TTL: Duration = Duration::from_secs(5);
-/// Between looks at a command that has said all and has not ended yet.
+/// Wait between checks whether a command that closed its output has exited.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingCalloutSettings {
-    /// The program, by its whole path, and its first arguments.
+    /// The program, by its absolute path, and its first arguments.
     pub command: Vec<String>,
-    /// How long it may take.
+    /// How long the command may run.
     pub time_limit: Duration,
-    /// How long what it said counts.
+    /// How long an answer is cached.
     pub cache_ttl: Duration,
 }
 
@@ -70,7 +71,7 @@ impl MappingCalloutSettings {
     }
 }
 
-/// What is known of one subject.
+/// The community of one subject, none if it has none, or why it is unknown.
 type Mapping = Result<Option<CommunityName>, Fault>;
 
 #[derive(Default)]
@@ -83,7 +84,7 @@ struct State {
 pub struct MappingCallout {
     settings: MappingCalloutSettings,
     state: Mutex<State>,
-    /// Somebody's question was answered.
+    /// Signalled when a command has finished.
     answered: Condvar,
 }
 
@@ -92,7 +93,8 @@ impl MappingCallout {
         MappingCallout { settings, state: Mutex::default(), answered: Condvar::new() }
     }
 
-    /// The community of a subject, none if the command knows none. Equal questions at a time are asked once.
+    /// The community of a subject, none if the command knows none. Concurrent requests for one subject share
+    /// one command.
     pub fn resolve(&self, subject: &str, now: Timestamp) -> Mapping {
         if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX || subject.contains('\0') {
             return Err(failed("this is no subject that could be asked about".into()));
@@ -149,7 +151,7 @@ impl MappingCallout {
         };
         let no_answer = |why: String| failed(format!("{program} said what is no answer: {why}"));
         if said.len() > ANSWER_BYTES_MAX {
-            // It may have more to say and never end.
+            // It may print more and never exit.
             return Err(no_answer(too_long()));
         }
         let status = loop {
@@ -188,13 +190,13 @@ fn failed(why: String) -> Fault {
     Fault::new(FaultCode::Busy, format!("whose user this is cannot be found out: {why}"))
 }
 
-/// All that it says, one byte beyond the bound at most; none if that takes too long.
+/// Reads the command's output up to one byte beyond the bound; None if that exceeds the time limit.
 fn read_output(output: impl Read + Send + 'static, limit: Duration) -> Option<Vec<u8>> {
     let (sender, receiver) = sync_channel(1);
     std::thread::spawn(move || {
         let mut said = Vec::new();
         let read = output.take(ANSWER_BYTES_MAX as u64 + 1).read_to_end(&mut said);
-        // Whoever asked may have given up.
+        // The receiver may have given up.
         let _ = sender.send(read.map(|_| said).unwrap_or_default());
     });
     receiver.recv_timeout(limit).ok()
@@ -204,7 +206,7 @@ fn too_long() -> String {
     format!("more than {ANSWER_BYTES_MAX} bytes")
 }
 
-/// What a command said, all of it.
+/// Parses a command's whole output.
 pub fn parse_mapping_answer(said: &[u8]) -> Result<Option<CommunityName>, String> {
     if said.len() > ANSWER_BYTES_MAX {
         return Err(too_long());
@@ -218,12 +220,12 @@ pub fn parse_mapping_answer(said: &[u8]) -> Result<Option<CommunityName>, String
     line.parse().map(Some).map_err(|error| format!("{:?}: {error}", shown()))
 }
 
-/// Ends what is still there when it is dropped, with all that it started.
+/// A command's process group; killed when dropped, if the command still runs.
 struct ProcessGroup(Child);
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // Its id is its own until it is waited for.
+        // The process id cannot be reused before it is waited for.
         if let Ok(None) = self.0.try_wait() {
             if let Some(id) = Pid::from_raw(self.0.id() as i32) {
                 let _ = kill_process_group(id, Signal::KILL);
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_whose_a_subject_is_and_is_asked_once_in_a_while() {
+    fn answers_are_cached() {
         let script = "case \"$1\" in */CN=alice*) echo higgs;; *) ;; esac";
         let site = Site::new(script, LONG);
         for second in [0, 1, 299] {
@@ -290,7 +292,7 @@ mod tests {
         assert_eq!(site.calls(), 3);
     }
 
-    /// An argument is one argument, whatever is in it.
+    /// The subject is one argument, whatever is in it.
     #[test]
     fn a_subject_is_an_argument_and_nothing_else() {
         let site = Site::new("test $# = 1 && test \"$1\" = '/CN=$(touch x); echo b' && echo good", LONG);
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_or_lies_maps_nobody() {
+    fn failures_and_bad_answers_map_nobody() {
         for (script, why) in [
             ("exit 3", "exit status: 3"),
             ("echo higgs; exit 1", "exit status: 1"),
@@ -326,9 +328,9 @@ mod tests {
         assert!(out.resolve(ALICE, NOW).unwrap_err().detail.contains("cannot be run"));
     }
 
-    /// The one before it does not serve on.
+    /// The former answer expires.
     #[test]
-    fn an_old_answer_does_not_stand_in_for_one_that_cannot_be_had() {
+    fn an_expired_answer_is_not_used_when_the_command_fails() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("answer");
         std::fs::write(&file, "higgs\n").unwrap();
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_end_is_ended_with_its_children() {
+    fn a_hanging_command_is_killed_with_its_children() {
         for script in ["sleep 600 & echo $! > \"$0\"; wait", "exec >&-; sleep 600 & echo $! > \"$0\"; wait"] {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("pid");
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_questions_are_one_and_too_many_are_refused() {
+    fn equal_requests_share_a_command_and_too_many_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let go = folder.path().join("go");
         let script = format!("while ! test -e {}; do sleep 0.01; done; echo higgs", go.display());
@@ -395,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_cache_is_bounded() {
         let mut state = State::default();
         for number in 0..CACHED_ANSWERS_MAX as i64 + 5 {
             state.cache_answer(&number.to_string(), Ok(None), NOW, after(number + 1));

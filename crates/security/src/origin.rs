@@ -1,4 +1,5 @@
-//! The check of `Host` and `Origin` for plain HTTP on a loopback address.
+//! Protection of plain HTTP on a loopback address against DNS rebinding and cross-origin requests: the check
+//! of `Host` and `Origin` (RFC 9110, RFC 6454).
 //!
 //! Without it a page of any web site could have the visitor's browser read and steer the service on the same
 //! machine, either across origins or by rebinding its own name to 127.0.0.1.

@@ -1,9 +1,9 @@
-//! Passwords of local accounts: hashed with Argon2id (RFC 9106), kept in the form of the Password Hashing
-//! Competition, which says by which parameters.
+//! Passwords of local accounts, hashed with Argon2id (RFC 9106) and stored as PHC strings, which name their
+//! parameters.
 //!
-//! Not here: how often one may be tried ([`crate::Attempts`]), and how many are hashed at a time, which is
-//! the caller's: each hash takes 19 MiB and some 30 ms. A password is the bytes that were typed, in no normal
-//! form.
+//! Not here: login throttling ([`crate::LoginThrottle`]), and how many are hashed at a time, which callers
+//! bound: each hash takes 19 MiB and some 30 ms. A password is the bytes that were typed, without
+//! normalisation.
 
 use std::sync::LazyLock;
 
@@ -13,31 +13,35 @@ use longhaul_model::{Fault, FaultCode};
 use crate::authority::random_bytes;
 use crate::new_secret;
 
-/// OWASP's Password Storage Cheat Sheet (2025): m = 19 MiB, t = 2, p = 1 at least. Hashes by other ones are
-/// made anew at the next login.
+/// Argon2's memory. OWASP's Password Storage Cheat Sheet (2025) asks for at least m = 19 MiB, t = 2, p = 1.
+/// Hashes with other parameters are renewed at the next login.
 const ARGON2_MEMORY_KIB: u32 = 19 * 1024;
+/// Argon2's passes (t).
 const ARGON2_PASSES: u32 = 2;
+/// Argon2's lanes (p).
 const ARGON2_LANES: u32 = 1;
-/// Kept hashes that want more were not made here.
+/// Stored hashes that need more memory were not made here.
 const ARGON2_MEMORY_KIB_MAX: u32 = 256 * 1024;
+/// Stored hashes that need more passes were not made here.
 const ARGON2_PASSES_MAX: u32 = 64;
+/// Bytes of salt, as RFC 9106 recommends.
 const SALT_BYTES: usize = 16;
 
-/// Of a password that is all that has to be shown: NIST SP 800-63B-4, section 3.1.1.2.
+/// Characters of a password that is the only factor (NIST SP 800-63B-4, section 3.1.1.2).
 pub const PASSWORD_CHARS_MIN: usize = 15;
-/// Sentences fit; a megabyte that somebody sends is not hashed.
+/// Bytes of a password: sentences fit, and nobody can make us hash megabytes.
 pub const PASSWORD_BYTES_MAX: usize = 1_024;
 
-/// What a password was found to be.
+/// The result of checking a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PasswordVerdict {
     Wrong,
     Right,
-    /// Right, and its hash is to be made anew: its parameters are not those of today.
+    /// Right, but its hash must be renewed: its parameters are outdated.
     Outdated,
 }
 
-/// Whether it may become a password.
+/// Checks whether a text is acceptable as a password.
 pub fn check_new_password(name: &str, password: &str) -> Result<(), Fault> {
     let refuse = |why: String| Err(Fault::new(FaultCode::BadRequest, format!("the password {why}")));
     let chars = password.chars().count();
@@ -62,16 +66,16 @@ pub fn check_new_password(name: &str, password: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What is kept of a password.
+/// The hash to store of a password.
 pub fn hash_password(password: &str) -> Result<String, Fault> {
     let salt = random_bytes::<SALT_BYTES>();
     let hash = current_hasher()?.hash_password_with_salt(password.as_bytes(), &salt).map_err(failed)?;
     Ok(hash.to_string())
 }
 
-/// Compares with what is kept. None (there is no such account) takes the same work, and is wrong.
+/// Checks a password against a stored hash. None (no such account) takes the same work and is wrong.
 pub fn verify_password(kept: Option<&str>, password: &str) -> Result<PasswordVerdict, Fault> {
-    /// Of a password that nobody has.
+    /// The hash of a password that nobody has.
     static NOBODY: LazyLock<Result<String, Fault>> = LazyLock::new(|| hash_password(&new_secret("")));
     let nobody = NOBODY.as_ref().map_err(Clone::clone)?;
     let hash = PasswordHash::new(kept.unwrap_or(nobody)).map_err(failed)?;
@@ -79,7 +83,7 @@ pub fn verify_password(kept: Option<&str>, password: &str) -> Result<PasswordVer
     if params.m_cost() > ARGON2_MEMORY_KIB_MAX || params.t_cost() > ARGON2_PASSES_MAX {
         return Err(failed("it asks for more work than any that was made here"));
     }
-    // What is longer was never let in: the beginning takes as long.
+    // Longer ones were never accepted: hashing their beginning takes as long.
     let tried = password.as_bytes();
     let tried = &tried[..tried.len().min(PASSWORD_BYTES_MAX + 1)];
     let matches = current_hasher()?.verify_password(tried, &hash).is_ok();
@@ -102,7 +106,7 @@ fn is_current(hash: &PasswordHash, params: &Params) -> bool {
             == (ARGON2_MEMORY_KIB, ARGON2_PASSES, ARGON2_LANES)
 }
 
-/// Nothing of the password is in what the library says.
+/// The library's error texts hold nothing of the password.
 fn failed(why: impl std::fmt::Display) -> Fault {
     Fault::new(FaultCode::Internal, format!("the hash of a password: {why}"))
 }
@@ -115,7 +119,7 @@ mod tests {
     const GOOD: &str = "correct horse battery staple";
 
     #[test]
-    fn a_password_opens_what_was_made_of_it_and_nothing_else() {
+    fn a_password_matches_its_own_hash_only() {
         let kept = hash_password(GOOD).unwrap();
         assert!(kept.starts_with("$argon2id$v=19$m=19456,t=2,p=1$") && !kept.contains("horse"), "{kept}");
         assert_eq!(verify_password(Some(&kept), GOOD).unwrap(), PasswordVerdict::Right);
@@ -140,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_a_password_is_long_and_no_repetition() {
+    fn short_and_repetitive_passwords_are_refused() {
         assert!(check_new_password("anna", GOOD).is_ok());
         assert!(check_new_password("anna", "fünfzehn Zeichen").is_ok());
         for (bad, why) in [
@@ -157,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_or_is_told(name in ".{0,20}", password in ".{0,60}") {
+        fn no_text_panics_or_is_quoted(name in ".{0,20}", password in ".{0,60}") {
             if let Err(fault) = check_new_password(&name, &password) {
                 prop_assert!(password.len() < 8 || !fault.detail.contains(&password));
             }

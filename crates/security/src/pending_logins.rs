@@ -1,9 +1,9 @@
-//! Logins at an issuer that have begun here: what has to come back with the browser, and what only this side
-//! knows.
+//! Pending OpenID Connect logins (authorization code flow with PKCE, RFC 6749 and RFC 7636): what must come
+//! back with the browser, and what stays here.
 //!
-//! A login is bound to the browser by a cookie, to its issuer by our name for it, and ends after ten minutes
-//! or with the first answer, whatever that is. In memory and bounded, also for each address, so that nobody
-//! drives out what others began.
+//! A login is bound to the browser by a cookie, and to its issuer by our name for it. It ends after ten
+//! minutes or with the first answer, whatever that is. In memory and bounded, also per address, so that
+//! nobody displaces logins of others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,34 +17,36 @@ use crate::authority::random_bytes;
 use crate::login_throttle::client_network;
 use crate::{constant_time_eq, hash_secret, new_secret, text};
 
-/// Long enough for a second factor that has to be fetched from the next room.
+/// How long a login may take: long enough to fetch a second factor.
 pub const PENDING_LOGIN_TTL: Duration = Duration::from_secs(600);
+/// Pending logins in memory.
 const PENDING_LOGINS_MAX: usize = 2_000;
+/// Pending logins of one client network, so that it cannot displace those of others.
 const PENDING_LOGINS_PER_ADDRESS_MAX: usize = 50;
 
-/// What the browser takes along.
+/// What the browser takes to the issuer.
 pub struct LoginRedirect {
-    /// For the address of the issuer (RFC 6749 section 10.12).
+    /// The `state` parameter, against cross-site request forgery (RFC 6749 section 10.12).
     pub state: String,
     /// The value of the cookie.
     pub browser: String,
-    /// Comes back in the token (OpenID Connect Core 1.0 section 3.1.2.1).
+    /// The `nonce`, which comes back in the ID token (OpenID Connect Core 1.0 section 3.1.2.1).
     pub nonce: String,
-    /// The hash of what the code is bound to: `S256` of RFC 7636.
+    /// The `code_challenge` with method `S256` (RFC 7636): a hash of the verifier.
     pub challenge: String,
 }
 
-/// What is needed once the browser is back.
+/// What the callback needs once the browser is back.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PendingLogin {
     pub nonce: String,
     pub verifier: String,
 }
 
-/// Logins that wait for their browser.
+/// Logins that wait for their browser to come back.
 #[derive(Default)]
 pub struct PendingLogins {
-    /// By the hash of their state.
+    /// Entries by the hash of their `state`.
     waiting: Mutex<BTreeMap<[u8; 32], PendingEntry>>,
 }
 
@@ -61,9 +63,9 @@ impl PendingLogins {
         Self::default()
     }
 
-    /// `issuer` is our name for it.
+    /// Begins a login. `issuer` is our name for it.
     pub fn begin(&self, issuer: &str, address: IpAddr, now: Timestamp) -> LoginRedirect {
-        // 43 characters, the fewest that RFC 7636 allows, of 256 random bits.
+        // 256 random bits in 43 characters, the fewest that RFC 7636 allows.
         let verifier = text::to_base64(&random_bytes::<32>());
         let begun = LoginRedirect {
             state: new_secret(""),
@@ -87,7 +89,7 @@ impl PendingLogins {
         begun
     }
 
-    /// Takes the login that `state` belongs to, which nothing can do again: neither that browser nor another.
+    /// Takes the login that `state` belongs to. This works once, from any browser.
     pub fn take(
         &self,
         issuer: &str,
@@ -109,7 +111,7 @@ impl PendingLogins {
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], PendingEntry>> {
-        // Nothing here can stop half-way: what a panicking thread left is whole.
+        // No update here can stop half-way: what a panicking thread left is consistent.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,7 +128,7 @@ impl fmt::Debug for PendingLogin {
     }
 }
 
-/// Leaves room for one more of those that are counted: the oldest go.
+/// Evicts the oldest of the counted entries until there is room for one more.
 fn evict_oldest(
     all: &mut BTreeMap<[u8; 32], PendingEntry>,
     most: usize,
@@ -177,7 +179,7 @@ mod tests {
 
     /// Promise 7.
     #[test]
-    fn what_waits_is_bounded_and_nobody_drives_out_others() {
+    fn pending_logins_are_bounded_and_nobody_displaces_others() {
         let pending = PendingLogins::new();
         let mine = pending.begin("lab", from(1), NOW);
         for _ in 0..3 * PENDING_LOGINS_PER_ADDRESS_MAX {

@@ -1,8 +1,8 @@
-//! Permits: with each batch of leases the service signs which files of which source the target may read, so
-//! that a source trusts a peer with no more than the files at hand.
+//! Permits: signed capabilities. With each batch of leases the service signs which files of which source the
+//! target may read, so that a source trusts a peer with no more than these files.
 //!
-//! Text form: `lhp1.` payload `.` signature, both base64url; the payload is JSON; Ed25519 signs everything
-//! before the second dot, the version included.
+//! Text form: `lhp1.` payload `.` signature, both base64url; the payload is JSON. Ed25519 (RFC 8032) signs
+//! everything before the second dot, the version included.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{SecurityError, constant_time_eq, text};
 
+/// Version prefix of the text form.
 const PREFIX: &str = "lhp1.";
-/// The longest names give about 500 bytes.
+/// Bytes of a permit. The longest names give about 500.
 const PERMIT_BYTES_MAX: usize = 2048;
 
-/// Right of one agent to read listed files of another: what a batch of leases carries.
+/// The right of one agent to read listed files of another, as a batch of leases carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permit {
     pub deployment: String,
@@ -30,11 +31,11 @@ pub struct Permit {
     pub source_storage: StorageName,
     /// [`list_digest`] of the batch.
     pub list_digest: [u8; 32],
-    /// After this nothing may begin; what has begun is finished.
+    /// After this no transfer may begin; running ones finish.
     pub expires: Timestamp,
 }
 
-/// What is signed.
+/// The signed content.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Payload {
@@ -47,8 +48,8 @@ struct Payload {
 }
 
 impl Permit {
-    /// Whether this permit is for exactly this: what a source checks after the signature. `source` is the
-    /// agent that checks, `target` the one at the other end of the connection.
+    /// Checks that this permit is for exactly these agents, storage and list, after its signature. `source`
+    /// is the agent that checks, `target` the peer.
     pub fn covers(
         &self,
         source: AgentId,
@@ -89,21 +90,21 @@ impl Permit {
     }
 }
 
-/// Digest of a batch's files in their order: attempt, name and size of each.
+/// Digest of a batch's files in order: attempt, name and size of each.
 pub fn list_digest<'a>(files: impl Iterator<Item = (AttemptId, &'a Lfn, u64)>) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(b"longhaul permit list 1\0");
     for (attempt, lfn, size) in files {
         context.update(&attempt.0.to_be_bytes());
         context.update(&size.to_be_bytes());
-        // Its length first: no two lists have the same bytes.
+        // Length-prefixed, so that no two lists have the same bytes.
         context.update(&(lfn.as_str().len() as u64).to_be_bytes());
         context.update(lfn.as_str().as_bytes());
     }
     text::as_32(context.finish())
 }
 
-/// Checks permits at a source, with the key it got when it joined.
+/// Verifies permits at a source, with the key that it got when it joined.
 #[derive(Clone)]
 pub struct PermitVerifier {
     key: ParsedPublicKey,
@@ -118,7 +119,7 @@ impl PermitVerifier {
         Ok(PermitVerifier { key })
     }
 
-    /// Signature, form and expiry; what it permits is the caller's to compare ([`Permit::covers`]).
+    /// Verifies signature, form and expiry. The caller then checks what it permits ([`Permit::covers`]).
     pub fn verify(&self, text: &str, now: Timestamp) -> Result<Permit, Fault> {
         if text.len() > PERMIT_BYTES_MAX {
             return refuse(format!("it has {} bytes, the limit is {PERMIT_BYTES_MAX}", text.len()));

@@ -1,4 +1,4 @@
-//! Files that hold secrets: readable by their owner only, and either old or new, never half.
+//! Files with secrets: mode 0600, and replaced atomically (write to a temporary file, flush, rename).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -9,10 +9,10 @@ use zeroize::Zeroizing;
 
 use crate::SecurityError;
 
-/// Largest file of this kind: a PEM chain or key has a few kilobytes.
+/// The largest file of this kind: a PEM chain or key has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Writes `path` with mode 0600 through a temporary name in the same directory: flushed, renamed, directory
+/// Writes `path` with mode 0600 through a temporary file in the same directory: flushed, renamed, directory
 /// flushed.
 pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), SecurityError> {
     replace(path, contents).map_err(|source| SecurityError::File {
@@ -28,8 +28,8 @@ pub fn read_private(path: &Path) -> Result<String, SecurityError> {
     read().map_err(|source| SecurityError::File { what: "cannot read", path: path.into(), source })
 }
 
-/// Reads a secret that somebody else wrote there, without the white space around it; what others may read is
-/// none.
+/// Reads a secret that a person put there, without surrounding white space. Refuses a file that others may
+/// read.
 pub fn read_secret(path: &Path) -> Result<Zeroizing<String>, SecurityError> {
     let read = || {
         let file = File::open(path)?;
@@ -53,7 +53,7 @@ fn bounded(file: File) -> io::Result<String> {
     Ok(text)
 }
 
-/// Makes `path` (mode 0700) and what leads to it.
+/// Creates `path` (mode 0700) and its parents.
 pub(crate) fn make_private_directory(path: &Path) -> Result<(), SecurityError> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| SecurityError::File {
         what: "cannot make the directory",
@@ -64,7 +64,7 @@ pub(crate) fn make_private_directory(path: &Path) -> Result<(), SecurityError> {
 
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let directory = match path.parent().ok_or(io::ErrorKind::InvalidInput)? {
-        // A name without a directory is one here.
+        // A bare file name is in the current directory.
         here if here.as_os_str().is_empty() => Path::new("."),
         directory => directory,
     };
@@ -73,8 +73,8 @@ fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     temporary.push(name);
     temporary.push(".new");
     let temporary = directory.join(temporary);
-    // What a killed predecessor left is worthless; `create_new` then makes sure that nobody else's file or
-    // link is used.
+    // The leftover of a killed predecessor is worthless. `create_new` then ensures that no other file or link
+    // is used.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_private_and_replaces_whole() {
+    fn files_are_private_and_replaced_atomically() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key.pem");
         write_private(&path, b"one").unwrap();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_alone_is_a_file_here() {
+    fn a_bare_name_is_in_the_current_directory() {
         let name = format!("private-{}", std::process::id());
         write_private(Path::new(&name), b"x").unwrap();
         assert_eq!(read_private(Path::new(&name)).unwrap(), "x");

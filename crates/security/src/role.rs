@@ -1,7 +1,7 @@
-//! Roles, what each may do, and of what a manager is the manager.
+//! Role-based access control: roles, what each may do, and the scope of a manager.
 //!
-//! Start with [`authorise`] (what kind of thing may they do at all) and [`authorise_of`] (may they do it to
-//! this one).
+//! Start with [`authorise`] (may this role do such a thing at all) and [`authorise_for`] (may it do so to
+//! this resource).
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,17 @@ use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
 
 /// Sites of one manager.
 pub const MANAGED_SITES_MAX: usize = 100;
-/// Of them so many are told in a refusal.
+/// Sites named in a refusal; further ones are counted.
 const SITES_SHOWN_MAX: usize = 4;
 
-/// What a person or program may do.
+/// The role of a person or program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Sends measurements, sees and changes nothing: for tokens that stand in the configuration of
-    /// measurement hosts.
+    /// Sends measurements, sees and changes nothing: for tokens in the configuration of measurement hosts.
     Observer,
     /// Sees everything, changes nothing.
     Viewer,
-    /// Sees what a viewer sees, and changes what is of the sites or the community in their [`Charge`].
+    /// Sees what a viewer sees, and changes what is of the sites or the community in their [`ManagerScope`].
     Manager,
     /// Everything.
     Admin,
@@ -56,7 +55,7 @@ impl std::str::FromStr for Role {
     }
 }
 
-/// What a manager is the manager of. Of nobody else does it say anything.
+/// The sites and the community of a manager. Empty for every other role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ManagerScope {
     pub sites: BTreeSet<SiteName>,
@@ -64,8 +63,8 @@ pub struct ManagerScope {
 }
 
 impl ManagerScope {
-    /// What somebody of that role is put in charge of. A manager of nothing could do nothing, and whoever
-    /// names sites for another role means something that would not happen.
+    /// The scope for a role. Refuses a manager of nothing, who could do nothing, and sites for another role,
+    /// which would have no effect.
     pub fn new(
         role: Role,
         sites: impl IntoIterator<Item = SiteName>,
@@ -88,13 +87,13 @@ impl ManagerScope {
         }
     }
 
-    /// Sites in their text form, separated by blanks.
+    /// Parses sites, separated by blanks.
     pub fn parse_sites(text: &str) -> Result<BTreeSet<SiteName>, Fault> {
         let parse = |word: &str| word.parse().map_err(|error| bad(format!("site: {error}")));
         text.split_ascii_whitespace().map(parse).collect()
     }
 
-    /// What [`Charge::parse_sites`] reads; none where there are none.
+    /// The text that [`ManagerScope::parse_sites`] reads; none without sites.
     pub fn sites_text(&self) -> Option<String> {
         let words: Vec<String> = self.sites.iter().map(SiteName::to_string).collect();
         (!words.is_empty()).then(|| words.join(" "))
@@ -128,23 +127,23 @@ impl std::fmt::Display for ManagerScope {
     }
 }
 
-/// Somebody who has shown who they are.
+/// An authenticated person or program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Of the token or session, for people and logs.
+    /// Name of the token or session, for people and logs.
     pub name: String,
     pub role: Role,
-    /// Of a manager.
+    /// What a manager manages.
     pub manages: ManagerScope,
 }
 
 impl Principal {
-    /// Of a role that is about everything.
+    /// A principal of a role without a scope.
     pub fn new(name: impl Into<String>, role: Role) -> Principal {
         Principal { name: name.into(), role, manages: ManagerScope::default() }
     }
 
-    /// By what they may what they may.
+    /// The right by which they act, for logs and messages.
     pub fn right(&self) -> String {
         match self.role {
             Role::Manager => format!("manager of {}", self.manages),
@@ -153,21 +152,21 @@ impl Principal {
     }
 }
 
-/// What is about to be done, with the operation's name for the refusal.
+/// The kind of an operation, with its name for the refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Read(&'static str),
-    /// What managers do too, to what is theirs: [`authorise_of`] has to be asked about that.
+    /// An operation of managers too, on their own resources: call [`authorise_for`] as well.
     Manage(&'static str),
     Change(&'static str),
-    /// Tells what was measured.
+    /// Submits measurements.
     Observe(&'static str),
 }
 
-/// Of what something is that is about to be changed.
+/// To what a resource belongs that is about to be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceScope<'a> {
-    /// Of all: it is an administrator's.
+    /// The whole deployment: only administrators change it.
     Deployment,
     Site(&'a SiteName),
     Community(&'a CommunityName),
@@ -183,9 +182,10 @@ impl std::fmt::Display for ResourceScope<'_> {
     }
 }
 
+/// Ends every refusal: who can help.
 const ADMIN_HINT: &str = "an administrator can give it";
 
-/// Whether they may do something of that kind at all.
+/// Checks whether the principal's role allows this kind of operation.
 pub fn authorise(principal: &Principal, action: &Action) -> Result<(), Fault> {
     let (may, operation): (&[Role], _) = match *action {
         Action::Read(operation) => (&[Role::Viewer, Role::Manager], operation),
@@ -200,7 +200,7 @@ pub fn authorise(principal: &Principal, action: &Action) -> Result<(), Fault> {
     refused(principal, &format!("{operation} needs the role {needed}"))
 }
 
-/// Whether they may change this one.
+/// Checks whether the principal may change this resource.
 pub fn authorise_for(principal: &Principal, operation: &str, of: ResourceScope<'_>) -> Result<(), Fault> {
     match principal.role {
         Role::Admin => Ok(()),

@@ -1,18 +1,20 @@
-//! What a credential is confined to beyond its role: areas of work, and one community. A confinement only
-//! ever takes away: the role has to allow it as well.
+//! Scopes of API tokens (as in OAuth 2.0, RFC 6749 section 3.3): restrictions of a credential beyond its
+//! role, to areas of work and to one community. They only take rights away: the role must allow an operation
+//! too.
 //!
-//! Start with [`Confinement`]. Which route is of which area is the service's to say.
+//! Start with [`TokenRestrictions`]. Not here: which route belongs to which area (`service`).
 
 use std::fmt;
 use std::str::FromStr;
 
 use longhaul_model::{CommunityName, Fault, FaultCode};
 
-/// Most words of one list.
+/// Scopes of one list.
 const SCOPES_MAX: usize = 16;
+/// Bytes of a list of scopes.
 const LIST_BYTES_MAX: usize = 512;
 
-/// A kind of work.
+/// An area of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Area {
     /// Copies between URLs: jobs, their files, delegated credentials; FTS's clients.
@@ -23,9 +25,9 @@ pub enum Area {
     Sites,
     /// Shares, limits, links, circuits, bans, configuration.
     Steering,
-    /// What is known about the network.
+    /// Observations and forecasts of the network.
     Network,
-    /// Who may come in: tokens, accounts, logs of who did what.
+    /// Tokens, accounts, and logs of who did what.
     Access,
 }
 
@@ -45,7 +47,7 @@ impl Area {
     }
 }
 
-/// `AREA`, or `AREA:read` for looking only.
+/// One scope: `AREA`, or `AREA:read` without changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
     pub area: Area,
@@ -81,14 +83,14 @@ impl FromStr for Scope {
 pub struct Scopes(Vec<Scope>);
 
 impl Scopes {
-    /// Whether something of that area may be done.
+    /// Whether these scopes allow an operation of that area.
     pub fn allows(&self, area: Area, changes: bool) -> bool {
         self.0.iter().any(|scope| scope.area == area && (scope.changes || !changes))
     }
 }
 
 impl Scopes {
-    /// Whether each of these is allowed by `others`.
+    /// Whether `others` allow each of these.
     pub fn is_subset_of(&self, others: &Scopes) -> bool {
         self.0.iter().all(|scope| others.allows(scope.area, scope.changes))
     }
@@ -103,7 +105,7 @@ impl fmt::Display for Scopes {
 
 impl FromStr for Scopes {
     type Err = Fault;
-    /// An empty list is refused: it would allow nothing, and whoever wrote it hardly meant that.
+    /// Refuses an empty list: it would allow nothing, which is hardly meant.
     fn from_str(text: &str) -> Result<Self, Fault> {
         let refuse = |why: String| Err(Fault::new(FaultCode::BadRequest, why));
         if text.len() > LIST_BYTES_MAX {
@@ -124,22 +126,23 @@ impl FromStr for Scopes {
     }
 }
 
-/// What a credential is confined to.
+/// Restrictions of a credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenRestrictions {
     /// None: every area.
     pub scopes: Option<Scopes>,
-    /// None: for whom its holder may act.
+    /// The only community for which it may act; None: every one of its holder's.
     pub community: Option<CommunityName>,
 }
 
 impl TokenRestrictions {
-    /// Whether there is any.
+    /// Whether there is any restriction.
     pub fn is_restricted(&self) -> bool {
         self.scopes.is_some() || self.community.is_some()
     }
 
-    /// `area`: none for what is of no area (who am I), which is everybody's to read and nobody's to change.
+    /// Checks an operation. `area` is none for operations outside every area (who am I): everybody may read
+    /// there, and no restricted token may change anything.
     pub fn check(&self, area: Option<Area>, changes: bool, operation: &str) -> Result<(), Fault> {
         let refuse = |detail: String| Err(Fault::new(FaultCode::NotAllowed, detail));
         let Some(area) = area else {
@@ -154,7 +157,7 @@ impl TokenRestrictions {
             let needed = Scope { area, changes };
             return refuse(format!("{operation} needs the scope {needed}; the token has {scopes}"));
         }
-        // Of all that there is, jobs alone are told apart by community.
+        // Only jobs are separated by community.
         if let Some(community) = &self.community
             && area != Area::Jobs
         {
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_community_confines_to_what_communities_have() {
+    fn a_community_restricts_to_its_jobs() {
         let limits = TokenRestrictions { scopes: None, community: Some("higgs".parse().unwrap()) };
         assert!(limits.is_restricted() && limits.check(Some(Area::Jobs), true, "job_submit").is_ok());
         let refused = limits.check(Some(Area::Data), false, "dataset_list").unwrap_err();

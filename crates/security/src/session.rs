@@ -1,6 +1,6 @@
-//! Login sessions of people, and the one-time tokens that open them. In memory: a restart logs everyone out.
-//! Only hashes of cookie values and tokens are kept. How somebody shows who they are is not known here: see
-//! `password`, `pending`, [`crate::bearer`] and [`crate::client_of`].
+//! Login sessions (cookies with CSRF tokens) and one-time login tokens. In memory: a restart logs everyone
+//! out. Only hashes of cookies and tokens are stored. Not here: how people authenticate, see `password`,
+//! `pending_logins`, [`crate::bearer`] and [`crate::identify_client`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,32 +11,35 @@ use longhaul_model::{Fault, FaultCode, Timestamp};
 
 use crate::{Principal, constant_time_eq, hash_secret, new_secret};
 
+/// How long a session lasts: a working day.
 const SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
+/// How long a login token may be redeemed: long enough to copy it into a browser.
 const LOGIN_TOKEN_TTL: Duration = Duration::from_secs(600);
-/// When one more is opened, the one that ends first makes room.
+/// Open sessions; beyond it the one that expires first is evicted.
 const SESSIONS_MAX: usize = 1_000;
-/// Of one name, so that nobody ends the sessions of others by logging in again and again.
+/// Sessions of one name, so that nobody displaces others' sessions by logging in again and again.
 const SESSIONS_PER_USER_MAX: usize = 50;
+/// Login tokens in memory.
 const LOGIN_TOKENS_MAX: usize = 100;
 
-/// Whose a session is, and what their login said of them.
+/// The holder of a session, and what their login said about them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionHolder {
     pub principal: Principal,
-    /// The local account that they logged in with: its sessions end with it.
+    /// The local account they logged in with: its sessions end with it.
     pub account: Option<String>,
-    /// For whom they work.
+    /// The community for which they work.
     pub community: Option<String>,
-    /// Who they are where they show a credential of others.
+    /// Their external identity, if they logged in with one.
     pub external: Option<ExternalIdentity>,
 }
 
-/// The holder of a certificate or of an issuer's tokens, as jobs and bans know them.
+/// The holder of a certificate or of an issuer's tokens, as jobs and bans identify them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExternalIdentity {
     /// The subject.
     pub dn: String,
-    /// The subject with its issuer, where it is unique with that only.
+    /// The subject, with its issuer where it is unique only together.
     pub name: String,
     /// The id of their credential.
     pub credential: String,
@@ -48,11 +51,11 @@ impl From<Principal> for SessionHolder {
     }
 }
 
-/// A person who is logged in.
+/// An open login session.
 #[derive(Clone)]
 pub struct Session {
     pub holder: SessionHolder,
-    /// To be sent with every request that changes something.
+    /// Must be sent with every request that changes something.
     pub csrf_token: String,
     pub expires: Timestamp,
 }
@@ -90,7 +93,7 @@ impl Sessions {
         self.create_until(holder, Timestamp::MAX, now)
     }
 
-    /// As [`Sessions::create`]; it ends at `end` if that comes first.
+    /// Like [`Sessions::create`], but ends at `end` if that comes first.
     pub fn create_until(&self, holder: impl Into<SessionHolder>, end: Timestamp, now: Timestamp) -> String {
         let (holder, expires) = (holder.into(), end.min(now + SESSION_TTL));
         let cookie = new_secret("lhc_");
@@ -115,7 +118,7 @@ impl Sessions {
         self.state().sessions.remove(&hash_secret(cookie));
     }
 
-    /// Ends all sessions of a local account, and login tokens made in one; says how many sessions there were.
+    /// Ends all sessions of a local account, and login tokens made in them; returns the number of sessions.
     pub fn end_account_sessions(&self, name: &str) -> usize {
         let mut state = self.state();
         let before = state.sessions.len();
@@ -124,7 +127,7 @@ impl Sessions {
         before - state.sessions.len()
     }
 
-    /// Whether `token` is the CSRF token of that session.
+    /// Checks that `token` is the CSRF token of that session.
     pub fn check_csrf(&self, cookie: &str, token: &str, now: Timestamp) -> Result<(), Fault> {
         let session = self
             .get(cookie, now)
@@ -138,7 +141,7 @@ impl Sessions {
         ))
     }
 
-    /// A token that opens one session within ten minutes. Returns when it expires, too.
+    /// Creates a token that opens one session within ten minutes; returns it and its expiry.
     pub fn create_login_token(
         &self,
         holder: impl Into<SessionHolder>,
@@ -152,7 +155,7 @@ impl Sessions {
         (token, expires)
     }
 
-    /// Uses up a login token; returns the cookie's value.
+    /// Redeems a login token; returns the cookie's value.
     pub fn redeem(&self, login_token: &str, now: Timestamp) -> Result<String, Fault> {
         let token = self.state().login_tokens.remove(&hash_secret(login_token));
         match token {
@@ -165,7 +168,7 @@ impl Sessions {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing here can stop half-way: what a panicking thread left is whole.
+        // No update here can stop half-way: what a panicking thread left is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,7 +179,7 @@ impl fmt::Debug for Sessions {
     }
 }
 
-/// Leaves room for one more: drops what has expired, then what expires first.
+/// Makes room for one more: drops expired items, then those that expire first.
 fn evict<T>(
     held: &mut BTreeMap<[u8; 32], T>,
     most: usize,

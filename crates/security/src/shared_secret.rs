@@ -1,4 +1,4 @@
-//! One secret that two processes share stands for a whole authority: what an ad-hoc copy needs, without
+//! Ad-hoc trust from one shared secret: a whole certificate authority derived by HKDF (RFC 5869), without
 //! files, service or enrolment.
 //!
 //! Both ends derive the same certificate authority and the same permit key from a 32-byte seed, each
@@ -29,20 +29,23 @@ use crate::identity::PeerIdentity;
 use crate::tls::AGENT_NAME;
 use crate::{Credentials, Permit, PermitVerifier, SecurityError, text};
 
+/// Bytes of the seed.
 const SEED_BYTES: usize = 32;
-/// Longer than any copy runs.
+/// Validity of certificates, longer than any copy runs.
 const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(90 * 86_400);
-/// The two hosts of an ad-hoc copy may never have seen a time server.
+/// Certificates are valid from this long before now: the hosts of an ad-hoc copy may never have seen a time
+/// server.
 const BACKDATING: Duration = Duration::from_secs(2 * 86_400);
-/// One salt for this use; the labels tell the derived values apart.
+/// The HKDF salt of this use; labels separate the derived values.
 const SALT: &[u8] = b"longhaul shared secret 1";
+/// Names the secret in errors.
 const SUBJECT: &str = "shared secret";
 
 /// The seed. Never in `Debug`, wiped when dropped; [`SharedSecret::reveal`] is the one way to its text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedSecret(Zeroizing<[u8; SEED_BYTES]>);
 
-/// What follows from a secret: an authority that lives in memory only.
+/// The authority derived from a secret, in memory only.
 pub struct SharedAuthority {
     deployment: String,
     ca_pem: String,
@@ -55,18 +58,18 @@ impl SharedSecret {
         SharedSecret(Zeroizing::new(random_bytes()))
     }
 
-    /// For URLs: 43 characters of base64url. Whoever reads it has all rights that it stands for.
+    /// The secret's text for URLs: 43 characters of base64url. Whoever reads it has all of its rights.
     pub fn reveal(&self) -> Zeroizing<String> {
         Zeroizing::new(text::to_base64(&self.0[..]))
     }
 
-    /// The deployment that this secret is: the same at both ends, and nothing can be concluded from it.
+    /// The deployment's name, the same at both ends; it reveals nothing about the secret.
     pub fn deployment(&self) -> Result<String, SecurityError> {
         Ok(format!("adhoc-{}", hex::encode(&self.derive::<8>(b"name")?[..])))
     }
 
-    /// The same at both ends, but for the CA's own certificate: who trusts a CA goes by its name and key
-    /// alone.
+    /// The authority, the same at both ends except for the CA's own certificate: trust in a CA depends on its
+    /// name and key alone.
     pub fn authority(&self, now: Timestamp) -> Result<SharedAuthority, SecurityError> {
         let deployment = self.deployment()?;
         let ca_key = rcgen_key(&ed25519(&self.derive::<SEED_BYTES>(b"certificate authority")?[..])?)?;
@@ -102,7 +105,7 @@ impl SharedAuthority {
         &self.deployment
     }
 
-    /// A new key with a certificate for it.
+    /// Creates a key with a certificate.
     pub fn credentials(
         &self,
         agent: AgentId,

@@ -1,4 +1,4 @@
-//! Text forms of bytes and the one rule for words that stand in certificates.
+//! Base64 (RFC 4648), PEM (RFC 7468), SHA-256, and the rule for deployment names.
 
 use aws_lc_rs::digest;
 use base64::Engine;

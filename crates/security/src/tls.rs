@@ -1,4 +1,5 @@
-//! TLS settings of every connection, and what a failed handshake means.
+//! TLS settings (RFC 8446, RFC 5246) of connections between our own processes, and what a failed handshake
+//! means.
 //!
 //! Our own processes know each other by the identity in their certificates, not by host names: an agent has
 //! addresses that change, and a data port is dialled at whatever address works. So the server name given to
@@ -32,7 +33,7 @@ pub const SERVICE_NAME: &str = "service.longhaul";
 /// Server name to give when dialling an agent's data port.
 pub const AGENT_NAME: &str = "agent.longhaul";
 
-/// Of an agent, towards the service and towards sources. TLS 1.3 only.
+/// Client settings of an agent, for the service and for sources. TLS 1.3 only.
 pub fn agent_client_tls(credentials: &Credentials) -> Result<Arc<ClientConfig>, Fault> {
     let deployment = credentials.identity()?.deployment().to_owned();
     let trust = ServerTrust::Roots(roots(&credentials.ca_pem)?);
@@ -46,8 +47,8 @@ pub fn agent_client_tls(credentials: &Credentials) -> Result<Arc<ClientConfig>, 
     Ok(Arc::new(config))
 }
 
-/// Of an agent's data port: a client certificate of an agent of this deployment is required. TLS 1.3 only,
-/// where the client learns of a refusal when it first reads.
+/// Server settings of an agent's data port: requires the certificate of an agent of this deployment. TLS 1.3
+/// only; the client learns of a refusal at its first read.
 pub fn data_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
     let (chain, key) = chain_and_key(credentials)?;
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -60,7 +61,7 @@ pub fn data_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, F
     Ok(Arc::new(config))
 }
 
-/// Of the service's port: a client certificate is optional, and has to be an agent's if there is one.
+/// Server settings of the service's port: a client certificate is optional, and must be an agent's.
 pub fn service_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
     service_tls(credentials, agent_verifier(credentials, false)?)
 }
@@ -81,19 +82,19 @@ pub(crate) fn service_tls(
     Ok(Arc::new(config))
 }
 
-/// Of an agent that is about to join: trusts exactly the CA of that fingerprint.
+/// Client settings of an agent that joins: trusts exactly the CA with that fingerprint.
 pub fn join_client_tls(ca_fingerprint: &str) -> Result<Arc<ClientConfig>, Fault> {
     let fingerprint = text::from_hex_32(ca_fingerprint)
         .ok_or_else(|| Fault::new(FaultCode::BadRequest, "a CA fingerprint has 64 hexadecimal digits"))?;
     Ok(Arc::new(client_builder(ServerTrust::Fingerprint(fingerprint), None)?.with_no_client_auth()))
 }
 
-/// Of commands: trusts the deployment's CA, shows no certificate.
+/// Client settings of commands: trusts the deployment's CA, shows no certificate.
 pub fn people_client_tls(ca_pem: &str) -> Result<Arc<ClientConfig>, Fault> {
     Ok(Arc::new(client_builder(ServerTrust::Roots(roots(ca_pem)?), None)?.with_no_client_auth()))
 }
 
-/// Server side, after the handshake: who the client is. None if it showed no certificate.
+/// Server side, after the handshake: the client's identity; None without a certificate.
 pub fn client_identity(connection: &CommonState, deployment: &str) -> Result<Option<PeerIdentity>, Fault> {
     let Some(certificate) = connection.peer_certificates().and_then(|chain| chain.first()) else {
         return Ok(None);
@@ -107,7 +108,7 @@ pub fn client_identity(connection: &CommonState, deployment: &str) -> Result<Opt
     peer_identity(certificate)?.require_deployment(deployment).map(Some)
 }
 
-/// Client side, after the handshake: who the server is.
+/// Client side, after the handshake: the server's identity.
 pub fn server_identity(connection: &CommonState, deployment: &str) -> Result<PeerIdentity, Fault> {
     match connection.peer_certificates().and_then(|chain| chain.first()) {
         Some(certificate) => peer_identity(certificate)?.require_deployment(deployment),
@@ -115,7 +116,7 @@ pub fn server_identity(connection: &CommonState, deployment: &str) -> Result<Pee
     }
 }
 
-/// What a failed handshake means, in words for people.
+/// Explains a failed handshake.
 pub fn tls_fault(error: &rustls::Error) -> Fault {
     use AlertDescription as Alert;
     use FaultCode::*;
@@ -151,7 +152,7 @@ pub fn tls_fault(error: &rustls::Error) -> Fault {
     Fault::new(code, detail)
 }
 
-/// The same for an error of a stream: TLS errors inside it are found.
+/// Explains an error of a stream, including TLS errors inside it.
 pub fn io_fault(error: &io::Error) -> Fault {
     use io::ErrorKind::*;
     let mut inner = error.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static));
@@ -248,7 +249,7 @@ fn chain_and_key(credentials: &Credentials) -> Result<ChainAndKey, SecurityError
     Ok((certificates(&credentials.certificate_pem)?, key))
 }
 
-/// Makes a refusal of ours travel through rustls to [`tls_fault`].
+/// Carries a fault of ours through rustls to [`tls_fault`].
 fn refused(fault: Fault) -> rustls::Error {
     rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(fault))))
 }
@@ -276,7 +277,7 @@ impl ServerTrust {
     }
 }
 
-/// Chain to the deployment's CA, then kind and deployment of the identity.
+/// Verifies the chain to the deployment's CA, then kind and deployment of the identity.
 #[derive(Debug)]
 struct ServerVerifier {
     trust: ServerTrust,
@@ -350,7 +351,7 @@ pub(crate) fn agent_verifier(
     Ok(Arc::new(AgentVerifier { inner, deployment }))
 }
 
-/// rustls's own verifier of client certificates, and then: it has to be an agent of this deployment.
+/// rustls's verifier of client certificates, which then must name an agent of this deployment.
 #[derive(Debug)]
 struct AgentVerifier {
     inner: Arc<dyn ClientCertVerifier>,

@@ -1,5 +1,5 @@
-//! Secrets that are handed out as text: join tokens, API tokens. They hold 160 random bits, so a plain hash
-//! protects what is stored of them.
+//! Join tokens and API tokens: random secrets as text. They have 160 random bits, so a plain SHA-256 hash of
+//! them is safe to store.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,13 +10,17 @@ use serde::{Deserialize, Serialize};
 use crate::authority::random_bytes;
 use crate::text;
 
+/// Prefix of the text form of join tokens.
 const JOIN_PREFIX: &str = "lhj_";
-/// A URL of the greatest length gives about 900 characters.
+/// Bytes of a join token. The longest URL gives about 900.
 const JOIN_TOKEN_BYTES_MAX: usize = 2048;
+/// Bytes of the service's URL.
 const URL_BYTES_MAX: usize = 512;
+/// Bytes of the secret.
 const SECRET_BYTES_MAX: usize = 128;
 
-/// Everything an agent needs to find, trust and join a service once. The text form is `lhj_` and base64url.
+/// Everything that an agent needs to find, trust and join a service once. The text form is `lhj_` and
+/// base64url.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinToken {
     pub url: String,
@@ -74,21 +78,21 @@ impl FromStr for JoinToken {
 
 /// 160 random bits as text behind a prefix such as `lht_`.
 pub fn new_secret(prefix: &str) -> String {
-    // Without letters that look alike, all in lower case: it may have to be read aloud.
+    // Crockford's base 32 without look-alike letters, in lower case: it may have to be read aloud.
     const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     let mut secret = String::with_capacity(prefix.len() + 32);
     secret.push_str(prefix);
-    // 256 is a multiple of 32: each character has its full five bits.
+    // 256 is a multiple of 32, so each character has its full five bits.
     secret.extend(random_bytes::<32>().iter().map(|byte| ALPHABET[(byte % 32) as usize] as char));
     secret
 }
 
-/// What is stored instead of a secret.
+/// The hash stored instead of a secret.
 pub fn hash_secret(secret: &str) -> [u8; 32] {
     text::sha256(secret.as_bytes())
 }
 
-/// Compares in a time that does not depend on where they differ.
+/// Compares two hashes in constant time.
 pub fn constant_time_eq(one: &[u8; 32], other: &[u8; 32]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(one, other).is_ok()
 }

@@ -1,8 +1,8 @@
-//! Credentials that users lent us, as they lie in a database: sealed with a key that the database does not
-//! have.
+//! Encryption at rest of users' delegated credentials, with a key outside the database: AES-256-GCM-SIV (RFC
+//! 8452).
 //!
-//! AES-256-GCM-SIV (RFC 8452) under random nonces, which it forgives if two are ever alike. What a credential
-//! is for is authenticated with it, so that one cannot be put in the place of another.
+//! Nonces are random, and the mode tolerates repeated ones. The purpose of a credential is authenticated with
+//! it, so that one cannot replace another.
 
 use std::path::Path;
 
@@ -12,19 +12,20 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::{SecurityError, private_files, text};
 
-/// Its version, before the nonce.
+/// Version of the sealed format, its first byte.
 const FORMAT_VERSION: u8 = 1;
+/// Bytes of an AES-256 key.
 const KEY_BYTES: usize = 32;
-/// Before a sealed text, among texts.
+/// Prefix of a sealed text, where plain texts are stored too.
 const SEALED_TEXT_PREFIX: &str = "sealed:";
 
-/// Knows the key.
+/// Seals and unseals with the key.
 pub struct Vault {
     key: LessSafeKey,
 }
 
 impl Vault {
-    /// With the key in a file, which is made if there is none.
+    /// Opens the vault with the key in a file, which is created if missing.
     pub fn open(path: &Path) -> Result<Vault, SecurityError> {
         if !path.exists() {
             let mut key = Zeroizing::new([0; KEY_BYTES]);
@@ -38,7 +39,7 @@ impl Vault {
         Ok(Vault { key: LessSafeKey::new(key) })
     }
 
-    /// `purpose` says whose it is, and what for: it opens under the same words only.
+    /// Encrypts a secret. `purpose` says whose it is and what for; unsealing needs the same text.
     pub fn seal(&self, purpose: &str, secret: &[u8]) -> Result<Vec<u8>, SecurityError> {
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce).map_err(|_| unusable_key("there is no randomness"))?;
@@ -78,7 +79,7 @@ impl Vault {
         })
     }
 
-    /// A text that is sealed, as a text.
+    /// Seals a text, as a text.
     pub fn seal_text(&self, purpose: &str, secret: &str) -> Result<String, SecurityError> {
         Ok(format!("{SEALED_TEXT_PREFIX}{}", text::to_base64(&self.seal(purpose, secret.as_bytes())?)))
     }
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_again_and_shows_nothing_before() {
+    fn sealed_secrets_unseal_and_reveal_nothing() {
         let (folder, vault) = vault();
         let sealed = vault.seal("proxy of anna", b"a secret of hers").unwrap();
         assert!(!sealed.windows(6).any(|part| part == b"secret"));
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_or_is_for_another_does_not_open() {
+    fn tampered_or_foreign_secrets_do_not_unseal() {
         let (_folder, vault) = vault();
         let sealed = vault.seal("proxy of anna", b"a secret of hers").unwrap();
         assert!(vault.unseal("proxy of bert", &sealed).is_err());
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_key_is_said_to_be_none() {
+    fn a_file_that_is_no_key_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         std::fs::write(&path, "too short").unwrap();

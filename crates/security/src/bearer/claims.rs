@@ -1,4 +1,5 @@
-//! What a token claims, once its signature is known to be good.
+//! Claims of access tokens (RFC 7519, WLCG Common JWT Profiles, SciTokens) after their signature was
+//! verified.
 
 use std::time::Duration;
 
@@ -9,24 +10,24 @@ use super::refused;
 use super::scope::Scopes;
 use crate::grid::delegation_id_of;
 
-/// Of a subject, by the WLCG profile.
+/// Bytes of a subject, by the WLCG profile.
 pub(super) const SUBJECT_BYTES_MAX: usize = 255;
 /// The last second of the year 9999.
 const TIME_MAX: f64 = 253_402_300_799.0;
 
-/// The rules a token is made by.
+/// The profile of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     Wlcg,
     SciToken,
-    /// Neither version claim: what OpenID Connect says.
+    /// No version claim: plain OpenID Connect.
     Plain,
 }
 
 /// A verified token's holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenIdentity {
-    /// As our settings spell it. A subject is unique together with it only.
+    /// The issuer as spelt in our settings. A subject is unique only together with it.
     pub issuer: String,
     pub subject: String,
     pub profile: Profile,
@@ -43,7 +44,7 @@ pub struct TokenIdentity {
 }
 
 impl TokenIdentity {
-    /// The groups that count: none if the token says what it is for by capabilities.
+    /// The groups that count: none if the token has capabilities.
     pub fn effective_groups(&self) -> &[String] {
         if self.scopes.capabilities.is_empty() { &self.groups } else { &[] }
     }
@@ -60,7 +61,7 @@ impl TokenIdentity {
     }
 }
 
-/// Known claims; one that is there twice makes the token unreadable, all others are ignored.
+/// Known claims. A duplicate makes the token unreadable; unknown ones are ignored.
 #[derive(Deserialize)]
 pub(super) struct Claims {
     pub(super) iss: String,
@@ -91,8 +92,8 @@ impl Claims {
             .map_err(|error| refused(format!("the token's claims cannot be read: {error}")))
     }
 
-    /// Checks all but issuer and audience. `leeway` is for clocks that are behind the issuer's; nothing is
-    /// added to the end.
+    /// Checks all claims but issuer and audience. `leeway` is for clocks behind the issuer's; expiry gets
+    /// none.
     pub(super) fn identity(
         self,
         issuer: &str,

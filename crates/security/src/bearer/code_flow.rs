@@ -1,5 +1,5 @@
-//! What an issuer says of how to log in there, and what it gives for a code (OpenID Connect Core 1.0, section
-//! 3.1). The caller has the sockets.
+//! OpenID Connect authorization code flow (Core 1.0, section 3.1): provider metadata (Discovery 1.0) and the
+//! token response. Callers have the sockets.
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
@@ -10,16 +10,17 @@ use super::id_token::ID_TOKEN_BYTES_MAX;
 use super::key_fetch::DOCUMENT_BYTES_MAX;
 use super::trust::normalized_issuer;
 
+/// Path of the metadata by OpenID Connect Discovery 1.0.
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 
-/// The discovery document of an issuer, as far as logins need it.
+/// Provider metadata (discovery document) as far as logins need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderMetadata {
     pub authorization_endpoint: String,
     pub token_endpoint: String,
-    /// Whether our secret goes into the form and not into a header.
+    /// Whether the client secret goes into the body (`client_secret_post`) instead of a header.
     pub secret_in_body: bool,
-    /// Whether every answer that comes back with a browser says whose it is (RFC 9207).
+    /// Whether every authorization response names its issuer (RFC 9207).
     pub sends_issuer: bool,
 }
 
@@ -68,8 +69,7 @@ impl ProviderMetadata {
     }
 }
 
-/// The ID token in what an issuer gave for a code. All else that it gives (access tokens, refresh tokens) is
-/// dropped.
+/// The ID token of a token response. Everything else in it (access tokens, refresh tokens) is dropped.
 pub fn extract_id_token(answer: &[u8]) -> Result<Zeroizing<String>, Fault> {
     #[derive(Deserialize)]
     struct Answer {

@@ -1,8 +1,7 @@
-//! What an issuer says of somebody who logs in: the claims of an ID token (OpenID Connect Core 1.0, section
-//! 2).
+//! ID tokens (OpenID Connect Core 1.0, section 2): claims of an issuer about a person who logs in.
 //!
-//! It is a token for one client and one login, and no key to anything: what opens an API is a
-//! [`super::TokenIdentity`].
+//! An ID token is for one client and one login and gives no access to an API; see [`super::TokenIdentity`]
+//! for that.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +16,10 @@ use super::refused;
 use super::trust::normalized_issuer;
 use crate::{constant_time_eq, hash_secret};
 
-/// Groups of whoever is in very many; longer tokens are refused unread.
+/// Bytes of an ID token, room for the groups of people in very many; longer ones are refused unread.
 pub const ID_TOKEN_BYTES_MAX: usize = 64 << 10;
 
-/// What a token has to fit.
+/// What an ID token must match.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedLogin<'a> {
     /// As our settings spell it.
@@ -31,7 +30,7 @@ pub struct ExpectedLogin<'a> {
     pub nonce: &'a str,
 }
 
-/// Whoever logged in at an issuer.
+/// A person who logged in at an issuer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoginIdentity {
     /// As our settings spell it. A subject is unique together with it only.
@@ -83,8 +82,8 @@ impl IdClaims {
         self.text("iss").unwrap_or_default()
     }
 
-    /// All that section 3.1.3.7 asks for but the signature. `leeway` is for clocks that are behind the
-    /// issuer's; nothing is added to the end.
+    /// Checks everything that section 3.1.3.7 asks for except the signature. `leeway` is for clocks behind
+    /// the issuer's; expiry gets none.
     pub(super) fn identity(
         self,
         expected: &ExpectedLogin<'_>,
@@ -110,7 +109,7 @@ impl IdClaims {
         Ok(LoginIdentity { issuer: expected.issuer.to_owned(), subject, claims: self.0 })
     }
 
-    /// It is for us; and where it is for others too, or says to whom it was given, that is us again.
+    /// The token must be for us; with further audiences, or an authorized party (azp), the party must be us.
     fn check_audience(&self, client_id: &str) -> Result<(), Fault> {
         let audience = match self.0.get("aud") {
             Some(Value::String(one)) => vec![one.as_str()],
@@ -153,7 +152,7 @@ impl IdClaims {
     }
 }
 
-/// A claim that is there twice makes the token unreadable: two readers might believe two things.
+/// A duplicate claim makes the token unreadable: two parsers could understand it differently.
 impl<'de> Deserialize<'de> for IdClaims {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Once;

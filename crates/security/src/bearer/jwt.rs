@@ -1,4 +1,4 @@
-//! The form of a token: three parts in base64url. Nothing in them is believed here.
+//! JSON Web Signature, compact form (RFC 7515): parses the three parts and trusts none of them.
 
 use longhaul_model::Fault;
 use serde::Deserialize;
@@ -6,10 +6,11 @@ use serde::Deserialize;
 use super::refused;
 use crate::text;
 
-/// Longer tokens are refused unread.
+/// Bytes of a token; longer ones are refused unread.
 pub const TOKEN_BYTES_MAX: usize = 8 << 10;
 
-/// Methods of signature. There is no way to name another: neither `none` nor one with a shared secret.
+/// Accepted signature algorithms (RFC 7518). No other can be named, neither `none` nor one with a shared
+/// secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Rs256,
@@ -31,14 +32,14 @@ impl Algorithm {
 pub(super) struct Token<'a> {
     pub(super) algorithm: Algorithm,
     pub(super) kid: Option<String>,
-    /// What is signed.
+    /// The signed bytes.
     pub(super) message: &'a str,
     pub(super) claims: Vec<u8>,
     pub(super) signature: Vec<u8>,
 }
 
-/// Keys or addresses of keys in the header (`jwk`, `jku`, `x5u`, `x5c`) are never looked at: a token does not
-/// say whom to believe.
+/// Keys and their URLs in the header (`jwk`, `jku`, `x5u`, `x5c`) are ignored: a token must not say which key
+/// to trust.
 #[derive(Deserialize)]
 struct Header {
     alg: String,

@@ -1,5 +1,5 @@
-//! How an issuer is asked for its keys: which address next, and what each answer means. The caller has the
-//! sockets.
+//! Discovery of an issuer's keys (OpenID Connect Discovery 1.0, RFC 8414), sans I/O: which URL to get next,
+//! and what each response means.
 
 use std::time::Duration;
 
@@ -8,16 +8,18 @@ use serde::Deserialize;
 
 use super::trust::normalized_issuer;
 
-/// Of a discovery document.
+/// Bytes of a discovery document.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 256 << 10;
+/// Path of the metadata by OpenID Connect Discovery 1.0.
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
+/// Path of the metadata by RFC 8414.
 const OAUTH_WELL_KNOWN: &str = "/.well-known/oauth-authorization-server";
 
-/// An answer with status 200.
+/// A response with status 200.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchResponse {
     pub body: Vec<u8>,
-    /// By its `Cache-Control`.
+    /// From its `Cache-Control`.
     pub max_age: Option<Duration>,
 }
 
@@ -34,7 +36,7 @@ pub struct KeyFetch {
     keys: bool,
 }
 
-/// What follows an answer.
+/// What to do after a response.
 #[derive(Debug)]
 pub enum FetchStep {
     /// Get [`KeyFetch::url`], which is another one now.

@@ -1,4 +1,4 @@
-//! The keys that an issuer publishes (RFC 7517).
+//! JSON Web Key Sets (RFC 7517): the keys that an issuer publishes.
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256,
@@ -10,17 +10,17 @@ use serde::Deserialize;
 use super::jwt::Algorithm;
 use crate::text;
 
-/// Of a whole set.
+/// Bytes of a key set.
 pub const KEYS_BYTES_MAX: usize = 256 << 10;
 /// Keys of one set: an issuer has two or three.
 const KEYS_MAX: usize = 64;
-/// Of the exponent of an RSA key.
+/// Bytes of the exponent of an RSA key.
 const EXPONENT_BYTES_MAX: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) kid: Option<String>,
-    /// The only method the issuer wants it used with.
+    /// The only algorithm for which the issuer allows it.
     algorithm: Option<String>,
     material: Material,
 }

@@ -1,10 +1,9 @@
-//! Bearer tokens of issuers that we trust: JSON web tokens by the WLCG profile, SciTokens, and plain ones;
-//! and ID tokens, by which an issuer says who logs in ([`LoginIdentity`]).
+//! Bearer tokens (RFC 6750) of trusted issuers: JSON web tokens (RFC 7519) of the WLCG profile, SciTokens and
+//! plain ones; and ID tokens of OpenID Connect, by which an issuer says who logs in ([`LoginIdentity`]).
 //!
-//! Not here: sockets. Keys of issuers come by a [`KeyFetch`], which says what to ask for next and whom
-//! `gateways` drives; tokens of our own (`token`, `session`), what a token's holder may do besides its scopes
-//! (`role`). `docs/reference/identities.md` says what is accepted. Start with [`TokenTrust`]; what it finds
-//! is a [`TokenIdentity`].
+//! Not here: sockets (`gateways` drives a [`KeyFetch`], which names the next URL), our own tokens (`token`,
+//! `session`), what a token's holder may do beyond its scopes (`role`). `docs/reference/identities.md` says
+//! what is accepted. Start with [`TokenTrust`], which returns a [`TokenIdentity`].
 
 mod claims;
 mod code_flow;

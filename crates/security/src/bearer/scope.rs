@@ -1,13 +1,13 @@
-//! What a token's scopes allow: capabilities with paths, matched at the borders of their components.
+//! Scopes of WLCG tokens and SciTokens: capabilities with paths, matched by whole path components.
 
 use longhaul_model::Fault;
 
 use super::refused;
 
-/// Of the scopes of one token; what fits into a token is bounded anyway.
+/// Scopes of one token.
 const SCOPES_MAX: usize = 512;
 
-/// What somebody wants to do with a file or directory of a storage.
+/// An operation on a file or directory of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageAction {
     Read,
@@ -43,7 +43,7 @@ pub struct ScopePath {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scopes {
     pub capabilities: Vec<Capability>,
-    /// All others, as they stand in the token: `openid`, `fts`.
+    /// All other scopes, as in the token: `openid`, `fts`.
     pub others: Vec<String>,
 }
 

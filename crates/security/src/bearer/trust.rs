@@ -1,4 +1,4 @@
-//! The issuers we trust and the keys that they had when they were last asked.
+//! Trusted token issuers and a cache of their keys (RFC 7517), and the verification of tokens (RFC 7515).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,14 +18,14 @@ pub const WLCG_ANY: &str = "https://wlcg.cern.ch/jwt/v1/any";
 /// The audience that means every service, in SciTokens.
 const SCITOKENS_ANY: &str = "ANY";
 
-/// How long a set of keys is used before it is asked for again, if its server does not say; the bounds of
-/// what it may say.
+/// How long a key set is used before it is fetched again, unless its server gives a shorter time.
 const KEYS_REFRESH_INTERVAL: Duration = Duration::from_secs(6 * 3600);
+/// Keys are not fetched more often than this, whatever their server says.
 const KEYS_REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(3600);
-/// How long keys are used while their issuer cannot be reached. Issuers publish a key two days before they
+/// How long keys are used while their issuer cannot be reached: issuers publish a key two days before they
 /// use it.
 const KEYS_STALE_MAX: Duration = Duration::from_secs(2 * 86_400);
-/// Between two questions to one issuer, however many tokens with unknown keys come.
+/// Time between two fetches from one issuer, however many tokens with unknown keys come.
 const FETCH_INTERVAL_MIN: Duration = Duration::from_secs(60);
 /// Issuers in the settings.
 const ISSUERS_MAX: usize = 1_000;
@@ -44,18 +44,18 @@ pub struct IssuerRule {
 #[derive(Clone, Debug)]
 pub struct TokenSettings {
     pub issuers: Vec<IssuerRule>,
-    /// What we are called in tokens' audiences.
+    /// Our names in the audiences of tokens.
     pub audiences: Vec<String>,
     /// For clocks that are behind the issuer's.
     pub leeway: Duration,
 }
 
-/// For whom a token is.
+/// The audience that a token must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// It has to be for us: its holder asks for something.
+    /// Us: its holder makes a request.
     Ours,
-    /// It is for a storage that we pass it on to.
+    /// A storage to which we pass it on.
     Others,
 }
 
@@ -119,7 +119,7 @@ impl TokenTrust {
         self.issuers().get(normalized_issuer(issuer)).map(|issuer| issuer.rule.clone())
     }
 
-    /// Whose token it is. Asks nobody: [`TokenRefusal::KeysWanted`] says that the issuer has to be asked
+    /// Verifies a token without I/O: [`TokenRefusal::KeysWanted`] asks the caller to fetch the issuer's keys
     /// first.
     pub fn verify(
         &self,
@@ -149,7 +149,7 @@ impl TokenTrust {
         Ok(identity)
     }
 
-    /// Who logged in at an issuer. Asks nobody, as [`TokenTrust::verify`].
+    /// Verifies an ID token, without I/O like [`TokenTrust::verify`].
     pub fn verify_login(
         &self,
         id_token: &str,
@@ -302,7 +302,7 @@ impl Issuer {
     }
 }
 
-/// FTS compares issuers with a slash at the end, the profile as they are: the slash is what does not matter.
+/// The issuer without a trailing slash, which is ignored: FTS compares issuers with it, the profile without.
 pub(super) fn normalized_issuer(issuer: &str) -> &str {
     issuer.strip_suffix('/').unwrap_or(issuer)
 }

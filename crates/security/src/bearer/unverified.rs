@@ -1,5 +1,5 @@
-//! What a token says of itself, for whoever got it from its holder and passes it on. Nothing of it is
-//! believed: whom it is shown to verifies it.
+//! Unverified claims of a JSON web token (RFC 7519), for passing it on. Nothing here is trusted: the service
+//! that gets the token verifies it.
 
 use longhaul_model::Timestamp;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::jwt::TOKEN_BYTES_MAX;
 use crate::text;
 
-/// Lets the holder have fresh ones while they are away.
+/// The scope of a refreshable token (OpenID Connect Core 1.0, section 11).
 pub const OFFLINE_ACCESS: &str = "offline_access";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ enum Names {
 }
 
 impl UnverifiedClaims {
-    /// None of what is no JSON web token with an issuer and an end.
+    /// None for a text that is no JSON web token with issuer and expiry.
     pub fn parse(token: &str) -> Option<UnverifiedClaims> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_token_says_is_read() {
+    fn claims_are_parsed() {
         let read = UnverifiedClaims::parse(&token(
             r#"{"iss":"https://i/","exp":1700000000.5,"scope":"storage.read:/ offline_access","aud":["a","b"]}"#,
         ));

@@ -1,5 +1,5 @@
-//! A certificate as far as grids need it, and signatures over certificates, revocation lists and attribute
-//! certificates, which have one form.
+//! X.509 certificates (RFC 5280) as far as grids need them, and the common form of signatures over
+//! certificates, revocation lists and attribute certificates.
 
 use longhaul_model::Timestamp;
 
@@ -19,7 +19,7 @@ pub(crate) mod oid {
     pub(crate) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
 }
 
-/// What an authority signed, how, and the signature.
+/// Signed data, its signature algorithm and signature.
 #[derive(Clone, Copy)]
 pub(crate) struct SignedData<'a> {
     pub(crate) message: &'a [u8],
@@ -28,10 +28,10 @@ pub(crate) struct SignedData<'a> {
     signature: &'a [u8],
 }
 
-/// Why a signature does not count.
+/// Why a signature is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadSignature {
-    /// Of another key, or over other bytes.
+    /// By another key, or over other bytes.
     Wrong,
     /// By a method or a key that is too weak or unknown: SHA-1, MD5, RSA below 2048 bits.
     Refused,

@@ -1,4 +1,5 @@
-//! The walk from the certificate shown to a trusted root: proxies by our own rules, the rest by webpki.
+//! Path validation from the shown certificate to a trusted root: proxies by RFC 3820 here, the rest by webpki
+//! (RFC 5280).
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -8,19 +9,19 @@ use super::certificate::Certificate;
 use super::proxy::{self, PROXIES_MAX};
 use super::trust_store::TrustStore;
 
-/// Certificates of one chain, the root too.
+/// Certificates of one chain, including the root.
 pub(super) const CHAIN_MAX: usize = 16;
-/// Of one certificate: a proxy holds the attribute certificates of several organisations at most.
+/// Bytes of one certificate: a proxy may hold the attribute certificates of several organisations.
 pub(super) const CERTIFICATE_BYTES_MAX: usize = 32 << 10;
 
-/// A chain whose certificates are all good.
+/// A verified chain.
 pub(super) struct VerifiedChain<'a> {
     /// The proxies, the one shown first.
     pub(super) proxies: Vec<Certificate<'a>>,
     pub(super) end_entity: Certificate<'a>,
     pub(super) limited: bool,
     pub(super) not_after: Timestamp,
-    /// When this has to be looked at again: something it rests on expires then.
+    /// When the chain must be verified again: something it rests on expires then.
     pub(super) recheck: Timestamp,
 }
 
@@ -63,7 +64,7 @@ pub(super) fn verify<'a>(
     let mut limited = false;
     let mut current = sent.remove(0);
     while let Some(info) = proxy::proxy_info(&current)? {
-        // Those nearer to the leaf were walked first, and are what follows it.
+        // Proxies nearer to the leaf were walked first; they are the ones that follow it.
         if info.path_length.is_some_and(|most| proxies.len() > most as usize) {
             let detail =
                 format!("{} allows fewer proxies to follow it than there are", current.subject_text());
@@ -84,8 +85,8 @@ pub(super) fn verify<'a>(
     Ok(VerifiedChain { proxies, end_entity: current, limited, not_after, recheck })
 }
 
-/// The certificate of the signer of a proxy. Several may have its name (renewed ones have): the one with its
-/// key.
+/// Takes the certificate that signed a proxy. Several may have its name (after a renewal): the one with the
+/// right key.
 fn take_issuer<'a>(
     sent: &mut Vec<Certificate<'a>>,
     proxy: &Certificate<'_>,
@@ -101,7 +102,7 @@ fn take_issuer<'a>(
     }
 }
 
-/// Of a VOMS server, whose certificate may be for servers only.
+/// The path of a VOMS server, whose certificate may be for servers only.
 pub(super) fn server_path(
     server: &Certificate<'_>,
     others: &[Certificate<'_>],
@@ -165,7 +166,8 @@ fn path(
 }
 
 impl Path {
-    /// Adds the issuer of `certificate`, once it may have issued it and has not taken it back.
+    /// Adds the issuer of `certificate`, if its policy permits the subject and it has not revoked the
+    /// certificate.
     fn add(
         &mut self,
         certificate: &Certificate<'_>,
@@ -180,7 +182,7 @@ impl Path {
     }
 }
 
-/// What webpki found, in words for the holder.
+/// Explains webpki's error to the holder.
 fn explain(error: &webpki::Error, end_entity: &Certificate<'_>) -> String {
     use webpki::Error::*;
     let subject = end_entity.subject_text();

@@ -1,5 +1,5 @@
-//! Reads DER, strictly: lengths in their one form, tags of one byte, nothing left over. What it reads comes
-//! from strangers, so it copies nothing, and its callers nest by their own code, never by the input's wish.
+//! A strict reader of DER (ITU-T X.690): minimal lengths, tags of one byte, nothing left over. The input is
+//! untrusted, so it copies nothing, and nesting depth is fixed by the callers' code, never by the input.
 
 use longhaul_model::Timestamp;
 use longhaul_model::hex;
@@ -40,7 +40,7 @@ pub(crate) const fn context_primitive(number: u8) -> u8 {
 pub(crate) struct Element<'a> {
     pub(crate) tag: u8,
     pub(crate) content: &'a [u8],
-    /// Tag and length too.
+    /// The whole element with tag and length.
     pub(crate) raw: &'a [u8],
 }
 
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
         Ok(Reader::new(self.expect(tag)?))
     }
 
-    /// FALSE if it is left out.
+    /// A BOOLEAN DEFAULT FALSE.
     pub(crate) fn boolean(&mut self) -> DerResult<bool> {
         match self.optional(BOOLEAN)? {
             None => Ok(false),

@@ -1,5 +1,5 @@
-//! A directory of authorities as grids install it: read again when a file in it changes, and what a file held
-//! before stays in force when its new content cannot be read.
+//! A watched directory, as grids install authorities: changed files are reread, and a file's former content
+//! stays in force while its new one cannot be parsed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use longhaul_model::{Fault, FaultCode};
 
-/// Entries of one directory: the grid has a few hundred authorities with up to ten files each.
+/// Entries of one directory: grids have a few hundred authorities with up to ten files each.
 const ENTRIES_MAX: usize = 20_000;
 
 /// What the files of a directory were read as, by name.
@@ -19,7 +19,7 @@ pub(super) struct Directory<T> {
     files: BTreeMap<String, CachedFile<T>>,
 }
 
-/// Made when a file was read, told apart by what changes when it is written or replaced.
+/// Identifies a version of a file by what changes when it is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     device: u64,
@@ -32,7 +32,7 @@ struct FileStamp {
 #[derive(Debug)]
 struct CachedFile<T> {
     stamp: FileStamp,
-    /// None: it never could be read.
+    /// None if it never could be read.
     content: Option<Arc<T>>,
     problem: Option<String>,
 }

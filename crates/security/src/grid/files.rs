@@ -1,4 +1,4 @@
-//! The directories of authorities and of virtual organisations, and what their files are read as.
+//! The directories of IGTF authorities and of VOMS organisations, and how their files are parsed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,27 +19,27 @@ const AUTHORITY_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Organisations with a directory.
 const ORGANISATIONS_MAX: usize = 1_000;
 
-/// What to do about revocation lists.
+/// How revocation lists are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Revocation {
-    /// An authority without a list in force issues nothing that counts.
+    /// Certificates of an authority without a valid list are refused.
     Require,
-    /// An authority need not have a list; one that has expired stops it, as `Require` does.
+    /// An authority need not have a list; an expired one disables it, as with `Require`.
     #[default]
     IfPresent,
     Ignore,
 }
 
-/// Where trust comes from.
+/// Where the trust store is loaded from.
 #[derive(Clone, Debug)]
 pub struct GridSettings {
     /// Authorities, their policies and revocation lists: usually `/etc/grid-security/certificates`.
     pub directory: PathBuf,
-    /// What says who speaks for virtual organisations: usually `/etc/grid-security/vomsdir`. None: nobody
+    /// Which servers sign for virtual organisations: usually `/etc/grid-security/vomsdir`. None: no server
     /// does.
     pub voms_directory: Option<PathBuf>,
     pub revocation: Revocation,
-    /// An authority without a file that says which subjects it may sign issues nothing that counts.
+    /// Refuse certificates of an authority without a signing policy or namespaces.
     pub require_policy: bool,
     /// Names of this service, for attributes that are for certain services only.
     pub hosts: Vec<String>,
@@ -58,12 +58,12 @@ impl GridSettings {
     }
 }
 
-/// What a look at the directories found.
+/// The result of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReloadReport {
     pub changed: bool,
     pub authorities: usize,
-    /// What is wrong with which file, and what needs attention soon; for logs.
+    /// Problems of files, and what needs attention soon, for logs.
     pub problems: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ impl Files {
         Files { authorities: Directory::new(), organisations: BTreeMap::new() }
     }
 
-    /// Looks at all directories again; whether anything has changed.
+    /// Rereads all directories; returns whether anything changed.
     pub(super) fn refresh(&mut self, settings: &GridSettings) -> Result<bool, Fault> {
         let mut changed = self.authorities.refresh(&settings.directory, &size_max, &read)?;
         let Some(directory) = &settings.voms_directory else { return Ok(changed) };

@@ -1,4 +1,4 @@
-//! What a verified chain says about its holder.
+//! The identity of a grid user from a verified chain: subject, VOMS attributes, delegation id.
 
 use aws_lc_rs::digest;
 use longhaul_model::Timestamp;
@@ -16,12 +16,12 @@ pub struct GridIdentity {
     pub issuer: String,
     /// Proxies between the end-entity certificate and the one shown.
     pub proxies: usize,
-    /// One of the proxies is limited: it may move data, it may not submit jobs of computing.
+    /// One of the proxies is limited: it may move data but not submit computing jobs.
     pub limited: bool,
     /// Attributes of virtual organisations in the order of the attribute certificate, as they stand there:
     /// `/atlas/prod/Role=production/Capability=NULL`.
     pub fqans: Vec<String>,
-    /// Why attributes that were shown do not count; for logs and for the user.
+    /// Why some attributes were not accepted, for logs and for the user.
     pub fqan_problem: Option<String>,
     /// When the first certificate of the chain expires.
     pub not_after: Timestamp,
@@ -64,8 +64,7 @@ impl GridIdentity {
     }
 }
 
-/// First digits of the SHA-1 of the parts behind one another. An id, no secret: whoever asks for it has to be
-/// its owner.
+/// The first digits of the SHA-1 of the concatenated parts. An id, not a secret: callers must be its owner.
 pub(crate) fn delegation_id(parts: &[&str]) -> String {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     for part in parts {

@@ -1,10 +1,13 @@
-//! LSC files: which server speaks for a virtual organisation, by its subject and that of its authority.
+//! VOMS LSC files ("list of certificates"): which server may sign for a virtual organisation, by subject and
+//! authority.
 
 use super::name::canonical;
 
+/// Bytes of an LSC file.
 pub(super) const LSC_BYTES_MAX: u64 = 64 << 10;
-/// Chains of one file, and names of one chain.
+/// Chains of one file.
 const CHAINS_MAX: usize = 32;
+/// Names of one chain.
 const NAMES_MAX: usize = 16;
 
 /// Chains of canonical subjects, the server's first; each has two names at least.

@@ -1,9 +1,9 @@
-//! Users of the grid: chains of certificates from the authorities of a directory, with proxies (RFC 3820) at
-//! their end.
+//! Grid users: X.509 certificate chains (RFC 5280) from the authorities of a directory, with proxy
+//! certificates (RFC 3820) at their end.
 //!
 //! Not here: what a user may do (`role` and the mapping of communities), our own certificates (`authority`,
-//! `identity`). `docs/reference/identities.md` says what is accepted. Start with [`GridTrust`]; what it finds
-//! is a [`GridIdentity`].
+//! `identity`). `docs/reference/identities.md` says what is accepted. Start with [`GridTrust`], which returns
+//! a [`GridIdentity`].
 
 mod certificate;
 mod chain;

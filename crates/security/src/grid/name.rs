@@ -1,9 +1,11 @@
-//! Distinguished names, in the one-line form that grids write: `/DC=org/DC=example/CN=alice`.
+//! Distinguished names (X.501) in OpenSSL's one-line form, as grids write them:
+//! `/DC=org/DC=example/CN=alice`.
 
 use super::der::{DerResult, Malformed, OID, Reader, SEQUENCE, SET, dotted_oid};
 
 /// More parts than any name has.
 const PARTS_MAX: usize = 64;
+/// 2.5.4.3
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
 /// A name: the bytes between the tag and the end, as they stand in the certificate. Two names are the same if

@@ -1,17 +1,18 @@
-//! Which subjects an authority may sign: `.signing_policy` files of Globus and `.namespaces` files of the
-//! EUGridPMA.
+//! Signing policies: which subjects an authority may sign, from `.signing_policy` files (Globus EACL) and
+//! `.namespaces` files (EUGridPMA).
 //!
-//! Patterns are matched against whole subjects in the one-line form. What is not understood permits nothing.
+//! Patterns match whole subjects in the one-line form. A pattern that is not understood permits nothing.
 
 use super::name::canonical;
 
+/// Bytes of a policy file.
 pub(super) const POLICY_BYTES_MAX: u64 = 256 << 10;
-/// Rules of one file, and patterns of one rule.
+/// Rules of one file.
 const RULES_MAX: usize = 1_000;
-/// Elements of one pattern.
+/// Elements of one pattern: bounds the time of a match.
 const PATTERN_MAX: usize = 1_024;
 
-/// What one file says about one authority.
+/// One rule of a file about one authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rule {
     pub(super) issuer: Issuer,
@@ -152,7 +153,7 @@ fn quoted(value: &str) -> Vec<String> {
     if value.is_empty() { Vec::new() } else { vec![value.to_owned()] }
 }
 
-/// Matches whole texts, in time that the product of both lengths bounds.
+/// A pattern for whole texts, matched by simulating its NFA in O(pattern × text).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern(Vec<Element>);
 
@@ -187,7 +188,7 @@ impl Matcher {
 
 impl Pattern {
     pub(super) fn matches(&self, text: &str) -> bool {
-        // Places in the pattern that the text read so far may have come to.
+        // The NFA's active states after the text read so far.
         let mut at = vec![false; self.0.len() + 1];
         at[0] = true;
         self.skip_optional(&mut at);

@@ -1,4 +1,4 @@
-//! Proxies: certificates that a user signs to lend their identity for some hours (RFC 3820).
+//! Proxy certificates (RFC 3820): certificates that a user signs to delegate their identity for some hours.
 
 use longhaul_model::{Fault, Timestamp};
 
@@ -20,13 +20,18 @@ const INDEPENDENT: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x15, 0x02];
 /// 1.3.6.1.4.1.3536.1.1.1.9
 const LIMITED: &[u8] = &[0x2b, 0x06, 0x01, 0x04, 0x01, 0x9b, 0x50, 0x01, 0x01, 0x01, 0x09];
 
+/// 2.5.29.35
 const AUTHORITY_KEY_ID: &[u8] = &[0x55, 0x1d, 0x23];
+/// 2.5.29.14
 const SUBJECT_KEY_ID: &[u8] = &[0x55, 0x1d, 0x0e];
+/// 2.5.29.32
 const CERTIFICATE_POLICIES: &[u8] = &[0x55, 0x1d, 0x20];
 
-/// Bits of the key usage as [`Certificate::key_usage`] has them.
+/// Key usage bit `digitalSignature`, as in [`Certificate::key_usage`].
 const DIGITAL_SIGNATURE: u16 = 0x8000;
+/// Key usage bit `nonRepudiation`.
 const NON_REPUDIATION: u16 = 0x4000;
+/// Key usage bit `keyCertSign`.
 const SIGNS_CERTIFICATES: u16 = 0x0400;
 
 /// What a proxy says about itself.
@@ -37,7 +42,7 @@ pub(super) struct ProxyInfo {
     pub(super) limited: bool,
 }
 
-/// The rights of a proxy, if the certificate is one; its signer is not looked at.
+/// The proxy extension of a certificate, if it has one; its signature is not checked here.
 pub(super) fn proxy_info(certificate: &Certificate<'_>) -> Result<Option<ProxyInfo>, Fault> {
     let shown = || certificate.subject_text();
     if certificate.extension(DRAFT_PROXY_INFO).is_some() {
@@ -71,7 +76,7 @@ pub(super) fn proxy_info(certificate: &Certificate<'_>) -> Result<Option<ProxyIn
     Ok(Some(ProxyInfo { path_length, limited }))
 }
 
-/// Whether `proxy`, whose issuer has the subject and key of `issuer`, may have been issued so.
+/// Checks a proxy against the certificate of its issuer.
 pub(super) fn check(proxy: &Certificate<'_>, issuer: &Certificate<'_>, now: Timestamp) -> Result<(), Fault> {
     let no = |why: &str| Err(refused(format!("the proxy {} {why}", proxy.subject_text())));
     match proxy.subject.split_common_name() {
@@ -123,7 +128,7 @@ pub(super) fn check(proxy: &Certificate<'_>, issuer: &Certificate<'_>, now: Time
     }
 }
 
-/// Proxies before RFC 3820 say what they are by their name alone.
+/// Refuses legacy proxies (before RFC 3820), which are recognised by their name alone.
 pub(super) fn refuse_legacy(certificate: &Certificate<'_>) -> Result<(), Fault> {
     match certificate.subject.split_common_name() {
         Some((before, b"proxy" | b"limited proxy")) if before == certificate.issuer => {

@@ -1,4 +1,4 @@
-//! Revocation lists (RFC 5280 section 5): which serial numbers an authority has taken back.
+//! Certificate revocation lists (RFC 5280 section 5).
 
 use longhaul_model::Timestamp;
 use rustls::pki_types::CertificateRevocationListDer;
@@ -7,7 +7,7 @@ use rustls::pki_types::pem::PemObject;
 use super::certificate::{Extension, SignedData, extensions};
 use super::der::{DerResult, INTEGER, Malformed, Reader, SEQUENCE, context, only};
 
-/// Of a file: lists of large authorities have some megabytes.
+/// Bytes of a file: lists of large authorities have some megabytes.
 pub(super) const LIST_BYTES_MAX: u64 = 64 << 20;
 
 /// 2.5.29.28
@@ -102,7 +102,7 @@ fn revoked(mut entries: Reader<'_>) -> DerResult<Vec<Box<[u8]>>> {
     Ok(serials)
 }
 
-/// A list of a part of what its authority issued must not be taken for one of all.
+/// Refuses partial lists (issuing distribution point): they must not be taken for complete ones.
 fn check_list_extension(extension: &Extension<'_>) -> DerResult<()> {
     if !extension.critical {
         return Ok(());

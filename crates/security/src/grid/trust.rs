@@ -1,4 +1,5 @@
-//! Whom we believe: the authorities of a directory as they are now, and the check of a chain against them.
+//! Grid trust: verifies certificate chains (RFC 5280, RFC 3820) against the present authorities, with a cache
+//! of verified chains.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -13,9 +14,9 @@ use super::files::{Files, GridSettings, ReloadReport};
 use super::trust_store::{TrustStore, one_line_name};
 use super::{GridIdentity, chain, voms};
 
-/// Chains that were verified lately: clients come back with the same one for every call.
+/// Cached chains: clients send the same one with every call.
 const CACHED_CHAINS_MAX: usize = 4_096;
-/// How long one is believed without looking, at most.
+/// How long a cached chain is accepted without verification.
 const CACHED_CHAIN_TTL: Duration = Duration::from_secs(600);
 
 /// Authorities of the grid, reloaded while in use.
@@ -53,7 +54,7 @@ impl GridTrust {
         Ok(trust)
     }
 
-    /// Looks whether files have changed, and takes over what has. What was in force stays if this fails.
+    /// Reloads changed files. If that fails, the former state stays in force.
     pub fn reload(&self, now: Timestamp) -> Result<ReloadReport, Fault> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = files.refresh(&self.settings)?;
@@ -69,7 +70,8 @@ impl GridTrust {
         Ok(ReloadReport { changed, authorities: trusted.authorities().len(), problems })
     }
 
-    /// Who holds the key of the first certificate; the others are in any order, with or without the root.
+    /// Verifies a chain and returns the identity of its first certificate; the others come in any order, with
+    /// or without the root.
     pub fn verify_chain(
         &self,
         shown: &[CertificateDer<'_>],
@@ -111,7 +113,7 @@ impl GridTrust {
     }
 }
 
-/// The holder, and until when that is so without another look.
+/// Verifies a chain; returns its identity, and until when the result may be cached.
 fn verify(
     shown: &[CertificateDer<'_>],
     trusted: &TrustStore,

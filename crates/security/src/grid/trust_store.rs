@@ -1,5 +1,5 @@
-//! What the directories say in one state of theirs: who may issue certificates to whom, and what was taken
-//! back.
+//! The trust store: one snapshot of the directories, with authorities, signing policies and revocation lists
+//! (RFC 5280).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::policy::{Issuer, Rule};
 use super::revocation::RevocationList;
 use super::voms::Organisation;
 
-/// A revocation list that expires so soon is a problem to tell.
+/// A revocation list that expires within this time is reported as a problem.
 const LIST_EXPIRES_SOON: Duration = Duration::from_secs(86_400);
-/// Bit of the key usage of authorities that sign revocation lists.
+/// Key usage bit `cRLSign`.
 const SIGNS_LISTS: u16 = 0x0200;
 
-/// What one state of the directories says. Never changed, only replaced.
+/// An immutable snapshot of the directories; replaced as a whole.
 #[derive(Debug, Default)]
 pub(super) struct TrustStore {
     pub(super) generation: u64,
@@ -35,7 +35,7 @@ pub(super) struct TrustStore {
     namespaces: BTreeMap<String, Vec<Rule>>,
     /// Verified lists by the authority's name.
     lists: HashMap<Vec<u8>, Vec<(String, Arc<AuthorityFile>)>>,
-    /// Authorities that cannot be judged, by their names, and why: some of their files cannot be read.
+    /// Authorities that are disabled, by name, and why: some of their files cannot be read.
     disabled: HashMap<Vec<u8>, String>,
     organisations: BTreeMap<String, Organisation>,
     pub(super) problems: Vec<String>,
@@ -44,7 +44,7 @@ pub(super) struct TrustStore {
 #[derive(Debug)]
 struct Authority {
     der: CertificateDer<'static>,
-    /// Its own issuer, so that chains may end here.
+    /// Self-issued: chains may end here.
     root: bool,
     name: Vec<u8>,
     subject: String,
@@ -158,7 +158,7 @@ impl TrustStore {
         }
     }
 
-    /// A list or policy that cannot be read says something about its authority all the same.
+    /// Disables the authorities of an unreadable list or policy, which may restrict them.
     fn disable(&mut self, file: &str) {
         for authority in self.authorities.iter().filter(|authority| authority.stems.contains(stem(file))) {
             self.disabled.insert(authority.name.clone(), format!("its file {file} cannot be read"));
@@ -188,8 +188,8 @@ impl TrustStore {
         self.hosts.iter().any(|ours| ours.eq_ignore_ascii_case(host))
     }
 
-    /// Whether the issuer of a certificate may have issued it, and has not taken it back. Its subject, and
-    /// until when that is known.
+    /// Checks that the issuer may have issued a certificate and has not revoked it. Returns its subject, and
+    /// until when the result holds.
     pub(super) fn check_issued(
         &self,
         certificate: &Certificate<'_>,
@@ -205,7 +205,7 @@ impl TrustStore {
         Ok((issuer, expires.into_iter().chain(until).min()))
     }
 
-    /// webpki takes a root for good for ever. Of those with one name, the last to expire counts.
+    /// webpki does not check the expiry of roots. Of those with one name, the last to expire counts.
     fn check_expiry(&self, name: Name<'_>, issuer: &str, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
         let named = self.authorities.iter().filter(|authority| authority.name == name.0);
         match named.map(|authority| authority.not_after).max() {
@@ -216,7 +216,8 @@ impl TrustStore {
         }
     }
 
-    /// Namespaces say more than signing policies do, so they count where an authority has both.
+    /// Namespaces are more precise than signing policies, so they take precedence where an authority has
+    /// both.
     fn check_policy(&self, issuer: &str, subject: &str) -> Result<(), Fault> {
         let Some(rules) = self.namespaces.get(issuer).or_else(|| self.signing_policies.get(issuer)) else {
             if self.require_policy {

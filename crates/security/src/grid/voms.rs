@@ -1,8 +1,6 @@
-//! Attribute certificates of VOMS servers (RFC 5755): which groups and roles a virtual organisation says a
-//! user has.
+//! VOMS attribute certificates (RFC 5755): a user's groups and roles in a virtual organisation.
 //!
-//! They travel in a proxy. Whatever is wrong with one, its holder stays who they are, without those
-//! attributes.
+//! They are embedded in a proxy. A bad one costs its holder these attributes, not the identity.
 
 use longhaul_model::Timestamp;
 use rustls::pki_types::CertificateDer;
@@ -15,10 +13,13 @@ use super::der::{
 use super::name::{Name, canonical};
 use super::trust_store::TrustStore;
 
-/// Attribute certificates of one proxy, certificates in one of them, attributes of one.
+/// Attribute certificates of one proxy.
 const ATTRIBUTE_CERTIFICATES_MAX: usize = 16;
+/// Certificates in one attribute certificate.
 const CERTIFICATES_MAX: usize = 8;
+/// FQANs of one attribute certificate, and of one identity.
 const FQANS_MAX: usize = 256;
+/// Bytes of one FQAN.
 const FQAN_BYTES_MAX: usize = 512;
 /// Of the names of those whom an attribute certificate is for.
 const TARGETS_MAX: usize = 64;
@@ -31,15 +32,16 @@ const FQANS: &[u8] = &[0x2b, 0x06, 0x01, 0x04, 0x01, 0xbe, 0x45, 0x64, 0x64, 0x0
 const CERTIFICATES: &[u8] = &[0x2b, 0x06, 0x01, 0x04, 0x01, 0xbe, 0x45, 0x64, 0x64, 0x0a];
 /// 2.5.29.55
 const TARGETS: &[u8] = &[0x55, 0x1d, 0x37];
-/// 2.5.29.56, 2.5.29.35: nothing to do for us, critical or not.
+/// 2.5.29.56, no revocation available: ignored, critical or not.
 const NO_REVOCATION: &[u8] = &[0x55, 0x1d, 0x38];
+/// 2.5.29.35, authority key identifier: ignored, critical or not.
 const AUTHORITY_KEY_ID: &[u8] = &[0x55, 0x1d, 0x23];
 
-/// What the attribute certificates of a chain say, those that count.
+/// The accepted attributes of a chain.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) fqans: Vec<String>,
-    /// Why some do not count.
+    /// Why some were not accepted.
     pub(super) problem: Option<String>,
     /// When the first of those that count expires.
     pub(super) not_after: Option<Timestamp>,
