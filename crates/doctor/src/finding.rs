@@ -5,7 +5,7 @@ use serde::Serialize;
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum Severity {
     Ok,
     /// It could not be looked at.
     Unknown,
@@ -15,13 +15,13 @@ pub enum Level {
     Problem,
 }
 
-impl Level {
+impl Severity {
     pub fn word(self) -> &'static str {
         match self {
-            Level::Ok => "ok",
-            Level::Unknown => "unknown",
-            Level::Advice => "advice",
-            Level::Problem => "problem",
+            Severity::Ok => "ok",
+            Severity::Unknown => "unknown",
+            Severity::Advice => "advice",
+            Severity::Problem => "problem",
         }
     }
 }
@@ -54,7 +54,8 @@ impl Group {
 pub struct Finding {
     pub group: Group,
     pub check: String,
-    pub level: Level,
+    #[serde(rename = "level")]
+    pub severity: Severity,
     /// What is there, with numbers.
     pub found: String,
     /// What that costs; none if nothing.
@@ -64,24 +65,31 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(group: Group, check: impl Into<String>, level: Level, found: impl Into<String>) -> Finding {
-        Finding { group, check: check.into(), level, found: found.into(), cost: None, remedy: Vec::new() }
+    fn new(group: Group, check: impl Into<String>, level: Severity, found: impl Into<String>) -> Finding {
+        Finding {
+            group,
+            check: check.into(),
+            severity: level,
+            found: found.into(),
+            cost: None,
+            remedy: Vec::new(),
+        }
     }
 
     pub(crate) fn ok(group: Group, check: impl Into<String>, found: impl Into<String>) -> Finding {
-        Finding::new(group, check, Level::Ok, found)
+        Finding::new(group, check, Severity::Ok, found)
     }
 
     pub(crate) fn unknown(group: Group, check: impl Into<String>, found: impl Into<String>) -> Finding {
-        Finding::new(group, check, Level::Unknown, found)
+        Finding::new(group, check, Severity::Unknown, found)
     }
 
     pub(crate) fn advice(group: Group, check: impl Into<String>, found: impl Into<String>) -> Finding {
-        Finding::new(group, check, Level::Advice, found)
+        Finding::new(group, check, Severity::Advice, found)
     }
 
     pub(crate) fn problem(group: Group, check: impl Into<String>, found: impl Into<String>) -> Finding {
-        Finding::new(group, check, Level::Problem, found)
+        Finding::new(group, check, Severity::Problem, found)
     }
 
     pub(crate) fn costs(mut self, cost: impl Into<String>) -> Finding {

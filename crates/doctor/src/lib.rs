@@ -17,6 +17,6 @@ pub mod probe;
 mod sys;
 pub mod tune;
 
-pub use examine::{Examination, Order, PathAsked, PathFrom, PathUsed, examine};
-pub use finding::{Finding, Group, Level};
+pub use examine::{Examination, ExaminationRequest, FigureSource, PathOverrides, ReferencePath, examine};
+pub use finding::{Finding, Group, Severity};
 pub use peer::{Peer, PeerError};

@@ -19,9 +19,9 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ProtocolVersion};
 
 use crate::checks::credentials;
-use crate::checks::disk::plain;
+use crate::checks::disk::error_text;
 use crate::finding::{Finding, Group};
-use crate::probe::{Connected, connect_best, resolve};
+use crate::probe::{Connection, fastest_connection, resolve};
 use crate::sys;
 use crate::tune::milliseconds;
 
@@ -31,10 +31,10 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Certificates and tokens are refused beyond this.
 const CLOCK_OFFSET_S_MAX: i64 = 60;
 /// The head of a page tells whole seconds.
-const CLOCK_OFFSET_S_SURE: i64 = 2;
+const CLOCK_RESOLUTION_S: i64 = 2;
 /// A family that takes longer by this factor has a worse path.
-const FAMILY_FACTOR: u64 = 2;
-const CONNECTS: usize = 3;
+const FAMILY_RTT_FACTOR_MAX: u64 = 2;
+const CONNECTS_PER_ADDRESS: usize = 3;
 
 /// Whom to look at. Secrets of a URL are not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,13 +115,13 @@ impl fmt::Display for Peer {
 }
 
 /// What came of it.
-pub(crate) struct Met {
+pub(crate) struct PeerReport {
     pub(crate) findings: Vec<Finding>,
     pub(crate) rtt_us: Option<u64>,
 }
 
 /// Waits at most some times `patience`.
-pub(crate) fn meet(peer: &Peer, patience: Duration, now: Timestamp) -> Met {
+pub(crate) fn examine_peer(peer: &Peer, patience: Duration, now: Timestamp) -> PeerReport {
     let mut findings = Vec::new();
     let addresses = match resolve(&peer.host, peer.port, patience) {
         Ok(addresses) => addresses,
@@ -131,11 +131,11 @@ pub(crate) fn meet(peer: &Peer, patience: Duration, now: Timestamp) -> Met {
                     .costs("nothing can be sent there")
                     .remedy(format!("check the spelling and the resolver: getent ahosts {}", peer.host)),
             );
-            return Met { findings, rtt_us: None };
+            return PeerReport { findings, rtt_us: None };
         }
     };
     let first = |ipv6: bool| addresses.iter().copied().find(|address| address.is_ipv6() == ipv6);
-    let tried: Vec<Tried> = thread::scope(|scope| {
+    let tried: Vec<DialResult> = thread::scope(|scope| {
         let begin = |address| scope.spawn(move || try_address(address, patience));
         let threads: Vec<_> = [first(false), first(true)].into_iter().flatten().map(begin).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
@@ -146,10 +146,10 @@ pub(crate) fn meet(peer: &Peer, patience: Duration, now: Timestamp) -> Met {
         .into_iter()
         .filter_map(|tried| Some((tried.address, tried.connected.ok()?)))
         .min_by_key(|(_, connected)| connected.rtt_us);
-    let Some((address, connected)) = best else { return Met { findings, rtt_us: None } };
+    let Some((address, connected)) = best else { return PeerReport { findings, rtt_us: None } };
     findings.push(path_mtu(address, &connected, patience));
-    findings.extend(talk(peer, connected.socket, patience, now));
-    Met { findings, rtt_us: Some(connected.rtt_us) }
+    findings.extend(check_tls(peer, connected.socket, patience, now));
+    PeerReport { findings, rtt_us: Some(connected.rtt_us) }
 }
 
 fn name(peer: &Peer, addresses: &[SocketAddr]) -> Finding {
@@ -161,16 +161,16 @@ fn name(peer: &Peer, addresses: &[SocketAddr]) -> Finding {
     Finding::ok(Group::Peer, "name", found)
 }
 
-struct Tried {
+struct DialResult {
     address: SocketAddr,
-    connected: io::Result<Connected>,
+    connected: io::Result<Connection>,
 }
 
-fn try_address(address: SocketAddr, patience: Duration) -> Tried {
-    Tried { address, connected: connect_best(address, CONNECTS, patience) }
+fn try_address(address: SocketAddr, patience: Duration) -> DialResult {
+    DialResult { address, connected: fastest_connection(address, CONNECTS_PER_ADDRESS, patience) }
 }
 
-fn families(peer: &Peer, tried: &[Tried]) -> Vec<Finding> {
+fn families(peer: &Peer, tried: &[DialResult]) -> Vec<Finding> {
     let mut all = Vec::new();
     let reached = tried.iter().any(|tried| tried.connected.is_ok());
     for one in tried {
@@ -202,7 +202,7 @@ fn families(peer: &Peer, tried: &[Tried]) -> Vec<Finding> {
     if let (Some(v4), Some(v6)) = (rtt(false), rtt(true)) {
         let (slow, fast) = (v4.max(v6), v4.min(v6));
         // Below a millisecond the difference is noise.
-        if slow > fast.saturating_mul(FAMILY_FACTOR) && slow > 1_000 {
+        if slow > fast.saturating_mul(FAMILY_RTT_FACTOR_MAX) && slow > 1_000 {
             let which = if v6 > v4 { "IPv6" } else { "IPv4" };
             let found = format!("{which} takes {} and the other {}", milliseconds(slow), milliseconds(fast));
             all.push(
@@ -227,15 +227,15 @@ fn refusal(peer: &Peer, error: &io::Error) -> (String, String) {
             format!("open TCP port {port} in the firewalls of both sites"),
         ),
         io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => (
-            format!("cannot be reached: {}", plain(error)),
+            format!("cannot be reached: {}", error_text(error)),
             "check the routes of this host: ip route get ADDRESS".to_owned(),
         ),
-        _ => (format!("cannot be reached: {}", plain(error)), "see the reason".to_owned()),
+        _ => (format!("cannot be reached: {}", error_text(error)), "see the reason".to_owned()),
     }
 }
 
 /// The kernel's belief about the path, after one datagram as large as that belief.
-fn path_mtu(address: SocketAddr, connected: &Connected, patience: Duration) -> Finding {
+fn path_mtu(address: SocketAddr, connected: &Connection, patience: Duration) -> Finding {
     let ipv6 = address.is_ipv6();
     let probe = || -> io::Result<(u32, u32)> {
         let any: SocketAddr = if ipv6 { (Ipv6Addr::UNSPECIFIED, 0).into() } else { ([0, 0, 0, 0], 0).into() };
@@ -256,7 +256,7 @@ fn path_mtu(address: SocketAddr, connected: &Connected, patience: Duration) -> F
     };
     let (before, after) = match probe() {
         Ok(both) => both,
-        Err(error) => return Finding::unknown(Group::Peer, "path mtu", plain(&error)),
+        Err(error) => return Finding::unknown(Group::Peer, "path mtu", error_text(&error)),
     };
     let family = if ipv6 { Family::Ipv6 } else { Family::Ipv4 };
     let share = payload_share(after, family, true) * 100.0;
@@ -274,11 +274,11 @@ fn path_mtu(address: SocketAddr, connected: &Connected, patience: Duration) -> F
     Finding::ok(Group::Peer, "path mtu", found)
 }
 
-fn talk(peer: &Peer, socket: TcpStream, patience: Duration, now: Timestamp) -> Vec<Finding> {
+fn check_tls(peer: &Peer, socket: TcpStream, patience: Duration, now: Timestamp) -> Vec<Finding> {
     let began = Instant::now();
     let timed = socket.set_read_timeout(Some(patience)).and(socket.set_write_timeout(Some(patience)));
     if let Err(error) = timed {
-        return vec![Finding::unknown(Group::Peer, "tls", plain(&error))];
+        return vec![Finding::unknown(Group::Peer, "tls", error_text(&error))];
     }
     let mut socket = Deadline { socket, ends: began + patience };
     if peer.scheme == Scheme::Http {
@@ -301,7 +301,7 @@ fn talk(peer: &Peer, socket: TcpStream, patience: Duration, now: Timestamp) -> V
     }
     let mut all = vec![handshake(&connection)];
     if let Some(der) = connection.peer_certificates().and_then(|chain| chain.first()) {
-        all.push(credentials::certificate(Group::Peer, "certificate", der, now));
+        all.push(credentials::check_certificate(Group::Peer, "certificate", der, now));
     }
     if peer.scheme == Scheme::Https {
         all.extend(clock(peer, &mut rustls::Stream::new(&mut connection, &mut socket), now, began));
@@ -348,7 +348,7 @@ fn no_handshake(error: &io::Error) -> Finding {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
             "the connection was closed during the handshake".to_owned()
         }
-        _ => printable(&plain(error)),
+        _ => printable(&error_text(error)),
     };
     Finding::problem(Group::Peer, "tls", format!("no TLS: {why}"))
         .costs("no agent or service of ours answers there")
@@ -397,7 +397,7 @@ fn clock(peer: &Peer, stream: &mut (impl Read + Write), now: Timestamp, began: I
         off => format!("{off} s {} this host's", if offset_s > 0 { "ahead of" } else { "behind" }),
     };
     Some(match offset_s.abs() {
-        0..=CLOCK_OFFSET_S_SURE => Finding::ok(Group::Peer, "clock", words),
+        0..=CLOCK_RESOLUTION_S => Finding::ok(Group::Peer, "clock", words),
         off => {
             let finding = if off > CLOCK_OFFSET_S_MAX {
                 Finding::problem(Group::Peer, "clock", words)

@@ -92,7 +92,7 @@ pub(crate) fn discover_path_mtu(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Re
 
 /// What TCP measured on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Measured {
+pub(crate) struct TcpInfo {
     pub(crate) rtt_us: u32,
     /// Of packets sent, bytes of payload.
     pub(crate) mss_bytes: u32,
@@ -104,7 +104,7 @@ pub(crate) struct Measured {
     pub(crate) established: bool,
 }
 
-pub(crate) fn tcp_measured(socket: BorrowedFd<'_>) -> io::Result<Measured> {
+pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, which is the size of `info`; every field is an integer,
@@ -124,7 +124,7 @@ pub(crate) fn tcp_measured(socket: BorrowedFd<'_>) -> io::Result<Measured> {
     }
     const TIMESTAMPS: u8 = 1;
     const ESTABLISHED: u8 = 1;
-    Ok(Measured {
+    Ok(TcpInfo {
         rtt_us: info.tcpi_rtt,
         mss_bytes: info.tcpi_snd_mss,
         timestamps: info.tcpi_options & TIMESTAMPS != 0,
@@ -143,7 +143,7 @@ pub(crate) fn path_mtu_of(address: SocketAddr) -> io::Result<u32> {
 }
 
 /// Lets errors that come back for what a socket sends wait for [`next_error`], with who sent them.
-pub(crate) fn take_errors(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
+pub(crate) fn enable_error_queue(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
     let (level, name) =
         if is_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) } else { (libc::IPPROTO_IP, libc::IP_RECVERR) };
     let (value, len): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
@@ -254,7 +254,7 @@ mod tests {
     fn a_connection_on_this_host_is_measured() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let measured = tcp_measured(near.as_fd()).unwrap();
+        let measured = tcp_info(near.as_fd()).unwrap();
         assert!(measured.rtt_us > 0 && measured.mss_bytes > 500, "{measured:?}");
         assert!(path_mtu(near.as_fd(), false).unwrap() >= 1_280);
         discover_path_mtu(near.as_fd(), false).unwrap();

@@ -14,7 +14,7 @@ pub const RTT_US_ASSUMED: u64 = 150_000;
 pub const RATE_BYTES_PER_S_ASSUMED: u64 = 1_250_000_000;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Plan {
+pub struct TuningPlan {
     pub path: PathShape,
     pub streams: u32,
     /// Bytes under way when the path is full.
@@ -25,7 +25,7 @@ pub struct Plan {
     pub send: Option<Direction>,
     pub receive: Option<Direction>,
     /// What to change; none of it is applied.
-    pub settings: Vec<Line>,
+    pub settings: Vec<SysctlLine>,
     pub payload: Vec<Payload>,
     /// Until a new connection has filled the path.
     pub slow_start_s: f64,
@@ -48,7 +48,7 @@ pub struct Direction {
 
 /// One setting, ready for a file in `/etc/sysctl.d`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct SysctlLine {
     pub setting: String,
     pub present: Option<String>,
     pub wanted: String,
@@ -69,7 +69,7 @@ pub fn path(rate_bytes_per_s: u64, rtt_us: u64) -> PathShape {
 }
 
 /// `streams`: as the engine opens by itself, unless given.
-pub fn plan(facts: &HostFacts, path: PathShape, streams: Option<u32>) -> Plan {
+pub fn plan(facts: &HostFacts, path: PathShape, streams: Option<u32>) -> TuningPlan {
     let streams = streams.unwrap_or(STREAMS_DEFAULT).max(1);
     let mss = advice::mss_bytes(1_500, Family::Ipv4, true);
     let payload = |mtu| {
@@ -77,7 +77,7 @@ pub fn plan(facts: &HostFacts, path: PathShape, streams: Option<u32>) -> Plan {
         Payload { mtu, share, bytes_per_s_max: share * path.rate_bytes_per_s as f64 }
     };
     let at_loss = |loss| (loss, advice::cubic_bytes_per_s(mss, path.rtt_us, loss));
-    Plan {
+    TuningPlan {
         path,
         streams,
         bdp_bytes: path.bdp_bytes(),
@@ -102,9 +102,9 @@ pub(crate) fn direction(path: PathShape, streams: u32, ceilings: Ceilings) -> Di
     }
 }
 
-pub(crate) fn lines(limits: &HostLimits, path: PathShape, streams: u32, mtu_max: u32) -> Vec<Line> {
+pub(crate) fn lines(limits: &HostLimits, path: PathShape, streams: u32, mtu_max: u32) -> Vec<SysctlLine> {
     let all = advice::advise(limits, path, streams, mtu_max);
-    let line = |one: &advice::Advice| Line {
+    let line = |one: &advice::Advice| SysctlLine {
         setting: one.setting.to_owned(),
         present: one.present.clone(),
         wanted: one.wanted.clone(),

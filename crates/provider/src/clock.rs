@@ -32,7 +32,7 @@ impl Clock {
     }
 }
 
-pub(crate) fn show(at: f64) -> String {
+pub(crate) fn format(at: f64) -> String {
     match jiff::Timestamp::from_microsecond((at * 1e6) as i64) {
         Ok(at) => format!("{at:.3}"),
         Err(_) => String::new(),
@@ -40,6 +40,6 @@ pub(crate) fn show(at: f64) -> String {
 }
 
 /// A time with its zone, as XML and JSON have it.
-pub(crate) fn read(text: &str) -> Option<f64> {
+pub(crate) fn parse(text: &str) -> Option<f64> {
     text.parse::<jiff::Timestamp>().ok().map(|at| at.as_microsecond() as f64 / 1e6)
 }

@@ -12,7 +12,7 @@ pub(crate) const PATH: &str = "/control";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-enum Order {
+enum Command {
     /// From now on these rules, and no others.
     Mischief(Vec<Rule>),
     AdvanceS(f64),
@@ -35,10 +35,10 @@ enum Order {
 
 pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {
     match request.method.as_str() {
-        "GET" => Reply::json(&world.show()),
-        _ => match serde_json::from_str::<Order>(&request.body) {
+        "GET" => Reply::json(&world.to_json()),
+        _ => match serde_json::from_str::<Command>(&request.body) {
             Ok(order) => {
-                obey(world, order);
+                execute(world, order);
                 Reply::json(&json!({}))
             }
             Err(error) => Reply::text(400, error.to_string()),
@@ -46,24 +46,24 @@ pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {
     }
 }
 
-fn obey(world: &mut World, order: Order) {
+fn execute(world: &mut World, order: Command) {
     match order {
-        Order::Mischief(rules) => world.mischief.set(rules),
-        Order::AdvanceS(seconds) => world.clock.jump(seconds),
-        Order::ThinkS(seconds) => world.settings.think_s = seconds,
-        Order::End(id) => {
+        Command::Mischief(rules) => world.mischief.set(rules),
+        Command::AdvanceS(seconds) => world.clock.jump(seconds),
+        Command::ThinkS(seconds) => world.settings.think_s = seconds,
+        Command::End(id) => {
             nsi::force_end(world, &id);
             crate::oscars::force_end(world, &id);
             crate::sense::force_end(world, &id);
         }
-        Order::Active(id, is_active) => nsi::set_active(world, &id, is_active),
-        Order::Broken(id, is_active) => nsi::break_down(world, &id, is_active),
-        Order::Forget(id) => {
+        Command::Active(id, is_active) => nsi::set_active(world, &id, is_active),
+        Command::Broken(id, is_active) => nsi::fail_data_plane(world, &id, is_active),
+        Command::Forget(id) => {
             world.nsi.connections.remove(&id);
             world.oscars.connections.remove(&id);
             world.sense.instances.remove(&id);
-            world.network.free_all(&id);
+            world.network.release_all(&id);
         }
-        Order::Unknown { to, id } => nsi::tell_of_unknown(world, &to, &id),
+        Command::Unknown { to, id } => nsi::notify_unknown(world, &to, &id),
     }
 }

@@ -12,9 +12,9 @@ const BODY_BYTES_MAX: u64 = 4 << 20;
 /// Of one header or request line.
 const LINE_BYTES_MAX: u64 = 16 << 10;
 /// Longer than any client of ours waits.
-const PATIENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// One who is called back and does not answer is given up.
-const CALL_WITHIN: Duration = Duration::from_secs(5);
+const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
@@ -49,9 +49,9 @@ pub(crate) struct Reply {
     /// Seconds since 1970, told as `Date`.
     pub(crate) date: f64,
     /// The connection stays open and silent for so long before the answer.
-    pub(crate) after: Duration,
+    pub(crate) delay: Duration,
     /// The connection is closed instead of an answer.
-    pub(crate) is_lost: bool,
+    pub(crate) drops_connection: bool,
 }
 
 impl Reply {
@@ -77,14 +77,14 @@ pub(crate) fn serve(listener: TcpListener, tls: Option<Arc<ServerConfig>>, handl
         let (tls, handler) = (tls.clone(), handler.clone());
         // What goes wrong on a connection is its client's business: it sees it.
         std::thread::spawn(move || {
-            let _ = converse(stream, tls, &handler);
+            let _ = handle_connection(stream, tls, &handler);
         });
     }
 }
 
-fn converse(stream: TcpStream, tls: Option<Arc<ServerConfig>>, handler: &Handler) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn handle_connection(stream: TcpStream, tls: Option<Arc<ServerConfig>>, handler: &Handler) -> io::Result<()> {
+    stream.set_read_timeout(Some(IDLE_TIMEOUT))?;
+    stream.set_write_timeout(Some(IDLE_TIMEOUT))?;
     stream.set_nodelay(true)?;
     let Some(tls) = tls else { return answer(stream, handler) };
     let connection = ServerConnection::new(tls).map_err(io::Error::other)?;
@@ -95,8 +95,8 @@ fn answer(stream: impl Read + Write, handler: &Handler) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let request = read_request(&mut reader)?;
     let reply = handler(request);
-    std::thread::sleep(reply.after);
-    if reply.is_lost {
+    std::thread::sleep(reply.delay);
+    if reply.drops_connection {
         return Ok(());
     }
     let head = format!(
@@ -164,8 +164,8 @@ pub(crate) fn post(url: &str, action: &str, body: &str) -> io::Result<(u16, Stri
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let address: SocketAddr =
         host.to_socket_addrs()?.next().ok_or_else(|| io::Error::other("a host without an address"))?;
-    let mut stream = TcpStream::connect_timeout(&address, CALL_WITHIN)?;
-    stream.set_read_timeout(Some(CALL_WITHIN))?;
+    let mut stream = TcpStream::connect_timeout(&address, CALLBACK_TIMEOUT)?;
+    stream.set_read_timeout(Some(CALLBACK_TIMEOUT))?;
     let head = format!(
         "POST /{path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: text/xml; \
             charset=utf-8\r\nsoapaction: \"{action}\"\r\n\

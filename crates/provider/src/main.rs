@@ -173,8 +173,8 @@ fn lock(shared: &Shared) -> MutexGuard<'_, World> {
 fn work(shared: &Shared) {
     let mut world = lock(shared);
     loop {
-        let next = world.run();
-        if let Err(problem) = world.keep() {
+        let next = world.run_due_jobs();
+        if let Err(problem) = world.persist() {
             eprintln!("longhaul-provider: {problem}");
         }
         if let Some(call) = world.calls.pop_front() {
@@ -216,14 +216,14 @@ fn serve_control(shared: &Shared, request: Request) -> Reply {
         _ => Reply::text(404, "no such page"),
     };
     // What is due now is done before the answer, so that a test sees it.
-    world.run();
+    world.run_due_jobs();
     finish(shared, world);
     reply
 }
 
 fn finish(shared: &Shared, mut world: MutexGuard<'_, World>) {
     let first = if world.calls_first { std::mem::take(&mut world.calls) } else { VecDeque::new() };
-    if let Err(problem) = world.keep() {
+    if let Err(problem) = world.persist() {
         eprintln!("longhaul-provider: {problem}");
     }
     drop(world);

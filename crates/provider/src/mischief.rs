@@ -12,11 +12,11 @@ pub(crate) struct Rule {
     #[serde(rename = "do")]
     pub(crate) deed: Deed,
     /// How often; once if it is not said.
-    #[serde(default = "once")]
+    #[serde(default = "one_time")]
     pub(crate) times: u64,
 }
 
-fn once() -> u64 {
+fn one_time() -> u64 {
     1
 }
 
@@ -78,7 +78,7 @@ impl Mischief {
     }
 
     /// Rules that nothing has met yet.
-    pub(crate) fn left(&self) -> Vec<&Rule> {
+    pub(crate) fn unused_rules(&self) -> Vec<&Rule> {
         self.0.iter().filter(|rule| rule.times > 0).collect()
     }
 }

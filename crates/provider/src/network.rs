@@ -33,7 +33,7 @@ pub(crate) struct Span {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum No {
+pub(crate) enum BookingError {
     Port,
     Vlan,
     Bandwidth,
@@ -41,7 +41,7 @@ pub(crate) enum No {
 
 /// One end of what is wanted: a port, and the VLANs that would do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Wanted {
+pub(crate) struct PortRequest {
     pub(crate) port: String,
     pub(crate) vlans: Vec<u16>,
 }
@@ -61,7 +61,7 @@ impl Network {
     }
 
     /// What is free at a port for all of the time: VLANs, and Mb/s.
-    pub(crate) fn free(&self, port: &str, span: Span) -> Option<(Vec<u16>, u64)> {
+    pub(crate) fn available(&self, port: &str, span: Span) -> Option<(Vec<u16>, u64)> {
         let known = self.ports.iter().find(|known| known.name == port)?;
         let booked: u64 = self.overlapping(port, span).map(|booking| booking.mbit).sum();
         let is_free = |vlan: &u16| !self.overlapping(port, span).any(|booking| booking.vlan == *vlan);
@@ -73,16 +73,16 @@ impl Network {
     pub(crate) fn book(
         &mut self,
         owner: &str,
-        ends: &[Wanted],
+        ends: &[PortRequest],
         mbit: u64,
         span: Span,
-    ) -> Result<Vec<u16>, No> {
+    ) -> Result<Vec<u16>, BookingError> {
         let mut chosen = Vec::new();
         for end in ends {
-            let (vlans, left) = self.free(&end.port, span).ok_or(No::Port)?;
-            chosen.push(*end.vlans.iter().find(|vlan| vlans.contains(vlan)).ok_or(No::Vlan)?);
+            let (vlans, left) = self.available(&end.port, span).ok_or(BookingError::Port)?;
+            chosen.push(*end.vlans.iter().find(|vlan| vlans.contains(vlan)).ok_or(BookingError::Vlan)?);
             if left < mbit {
-                return Err(No::Bandwidth);
+                return Err(BookingError::Bandwidth);
             }
         }
         for (end, vlan) in ends.iter().zip(&chosen) {
@@ -98,7 +98,7 @@ impl Network {
         Ok(chosen)
     }
 
-    pub(crate) fn free_all(&mut self, owner: &str) {
+    pub(crate) fn release_all(&mut self, owner: &str) {
         self.bookings.retain(|booking| booking.owner != owner);
     }
 
@@ -129,16 +129,16 @@ mod tests {
     fn vlans_and_bandwidth_are_booked_once_at_a_time() {
         let port = |name: &str| Port { name: name.to_owned(), vlans: vec![1, 2], mbit: 10 };
         let mut network = Network::new(vec![port("a"), port("b")]);
-        let end = |port: &str, vlans: &[u16]| Wanted { port: port.to_owned(), vlans: vlans.to_vec() };
+        let end = |port: &str, vlans: &[u16]| PortRequest { port: port.to_owned(), vlans: vlans.to_vec() };
         let span = Span { begin: 0.0, end: 10.0 };
         let ends = [end("a", &[1, 2]), end("b", &[2])];
         assert_eq!(network.book("x", &ends, 6, span), Ok(vec![1, 2]));
-        assert_eq!(network.book("y", &ends, 1, span), Err(No::Vlan));
+        assert_eq!(network.book("y", &ends, 1, span), Err(BookingError::Vlan));
         let others = [end("a", &[2]), end("b", &[1])];
-        assert_eq!(network.book("y", &others, 6, span), Err(No::Bandwidth));
-        assert_eq!(network.book("y", &[end("c", &[1])], 6, span), Err(No::Port));
+        assert_eq!(network.book("y", &others, 6, span), Err(BookingError::Bandwidth));
+        assert_eq!(network.book("y", &[end("c", &[1])], 6, span), Err(BookingError::Port));
         assert_eq!(network.book("y", &ends, 6, Span { begin: 10.0, end: 11.0 }), Ok(vec![1, 2]));
-        network.free_all("x");
+        network.release_all("x");
         assert_eq!(network.owners(), ["y"]);
         assert_eq!(read_vlans("1780-1782,1790"), Some(vec![1780, 1781, 1782, 1790]));
     }

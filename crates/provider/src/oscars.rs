@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use crate::http::{Reply, Request};
 use crate::mischief::Deed;
-use crate::network::{No, Span, Wanted};
+use crate::network::{BookingError, PortRequest, Span};
 use crate::world::{self, World};
 
 const BASE: &str = "/oscars";
 const USER: &str = "longhaul";
 const PASSWORD: &str = "secret";
 /// A beginning that is longer ago is refused.
-const PAST_S: f64 = 300.0;
+const BEGIN_AGE_S_MAX: f64 = 300.0;
 const HOLD_S: f64 = 900.0;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub(crate) struct Connection {
     id: String,
     description: String,
     span: Span,
-    ends: Vec<Wanted>,
+    ends: Vec<PortRequest>,
     mbit: u64,
     phase: Phase,
     state: State,
@@ -78,9 +78,9 @@ pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {
     let path = request.path.strip_prefix(BASE).unwrap_or_default().to_owned();
     let operation = operation(&request.method, &path);
     let Some((name, of)) = operation else { return Reply::text(404, "no such page") };
-    world.saw(&format!("oscars {name}"), of, &request.body);
+    world.record_message(&format!("oscars {name}"), of, &request.body);
     let deed = world.mischief.take(name, Deed::is_answer);
-    if let Some(reply) = deed.as_ref().and_then(world::instead) {
+    if let Some(reply) = deed.as_ref().and_then(world::replacement_reply) {
         return reply;
     }
     if path.starts_with("/protected/") && !is_known(world, request) {
@@ -90,7 +90,7 @@ pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {
         return Reply::text(400, "as it was told");
     }
     let reply = operate(world, name, of, &request.body);
-    world::spoil(reply.unwrap_or_else(|(status, text)| Reply::text(status, text)), deed)
+    world::apply_to_reply(reply.unwrap_or_else(|(status, text)| Reply::text(status, text)), deed)
 }
 
 /// Its name for mischief, and what it is about.
@@ -137,7 +137,7 @@ fn operate(world: &mut World, name: &str, of: &str, body: &str) -> Outcome {
             let time = |name: &str| value[name].as_f64().ok_or((400, format!("no {name}")));
             let span = Span { begin: time("beginning")?, end: time("ending")? };
             let shown = world.network.ports().iter().filter_map(|port| {
-                let (vlans, mbit) = world.network.free(&port.name, span)?;
+                let (vlans, mbit) = world.network.available(&port.name, span)?;
                 let ranges: Vec<_> =
                     vlans.iter().map(|vlan| json!({ "floor": vlan, "ceiling": vlan })).collect();
                 let expression: Vec<_> = vlans.iter().map(u16::to_string).collect();
@@ -161,12 +161,12 @@ fn operate(world: &mut World, name: &str, of: &str, body: &str) -> Outcome {
             let is_held = world.oscars.connections.get(of).is_some_and(|one| one.phase == Phase::Held);
             if is_held && world.mischief.take("clear", |deed| *deed == Deed::Lie).is_none() {
                 world.oscars.connections.remove(of);
-                world.network.free_all(of);
+                world.network.release_all(of);
             }
             Ok(Reply::text(200, ""))
         }
         "info" => match world.oscars.connections.get(of) {
-            Some(connection) => Ok(Reply::json(&show(connection))),
+            Some(connection) => Ok(Reply::json(&to_json(connection))),
             None => Err((404, format!("{of} is not known"))),
         },
         _ => list(world, &value),
@@ -193,7 +193,7 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
         |name: &str| value[name].as_i64().ok_or(wrong("times are whole seconds")).map(|time| time as f64);
     let span = Span { begin: time("begin")?, end: time("end")? };
     let now = world.clock.now();
-    if span.begin < now - PAST_S {
+    if span.begin < now - BEGIN_AGE_S_MAX {
         return Err(wrong("Begin time is more than 5 minutes in the past"));
     }
     if span.end <= now || span.end <= span.begin {
@@ -215,10 +215,10 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
             fixture["vlan"].as_u64().and_then(|vlan| u16::try_from(vlan).ok()).ok_or(wrong("no vlan"))?;
         let both = fixture["mbps"].as_u64().or(fixture["inMbps"].as_u64());
         mbit = mbit.min(both.ok_or(wrong("no bandwidth"))?);
-        ends.push(Wanted { port, vlans: vec![vlan] });
+        ends.push(PortRequest { port, vlans: vec![vlan] });
     }
     // Holding again overwrites.
-    world.network.free_all(&id);
+    world.network.release_all(&id);
     let outcome = world.mischief.take("hold", Deed::is_outcome);
     match &outcome {
         Some(Deed::Less(less)) => mbit = *less,
@@ -232,9 +232,9 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
         // Under a name that nobody is told, and on other VLANs, for those of the first are taken.
         let mut twin = Connection { id: world.new_id("", 4).to_uppercase(), ..connection.clone() };
         twin.ends.iter_mut().for_each(|end| end.vlans = vec![end.vlans[0] + 1]);
-        put(world, twin)?;
+        hold_connection(world, twin)?;
     }
-    put(world, connection)?;
+    hold_connection(world, connection)?;
     let until = now + HOLD_S;
     let mut told = value.clone();
     told["heldUntil"] = json!(until);
@@ -244,19 +244,19 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
 }
 
 /// Holds it, for a while.
-fn put(world: &mut World, connection: Connection) -> Result<(), (u16, String)> {
+fn hold_connection(world: &mut World, connection: Connection) -> Result<(), (u16, String)> {
     let Connection { id, ends, mbit, span, .. } = &connection;
     world.network.book(id, ends, *mbit, *span).map_err(|no| {
         let what = match no {
-            No::Port => "the port is unknown",
-            No::Vlan => "the VLAN is in use",
-            No::Bandwidth => "the bandwidth is in use",
+            BookingError::Port => "the port is unknown",
+            BookingError::Vlan => "the VLAN is in use",
+            BookingError::Bandwidth => "the bandwidth is in use",
         };
         (400, what.to_owned())
     })?;
     let id = id.clone();
     world.oscars.connections.insert(id.clone(), connection);
-    world.later(HOLD_S, world::Job::Oscars(Job::HoldOver { id }));
+    world.schedule_in(HOLD_S, world::Job::Oscars(Job::HoldOver { id }));
     Ok(())
 }
 
@@ -276,8 +276,8 @@ fn commit(world: &mut World, id: &str) -> Outcome {
         _ => world.settings.think_s,
     };
     let id = id.to_owned();
-    world.later(wait, world::Job::Oscars(Job::Deploy { id: id.clone(), fails }));
-    world.at(end, world::Job::Oscars(Job::Ends { id }));
+    world.schedule_in(wait, world::Job::Oscars(Job::Deploy { id: id.clone(), fails }));
+    world.schedule_at(end, world::Job::Oscars(Job::Ends { id }));
     Ok(Reply::json(&json!({ "what": "COMMITTED", "phase": "RESERVED", "when": world.clock.now() as i64 })))
 }
 
@@ -288,7 +288,7 @@ fn release(world: &mut World, id: &str) -> Outcome {
     }
     if world.mischief.take("conn_release", |deed| *deed == Deed::Lie).is_none() {
         finish(connection, State::Finished);
-        world.network.free_all(id);
+        world.network.release_all(id);
     }
     Ok(Reply::json(&json!({ "what": "ARCHIVED", "phase": "ARCHIVED", "when": world.clock.now() as i64 })))
 }
@@ -306,14 +306,14 @@ fn list(world: &World, filter: &Value) -> Outcome {
     };
     let size = filter["sizePerPage"].as_u64().filter(|size| *size > 0).unwrap_or(20) as usize;
     let page = filter["page"].as_u64().unwrap_or(1).max(1) as usize;
-    let found: Vec<_> = world.oscars.connections.values().filter(fits).map(show).collect();
+    let found: Vec<_> = world.oscars.connections.values().filter(fits).map(to_json).collect();
     let shown: Vec<_> = found.iter().skip((page - 1) * size).take(size).collect();
     Ok(Reply::json(
         &json!({ "page": page, "sizePerPage": size, "totalSize": found.len(), "connections": shown }),
     ))
 }
 
-fn show(connection: &Connection) -> Value {
+fn to_json(connection: &Connection) -> Value {
     let fixtures: Vec<_> = connection
         .ends
         .iter()
@@ -344,7 +344,7 @@ fn show(connection: &Connection) -> Value {
     shown
 }
 
-pub(crate) fn carry_out(world: &mut World, job: Job) {
+pub(crate) fn run_job(world: &mut World, job: Job) {
     let (Job::Deploy { id, .. } | Job::HoldOver { id } | Job::Ends { id }) = &job;
     let Some(connection) = world.oscars.connections.get_mut(id) else { return };
     match (&job, connection.phase) {
@@ -357,12 +357,12 @@ pub(crate) fn carry_out(world: &mut World, job: Job) {
         (Job::HoldOver { .. }, Phase::Held) => {
             let id = connection.id.clone();
             world.oscars.connections.remove(&id);
-            world.network.free_all(&id);
+            world.network.release_all(&id);
         }
         (Job::Ends { .. }, Phase::Reserved) => {
             finish(connection, State::Finished);
             let id = connection.id.clone();
-            world.network.free_all(&id);
+            world.network.release_all(&id);
         }
         _ => {}
     }
@@ -371,7 +371,7 @@ pub(crate) fn carry_out(world: &mut World, job: Job) {
 pub(crate) fn force_end(world: &mut World, id: &str) {
     if let Some(connection) = world.oscars.connections.get_mut(id) {
         finish(connection, State::Failed);
-        world.network.free_all(id);
+        world.network.release_all(id);
     }
 }
 
@@ -387,10 +387,10 @@ pub(crate) fn resume(world: &mut World) {
     }
     for job in jobs {
         let wait = if matches!(job, Job::HoldOver { .. }) { HOLD_S } else { world.settings.think_s };
-        world.later(wait, world::Job::Oscars(job));
+        world.schedule_in(wait, world::Job::Oscars(job));
     }
     let ends: Vec<_> = world.oscars.connections.values().map(|one| (one.span.end, one.id.clone())).collect();
     for (end, id) in ends {
-        world.at(end, world::Job::Oscars(Job::Ends { id }));
+        world.schedule_at(end, world::Job::Oscars(Job::Ends { id }));
     }
 }

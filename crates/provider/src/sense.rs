@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::http::{Reply, Request};
 use crate::mischief::Deed;
-use crate::network::{Span, Wanted, read_vlans};
+use crate::network::{PortRequest, Span, read_vlans};
 use crate::world::{self, World};
 
 pub(crate) const ALPHA: &str = "urn:ogf:network:alpha.example:2026";
@@ -30,7 +30,7 @@ pub(crate) struct Instance {
     above: Above,
     below: Below,
     configuration: Configuration,
-    ends: Vec<Wanted>,
+    ends: Vec<PortRequest>,
     mbit: u64,
 }
 
@@ -89,9 +89,9 @@ pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {
         ("GET", ["instance", id, "status", "configuration"]) => ("configuration", *id),
         _ => return Reply::text(404, "no such page"),
     };
-    world.saw(&format!("sense {name}"), id, &request.body);
+    world.record_message(&format!("sense {name}"), id, &request.body);
     let deed = world.mischief.take(name, Deed::is_answer);
-    if let Some(reply) = deed.as_ref().and_then(world::instead) {
+    if let Some(reply) = deed.as_ref().and_then(world::replacement_reply) {
         return reply;
     }
     let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
@@ -103,7 +103,7 @@ pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {
     }
     let is_forced = request.query("force") == Some("true");
     let reply = operate(world, name, id, is_forced, &request.body);
-    world::spoil(reply.unwrap_or_else(|(status, text)| Reply::text(status, text)), deed)
+    world::apply_to_reply(reply.unwrap_or_else(|(status, text)| Reply::text(status, text)), deed)
 }
 
 fn token(world: &mut World, form: &str) -> Reply {
@@ -117,7 +117,7 @@ fn token(world: &mut World, form: &str) -> Reply {
             .is_some_and(|(_, token)| world.sense.tokens.iter().any(|known| known == token)),
         _ => false,
     };
-    world.saw("sense token", "", value("grant_type").map(|(_, value)| value).unwrap_or_default());
+    world.record_message("sense token", "", value("grant_type").map(|(_, value)| value).unwrap_or_default());
     if !right {
         return Reply::new(401, "application/json", json!({ "error": "invalid_grant" }).to_string());
     }
@@ -137,7 +137,7 @@ fn operate(world: &mut World, name: &str, id: &str, is_forced: bool, body: &str)
         _ => {
             let instance = world.sense.instances.get_mut(id).ok_or((404, format!("{id} is not known")))?;
             match name {
-                "status" => Ok(Reply::text(200, words(instance))),
+                "status" => Ok(Reply::text(200, status_text(instance))),
                 "configuration" => Ok(Reply::text(
                     200,
                     json!(instance.configuration).as_str().unwrap_or_default().to_owned(),
@@ -148,7 +148,7 @@ fn operate(world: &mut World, name: &str, id: &str, is_forced: bool, body: &str)
     }
 }
 
-fn words(instance: &Instance) -> String {
+fn status_text(instance: &Instance) -> String {
     let word = |value: Value| value.as_str().unwrap_or_default().to_owned();
     format!("{} - {}", word(json!(instance.above)), word(json!(instance.below)))
 }
@@ -167,7 +167,7 @@ fn intent(world: &mut World, id: &str, body: &str) -> Outcome {
             "any" => (1..4095).collect(),
             tag => read_vlans(tag).ok_or(wrong("no VLANs"))?,
         };
-        ends.push(Wanted { port, vlans });
+        ends.push(PortRequest { port, vlans });
     }
     if ends.len() < 2 {
         return Err(wrong("two terminals are the least"));
@@ -180,7 +180,8 @@ fn intent(world: &mut World, id: &str, body: &str) -> Outcome {
     }
     let now = world.clock.now();
     let span = Span { begin: now, end: f64::MAX };
-    let free = ends.iter().filter_map(|end| world.network.free(&end.port, span)).map(|(_, mbit)| mbit).min();
+    let free =
+        ends.iter().filter_map(|end| world.network.available(&end.port, span)).map(|(_, mbit)| mbit).min();
     let free = free.ok_or(wrong("a terminal that is not known"))?;
     let queries: Vec<_> = intent["queries"]
         .as_array()
@@ -211,7 +212,7 @@ fn change(world: &mut World, name: &str, id: &str, is_forced: bool) -> Outcome {
         return Ok(Reply::text(200, ""));
     }
     let Some(instance) = world.sense.instances.get_mut(id) else { return Err((404, String::new())) };
-    let from = words(instance);
+    let from = status_text(instance);
     let refused = Err((409, format!("{name} from {from}")));
     let is_ready = instance.below == Below::Ready;
     match name {
@@ -236,7 +237,7 @@ fn change(world: &mut World, name: &str, id: &str, is_forced: bool) -> Outcome {
         }
         "delete" if (instance.above == Above::Cancel && is_ready) || instance.below == Below::Compiled => {
             world.sense.instances.remove(id);
-            world.network.free_all(id);
+            world.network.release_all(id);
             return Ok(Reply::text(200, ""));
         }
         _ => return refused,
@@ -248,12 +249,12 @@ fn change(world: &mut World, name: &str, id: &str, is_forced: bool) -> Outcome {
         Some(Deed::Take(seconds)) => seconds,
         _ => world.settings.think_s,
     };
-    world.later(wait, world::Job::Sense(Job { id: id.to_owned(), fails }));
+    world.schedule_in(wait, world::Job::Sense(Job { id: id.to_owned(), fails }));
     Ok(Reply::text(200, ""))
 }
 
 /// One step further: Committing, Committed, Ready, and then the configuration is stable.
-pub(crate) fn carry_out(world: &mut World, job: Job) {
+pub(crate) fn run_job(world: &mut World, job: Job) {
     let Some(instance) = world.sense.instances.get_mut(&job.id) else { return };
     match instance.below {
         Below::Committing if job.fails => instance.below = Below::Failed,
@@ -264,11 +265,11 @@ pub(crate) fn carry_out(world: &mut World, job: Job) {
     }
     if instance.above == Above::Cancel && instance.below == Below::Ready {
         let id = instance.id.clone();
-        world.network.free_all(&id);
+        world.network.release_all(&id);
     } else if matches!(instance.below, Below::Committed | Below::Ready)
         && instance.configuration == Configuration::Unknown
     {
-        world.later(world.settings.think_s, world::Job::Sense(Job { fails: false, ..job }));
+        world.schedule_in(world.settings.think_s, world::Job::Sense(Job { fails: false, ..job }));
     }
 }
 
@@ -276,13 +277,13 @@ pub(crate) fn force_end(world: &mut World, id: &str) {
     if let Some(instance) = world.sense.instances.get_mut(id) {
         instance.configuration = Configuration::Expired;
         instance.below = Below::Failed;
-        world.network.free_all(id);
+        world.network.release_all(id);
     }
 }
 
 pub(crate) fn resume(world: &mut World) {
     let under_way: Vec<_> = world.sense.instances.values().map(|instance| instance.id.clone()).collect();
     for id in under_way {
-        world.later(world.settings.think_s, world::Job::Sense(Job { id, fails: false }));
+        world.schedule_in(world.settings.think_s, world::Job::Sense(Job { id, fails: false }));
     }
 }

@@ -15,7 +15,7 @@ use crate::network::Network;
 use crate::{nsi, oscars, sense};
 
 /// What is kept of what was seen.
-const SEEN_MAX: usize = 10_000;
+const MESSAGES_MAX: usize = 10_000;
 /// An answer larger than anybody should read.
 const HUGE_BYTES: usize = 24 << 20;
 
@@ -41,7 +41,7 @@ pub(crate) enum Job {
 
 /// A request as it came, or a call as it was to go.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedMessage {
     pub(crate) what: String,
     pub(crate) of: String,
     pub(crate) body: String,
@@ -56,7 +56,7 @@ pub(crate) struct World {
     pub(crate) oscars: oscars::Manager,
     pub(crate) sense: sense::Orchestrator,
     pub(crate) mischief: Mischief,
-    pub(crate) seen: VecDeque<Seen>,
+    pub(crate) seen: VecDeque<RecordedMessage>,
     /// What is due when; of what is due at once, the first that was put there comes first.
     jobs: Vec<(f64, u64, Job)>,
     /// Calls to be made now, in this order.
@@ -70,7 +70,7 @@ pub(crate) struct World {
 
 /// What survives a restart.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct PersistedState {
     network: Network,
     nsi: nsi::Agent,
     oscars: oscars::Manager,
@@ -105,11 +105,15 @@ impl World {
         format!("{}:topology", self.settings.domain)
     }
 
-    pub(crate) fn saw(&mut self, what: &str, of: &str, body: &str) {
-        if self.seen.len() == SEEN_MAX {
+    pub(crate) fn record_message(&mut self, what: &str, of: &str, body: &str) {
+        if self.seen.len() == MESSAGES_MAX {
             self.seen.pop_front();
         }
-        self.seen.push_back(Seen { what: what.to_owned(), of: of.to_owned(), body: body.to_owned() });
+        self.seen.push_back(RecordedMessage {
+            what: what.to_owned(),
+            of: of.to_owned(),
+            body: body.to_owned(),
+        });
     }
 
     /// A number that nobody has had, which does not look like one.
@@ -129,21 +133,21 @@ impl World {
         format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
     }
 
-    pub(crate) fn at(&mut self, at: f64, job: Job) {
+    pub(crate) fn schedule_at(&mut self, at: f64, job: Job) {
         self.count += 1;
         self.jobs.push((at, self.count, job));
     }
 
-    pub(crate) fn later(&mut self, seconds: f64, job: Job) {
-        self.at(self.clock.now() + seconds, job);
+    pub(crate) fn schedule_in(&mut self, seconds: f64, job: Job) {
+        self.schedule_at(self.clock.now() + seconds, job);
     }
 
-    pub(crate) fn call_back(&mut self, callback: nsi::Callback) {
-        self.saw(&format!("call {}", callback.name), &callback.to, &callback.body);
+    pub(crate) fn queue_callback(&mut self, callback: nsi::Callback) {
+        self.record_message(&format!("call {}", callback.name), &callback.to, &callback.body);
         match self.mischief.take(callback.name, Deed::is_of_callbacks) {
             Some(Deed::Drop) => return,
             Some(Deed::Repeat) => self.calls.push_back(callback.clone()),
-            Some(Deed::Delay(seconds)) => return self.later(seconds, Job::Call(callback)),
+            Some(Deed::Delay(seconds)) => return self.schedule_in(seconds, Job::Call(callback)),
             Some(Deed::Swap) => return self.swapped = Some(callback),
             _ => {}
         }
@@ -152,7 +156,7 @@ impl World {
     }
 
     /// Does what is due, and says when there is more.
-    pub(crate) fn run(&mut self) -> Option<f64> {
+    pub(crate) fn run_due_jobs(&mut self) -> Option<f64> {
         loop {
             let first = self.jobs.iter().enumerate().min_by(|(_, a), (_, b)| {
                 (a.0, a.1).partial_cmp(&(b.0, b.1)).unwrap_or(std::cmp::Ordering::Equal)
@@ -162,16 +166,16 @@ impl World {
                 return Some(at);
             }
             match self.jobs.swap_remove(place).2 {
-                Job::Nsi(job) => nsi::carry_out(self, job),
-                Job::Oscars(job) => oscars::carry_out(self, job),
-                Job::Sense(job) => sense::carry_out(self, job),
+                Job::Nsi(job) => nsi::run_job(self, job),
+                Job::Oscars(job) => oscars::run_job(self, job),
+                Job::Sense(job) => sense::run_job(self, job),
                 Job::Call(callback) => self.calls.push_back(callback),
             }
         }
     }
 
     /// What a test wants to know.
-    pub(crate) fn show(&self) -> serde_json::Value {
+    pub(crate) fn to_json(&self) -> serde_json::Value {
         json!({
             "now": self.clock.now(),
             "connections": self.nsi.connections.values().collect::<Vec<_>>(),
@@ -179,13 +183,13 @@ impl World {
             "sense": self.sense,
             "booked": self.network.owners(),
             "seen": self.seen,
-            "mischief_left": self.mischief.left(),
+            "mischief_left": self.mischief.unused_rules(),
             "due": self.jobs.len() + self.calls.len(),
         })
     }
 
     /// Written before anybody is answered, as a provider that lives up to its records does.
-    pub(crate) fn keep(&self) -> Result<(), String> {
+    pub(crate) fn persist(&self) -> Result<(), String> {
         let Some(path) = &self.settings.state else { return Ok(()) };
         let kept = json!({
             "network": self.network,
@@ -204,7 +208,7 @@ impl World {
         let Some(path) = self.settings.state.clone().filter(|path| path.exists()) else { return Ok(()) };
         let told = |error: String| format!("{}: {error}", path.display());
         let text = std::fs::read_to_string(&path).map_err(|error| told(error.to_string()))?;
-        let kept: Kept = serde_json::from_str(&text).map_err(|error| told(error.to_string()))?;
+        let kept: PersistedState = serde_json::from_str(&text).map_err(|error| told(error.to_string()))?;
         self.network = kept.network;
         (self.nsi, self.oscars, self.sense, self.count) = (kept.nsi, kept.oscars, kept.sense, kept.count);
         nsi::Agent::resume(self);
@@ -215,27 +219,27 @@ impl World {
 }
 
 /// An answer that has nothing to do with what was asked, before which nothing is done.
-pub(crate) fn instead(deed: &Deed) -> Option<Reply> {
+pub(crate) fn replacement_reply(deed: &Deed) -> Option<Reply> {
     match deed {
         Deed::Status(status) => {
             Some(Reply::new(*status, "text/html", "<html><body>Something is wrong<br></body></html>"))
         }
-        Deed::Lose => Some(Reply { is_lost: true, ..Reply::default() }),
+        Deed::Lose => Some(Reply { drops_connection: true, ..Reply::default() }),
         _ => None,
     }
 }
 
 /// An answer of something that was done, as the mischief wants it.
-pub(crate) fn spoil(reply: Reply, deed: Option<Deed>) -> Reply {
+pub(crate) fn apply_to_reply(reply: Reply, deed: Option<Deed>) -> Reply {
     match deed {
-        Some(Deed::LoseAnswer) => Reply { is_lost: true, ..reply },
-        Some(Deed::Hang(seconds)) => Reply { after: Duration::from_secs_f64(seconds), ..reply },
-        Some(Deed::Answer(form)) => Reply { body: spoiled(&reply.body, &form), ..reply },
+        Some(Deed::LoseAnswer) => Reply { drops_connection: true, ..reply },
+        Some(Deed::Hang(seconds)) => Reply { delay: Duration::from_secs_f64(seconds), ..reply },
+        Some(Deed::Answer(form)) => Reply { body: malformed_body(&reply.body, &form), ..reply },
         _ => reply,
     }
 }
 
-fn spoiled(body: &str, form: &str) -> String {
+fn malformed_body(body: &str, form: &str) -> String {
     match form {
         "huge" => format!("{body}{}", " ".repeat(HUGE_BYTES)),
         "cut" => body[..body.len() / 2].to_owned(),

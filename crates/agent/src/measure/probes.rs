@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::probe::{ProbeAsked, ProbeResult, ProbedWay, Reach};
-use longhaul_doctor::probe::{self, Way};
+use longhaul_doctor::probe::{self, PathProbe};
 use longhaul_model::{Fault, FaultCode};
 use tokio::sync::oneshot;
 
@@ -16,7 +16,7 @@ use crate::step::Step;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Result of a probe: the paths to the peer's addresses, or why there are none. The outer fault is ours.
-pub(crate) type ProbeFound = Result<Result<Vec<Way>, String>, Fault>;
+pub(crate) type ProbeFound = Result<Result<Vec<PathProbe>, String>, Fault>;
 
 /// Probes the peers that the service names, one after the other.
 pub(crate) struct Prober {
@@ -71,7 +71,7 @@ pub(crate) async fn run(measurements: Arc<Measurements>, clock: ServiceClock) ->
 async fn probe_peer(peer: ProbeAsked) -> ProbeFound {
     let broken = |why: String| Fault::new(FaultCode::Internal, why);
     let (found, wait) = oneshot::channel();
-    let body = move || drop(found.send(probe::look(&peer.addresses, CONNECT_TIMEOUT)));
+    let body = move || drop(found.send(probe::probe_peer(&peer.addresses, CONNECT_TIMEOUT)));
     std::thread::Builder::new()
         .name("probe".into())
         .spawn(body)
@@ -79,7 +79,7 @@ async fn probe_peer(peer: ProbeAsked) -> ProbeFound {
     wait.await.map_err(|_| broken("the look ended without a result".into()))
 }
 
-fn to_wire(way: Way) -> ProbedWay {
+fn to_wire(way: PathProbe) -> ProbedWay {
     ProbedWay {
         address: way.address,
         reach: match way.reach {

@@ -11,19 +11,19 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::disk::plain;
+use super::disk::error_text;
 use crate::finding::{Finding, Group};
 use longhaul_security::gridmap;
 
 /// A map of a large site has some ten thousand lines.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Bad lines that are shown one by one.
-const LINES_SHOWN: usize = 10;
-const SOON_DAYS: u64 = 14;
+const BAD_LINES_SHOWN_MAX: usize = 10;
+const EXPIRY_WARNING_DAYS: u64 = 14;
 const DAY_S: u64 = 86_400;
 
 /// What is said about one certificate.
-pub(crate) fn certificate(group: Group, check: &str, der: &[u8], now: Timestamp) -> Finding {
+pub(crate) fn check_certificate(group: Group, check: &str, der: &[u8], now: Timestamp) -> Finding {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
         return Finding::problem(group, check, "the certificate is malformed").remedy("ask for a new one");
     };
@@ -52,7 +52,9 @@ pub(crate) fn certificate(group: Group, check: &str, der: &[u8], now: Timestamp)
     }
     let left = ends.since(now);
     let found = format!("valid {} more: {who}", duration(left));
-    if left.as_secs() < SOON_DAYS * DAY_S && ends.since(begins).as_secs() > 3 * SOON_DAYS * DAY_S {
+    if left.as_secs() < EXPIRY_WARNING_DAYS * DAY_S
+        && ends.since(begins).as_secs() > 3 * EXPIRY_WARNING_DAYS * DAY_S
+    {
         return Finding::advice(group, check, found).costs("transfers end with it").remedy(remedy);
     }
     Finding::ok(group, check, found)
@@ -75,7 +77,11 @@ fn alternative_names(certificate: &X509Certificate<'_>) -> String {
 }
 
 /// A certificate file, perhaps with its chain, and the key that should belong to it.
-pub(crate) fn pair(certificate_file: Option<&Path>, key_file: Option<&Path>, now: Timestamp) -> Vec<Finding> {
+pub(crate) fn check_key_pair(
+    certificate_file: Option<&Path>,
+    key_file: Option<&Path>,
+    now: Timestamp,
+) -> Vec<Finding> {
     let mut all = Vec::new();
     let chain = certificate_file.and_then(|path| match chain(path) {
         Ok(chain) => {
@@ -88,7 +94,7 @@ pub(crate) fn pair(certificate_file: Option<&Path>, key_file: Option<&Path>, now
         }
     });
     let Some(path) = key_file else { return all };
-    let key = read(path).map_err(|error| plain(&error)).and_then(|pem| {
+    let key = read(path).map_err(|error| error_text(&error)).and_then(|pem| {
         PrivateKeyDer::from_pem_slice(&pem)
             .map_err(|_| "holds no private key in PEM (or an encrypted one)".into())
     });
@@ -96,7 +102,7 @@ pub(crate) fn pair(certificate_file: Option<&Path>, key_file: Option<&Path>, now
         Ok(key) => {
             all.extend(permissions(path));
             if let (Some(chain), Some(certificate_file)) = (chain, certificate_file) {
-                all.push(matches(certificate_file, chain, path, &key));
+                all.push(keys_match(certificate_file, chain, path, &key));
             }
         }
         Err(why) => all.push(unusable("key", path, &why)),
@@ -104,12 +110,12 @@ pub(crate) fn pair(certificate_file: Option<&Path>, key_file: Option<&Path>, now
     all
 }
 
-fn shown(path: &Path) -> String {
+fn printable_path(path: &Path) -> String {
     printable(&path.to_string_lossy())
 }
 
 fn unusable(what: &str, path: &Path, why: &str) -> Finding {
-    Finding::problem(Group::Credentials, what, format!("{}: {why}", shown(path)))
+    Finding::problem(Group::Credentials, what, format!("{}: {why}", printable_path(path)))
         .costs("it cannot be used")
         .remedy(format!("give a PEM file with a {what} that you may read"))
 }
@@ -124,7 +130,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let pem = read(path).map_err(|error| plain(&error))?;
+    let pem = read(path).map_err(|error| error_text(&error))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
@@ -138,13 +144,14 @@ fn chain_findings(path: &Path, chain: &[CertificateDer<'static>], now: Timestamp
     for (place, der) in chain.iter().enumerate() {
         let check =
             if place == 0 { "certificate".to_owned() } else { format!("certificate, issuer {place}") };
-        all.push(certificate(Group::Credentials, &check, der, now));
+        all.push(check_certificate(Group::Credentials, &check, der, now));
     }
     let parsed: Vec<X509Certificate<'_>> =
         chain.iter().filter_map(|der| X509Certificate::from_der(der).ok()).map(|(_, one)| one).collect();
     let broken = parsed.windows(2).position(|pair| pair[0].issuer() != pair[1].subject());
     if let Some(place) = broken {
-        let found = format!("{}: certificate {} is not issued by the one after it", shown(path), place + 1);
+        let found =
+            format!("{}: certificate {} is not issued by the one after it", printable_path(path), place + 1);
         all.push(
             Finding::problem(Group::Credentials, "certificate chain", found)
                 .costs("peers that know only the root refuse it")
@@ -156,24 +163,24 @@ fn chain_findings(path: &Path, chain: &[CertificateDer<'static>], now: Timestamp
 
 fn permissions(path: &Path) -> Option<Finding> {
     let mode = std::fs::metadata(path).ok()?.mode() & 0o777;
-    let found = format!("{} has mode {mode:04o}", shown(path));
+    let found = format!("{} has mode {mode:04o}", printable_path(path));
     Some(if mode & 0o077 == 0 {
         Finding::ok(Group::Credentials, "key file", found)
     } else {
         Finding::problem(Group::Credentials, "key file", found)
             .costs("others on this host can take this host's identity; grid software refuses such a key")
-            .remedy(format!("chmod 600 {}", shown(path)))
+            .remedy(format!("chmod 600 {}", printable_path(path)))
     })
 }
 
-fn matches(
+fn keys_match(
     certificate_file: &Path,
     chain: Vec<CertificateDer<'static>>,
     key_file: &Path,
     key: &PrivateKeyDer<'static>,
 ) -> Finding {
     let check = "key and certificate";
-    let (certificate_file, key_file) = (shown(certificate_file), shown(key_file));
+    let (certificate_file, key_file) = (printable_path(certificate_file), printable_path(key_file));
     let Ok(key) = rustls::crypto::aws_lc_rs::sign::any_supported_type(key) else {
         return Finding::problem(
             Group::Credentials,
@@ -195,13 +202,13 @@ fn matches(
 }
 
 /// A grid-map file: every bad line with its number.
-pub(crate) fn grid_map(path: &Path) -> Vec<Finding> {
-    let name = shown(path);
+pub(crate) fn check_grid_map(path: &Path) -> Vec<Finding> {
+    let name = printable_path(path);
     let bytes = match read(path) {
         Ok(bytes) => bytes,
         Err(error) => {
             return vec![
-                Finding::problem(Group::Credentials, "grid-map", format!("{name}: {}", plain(&error)))
+                Finding::problem(Group::Credentials, "grid-map", format!("{name}: {}", error_text(&error)))
                     .costs("nobody is mapped to an account")
                     .remedy("name a file that exists and that the agent may read"),
             ];
@@ -216,15 +223,15 @@ pub(crate) fn grid_map(path: &Path) -> Vec<Finding> {
     } else {
         Finding::ok(Group::Credentials, "grid-map", found)
     }];
-    let more = |list: &[gridmap::BadLine]| list.len().saturating_sub(LINES_SHOWN);
-    for bad in map.bad.iter().take(LINES_SHOWN) {
+    let more = |list: &[gridmap::BadLine]| list.len().saturating_sub(BAD_LINES_SHOWN_MAX);
+    for bad in map.bad.iter().take(BAD_LINES_SHOWN_MAX) {
         all.push(
             Finding::problem(Group::Credentials, "grid-map", format!("{name}:{}: {}", bad.line, bad.why))
                 .costs("whoever it is for is refused")
                 .remedy(format!("correct line {} of {name}", bad.line)),
         );
     }
-    for twin in map.shadowed.iter().take(LINES_SHOWN) {
+    for twin in map.shadowed.iter().take(BAD_LINES_SHOWN_MAX) {
         all.push(
             Finding::advice(Group::Credentials, "grid-map", format!("{name}:{}: {}", twin.line, twin.why))
                 .costs("it has no effect")

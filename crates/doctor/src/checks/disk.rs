@@ -9,9 +9,9 @@ use longhaul_model::units::{bytes, printable, rate};
 use crate::finding::{Finding, Group};
 use crate::parts::disk::{DiskOptions, write_and_read};
 
-const QUICK_BYTES: u64 = 100_000_000;
+const SPEED_TEST_BYTES: u64 = 100_000_000;
 /// Direct writes that are faster than this many times the flushed ones are worth a setting.
-const DIRECT_GAIN: f64 = 1.5;
+const DIRECT_IO_GAIN_MIN: f64 = 1.5;
 
 pub(crate) fn check(directory: &Path, path_bytes_per_s: u64) -> Vec<Finding> {
     let shown = printable(&directory.to_string_lossy());
@@ -20,7 +20,7 @@ pub(crate) fn check(directory: &Path, path_bytes_per_s: u64) -> Vec<Finding> {
         Err(error) => {
             let error = io::Error::from(error);
             return vec![
-                Finding::problem(Group::Disk, shown, format!("cannot be used: {}", plain(&error)))
+                Finding::problem(Group::Disk, shown, format!("cannot be used: {}", error_text(&error)))
                     .remedy("give a directory that exists and that you may enter"),
             ];
         }
@@ -28,7 +28,7 @@ pub(crate) fn check(directory: &Path, path_bytes_per_s: u64) -> Vec<Finding> {
     let free = space.f_bavail.saturating_mul(space.f_frsize);
     let total = space.f_blocks.saturating_mul(space.f_frsize);
     let mut all = vec![free_space(&shown, free, total)];
-    if free > QUICK_BYTES * 10 {
+    if free > SPEED_TEST_BYTES * 10 {
         all.push(speed(&shown, directory, path_bytes_per_s));
     } else {
         all.push(Finding::unknown(Group::Disk, format!("{shown} speed"), "not measured: too little is free"));
@@ -53,15 +53,15 @@ fn free_space(shown: &str, free: u64, total: u64) -> Finding {
 
 fn speed(shown: &str, directory: &Path, path_bytes_per_s: u64) -> Finding {
     let check = format!("{shown} speed");
-    let options = DiskOptions { size_bytes: QUICK_BYTES, ..DiskOptions::default() };
+    let options = DiskOptions { size_bytes: SPEED_TEST_BYTES, ..DiskOptions::default() };
     let [written, read] = match write_and_read(directory, &options) {
         Ok(parts) => parts,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied || is_read_only(&error) => {
-            return Finding::advice(Group::Disk, check, format!("cannot be written: {}", plain(&error)))
+            return Finding::advice(Group::Disk, check, format!("cannot be written: {}", error_text(&error)))
                 .costs("it can be a source and no target");
         }
         Err(error) => {
-            return Finding::problem(Group::Disk, check, format!("fails: {}", plain(&error)))
+            return Finding::problem(Group::Disk, check, format!("fails: {}", error_text(&error)))
                 .costs("transfers to and from it fail")
                 .remedy("see the kernel's log: dmesg");
         }
@@ -75,7 +75,7 @@ fn speed(shown: &str, directory: &Path, path_bytes_per_s: u64) -> Finding {
         "writes {} with flushing, reads {} ({direct_words}); {} each",
         per_s(written.gb_per_s),
         per_s(read.gb_per_s),
-        bytes(QUICK_BYTES)
+        bytes(SPEED_TEST_BYTES)
     );
     let wanted = path_bytes_per_s as f64 / 1e9;
     let gain = direct.map(|[write, _]| write.gb_per_s / written.gb_per_s);
@@ -88,7 +88,7 @@ fn speed(shown: &str, directory: &Path, path_bytes_per_s: u64) -> Finding {
         rate(path_bytes_per_s as f64)
     ));
     match gain {
-        Some(gain) if gain > DIRECT_GAIN => finding.remedy(format!(
+        Some(gain) if gain > DIRECT_IO_GAIN_MIN => finding.remedy(format!(
             "measure more: longhaul bench disk --file {shown} --direct; if it stays {gain:.1} times as fast, \
                 set \
              direct_io = true for this storage"
@@ -104,7 +104,7 @@ fn is_read_only(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ReadOnlyFilesystem
 }
 
-pub(crate) fn plain(error: &io::Error) -> String {
+pub(crate) fn error_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -7,22 +7,22 @@ use crate::finding::{Finding, Group};
 use crate::sys::ClockState;
 
 /// An agent holds files, streams and journals of some hundreds of transfers open.
-const OPEN_FILES_WANTED: u64 = 65_536;
+const OPEN_FILES_ADVISED: u64 = 65_536;
 const OPEN_FILES_MIN: u64 = 4_096;
 /// A clock that is off by more makes tokens and certificates fail at their edges.
 const CLOCK_ERROR_US_MAX: i64 = 1_000_000;
 
 /// What only the running kernel can tell.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Probes {
+pub(crate) struct KernelProbes {
     pub(crate) clock: Option<ClockState>,
     pub(crate) kernel_tls: Option<bool>,
     pub(crate) openat2: Option<bool>,
 }
 
-impl Probes {
-    pub(crate) fn take() -> Probes {
-        Probes {
+impl KernelProbes {
+    pub(crate) fn run() -> KernelProbes {
+        KernelProbes {
             clock: crate::sys::clock_state().ok(),
             kernel_tls: crate::sys::has_kernel_tls().ok(),
             openat2: has_openat2(),
@@ -41,13 +41,13 @@ fn has_openat2() -> Option<bool> {
     }
 }
 
-pub(crate) fn check(facts: &HostFacts, probes: &Probes) -> Vec<Finding> {
+pub(crate) fn check(facts: &HostFacts, probes: &KernelProbes) -> Vec<Finding> {
     vec![
         clock(probes.clock),
         open_files(facts),
         processor(facts),
         kernel_tls(probes),
-        beneath(facts, probes),
+        openat2_support(facts, probes),
         pressure(facts),
     ]
 }
@@ -84,8 +84,8 @@ fn open_files(facts: &HostFacts) -> Finding {
     let found = format!("{} for this process, {} at the most", word(soft), word(hard));
     let remedy = |finding: Finding| {
         let finding = finding.remedy("in the unit of the agent: LimitNOFILE=1048576");
-        if hard.is_none_or(|hard| hard >= OPEN_FILES_WANTED) {
-            finding.remedy(format!("for this shell: ulimit -n {OPEN_FILES_WANTED}"))
+        if hard.is_none_or(|hard| hard >= OPEN_FILES_ADVISED) {
+            finding.remedy(format!("for this shell: ulimit -n {OPEN_FILES_ADVISED}"))
         } else {
             finding
         }
@@ -95,7 +95,7 @@ fn open_files(facts: &HostFacts) -> Finding {
             Finding::problem(Group::Host, check, found)
                 .costs("some hundred transfers at once end with \"too many open files\""),
         ),
-        Some(..OPEN_FILES_WANTED) => remedy(
+        Some(..OPEN_FILES_ADVISED) => remedy(
             Finding::advice(Group::Host, check, found)
                 .costs("thousands of files and streams at once do not fit"),
         ),
@@ -126,7 +126,7 @@ fn processor(facts: &HostFacts) -> Finding {
         .remedy("in a virtual machine: pass the host's CPU through (cpu mode host-passthrough)")
 }
 
-fn kernel_tls(probes: &Probes) -> Finding {
+fn kernel_tls(probes: &KernelProbes) -> Finding {
     let check = "kernel tls";
     match probes.kernel_tls {
         Some(true) => Finding::ok(Group::Host, check, "there"),
@@ -140,7 +140,7 @@ fn kernel_tls(probes: &Probes) -> Finding {
     }
 }
 
-fn beneath(facts: &HostFacts, probes: &Probes) -> Finding {
+fn openat2_support(facts: &HostFacts, probes: &KernelProbes) -> Finding {
     let check = "openat2";
     let kernel = facts.kernel.as_deref().unwrap_or("unknown");
     match probes.openat2 {

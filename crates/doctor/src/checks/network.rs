@@ -5,19 +5,19 @@ use longhaul_network::advice::{
     self, BufferChoice, Ceilings, Family, LargestRequestEffect, PathShape, STREAMS_MAX,
 };
 
-use crate::examine::PathUsed;
+use crate::examine::ReferencePath;
 use crate::facts::{HostFacts, Interface};
 use crate::finding::{Finding, Group};
-use crate::tune::{self, Line, bits, buffer, milliseconds};
+use crate::tune::{self, SysctlLine, bits, buffer, milliseconds};
 
 /// Interrupts of an interface below which nothing is said about their spread.
 const INTERRUPTS_MIN: u64 = 10_000;
 /// Share of them on one CPU that is no spread at all.
-const ONE_CPU_SHARE: f64 = 0.9;
+const ONE_CPU_SHARE_MAX: f64 = 0.9;
 /// Packets that the host itself drops, as a share: more than loss of a good path.
-const DROPS_MAX: f64 = 1e-5;
+const DROP_SHARE_MAX: f64 = 1e-5;
 
-pub(crate) fn check(facts: &HostFacts, used: &PathUsed) -> Vec<Finding> {
+pub(crate) fn check(facts: &HostFacts, used: &ReferencePath) -> Vec<Finding> {
     let lines = tune::lines(&facts.limits, used.path, used.streams, facts.mtu_max());
     let mut all = vec![
         buffers("send", facts.limits.send(), used, &lines),
@@ -26,11 +26,16 @@ pub(crate) fn check(facts: &HostFacts, used: &PathUsed) -> Vec<Finding> {
     all.extend(settings(facts, used.path, &lines));
     all.extend(memory(facts, used));
     all.push(congestion(facts, used.path));
-    all.extend(facts.outside().flat_map(|interface| interfaces(facts, interface)));
+    all.extend(facts.external_interfaces().flat_map(|interface| interfaces(facts, interface)));
     all
 }
 
-fn buffers(direction: &str, ceilings: Option<Ceilings>, used: &PathUsed, lines: &[Line]) -> Finding {
+fn buffers(
+    direction: &str,
+    ceilings: Option<Ceilings>,
+    used: &ReferencePath,
+    lines: &[SysctlLine],
+) -> Finding {
     let check = format!("{direction} buffers");
     let letter = if direction == "send" { 'w' } else { 'r' };
     let Some(ceilings) = ceilings else {
@@ -38,7 +43,7 @@ fn buffers(direction: &str, ceilings: Option<Ceilings>, used: &PathUsed, lines: 
     };
     let plan = tune::direction(used.path, used.streams, ceilings);
     let best = ceilings.best_bytes();
-    let found = format!("{}; {}", ceilings_in_words(direction, letter, ceilings), need_in_words(used));
+    let found = format!("{}; {}", describe_ceilings(direction, letter, ceilings), describe_need(used));
     let mut finding = match plan.choice {
         _ if plan.streams_needed > u64::from(STREAMS_MAX) && used.is_certain() => {
             Finding::problem(Group::Network, check, found)
@@ -58,7 +63,7 @@ fn buffers(direction: &str, ceilings: Option<Ceilings>, used: &PathUsed, lines: 
         BufferChoice::Set { .. } | BufferChoice::MoreStreams { .. } => {
             let by_setting = match plan.setting {
                 LargestRequestEffect::Helps => {
-                    format!(", {} if its buffer is set", rate(most(best, used.path)))
+                    format!(", {} if its buffer is set", rate(stream_rate_max(best, used.path)))
                 }
                 LargestRequestEffect::Hurts | LargestRequestEffect::Same => String::new(),
             };
@@ -66,7 +71,7 @@ fn buffers(direction: &str, ceilings: Option<Ceilings>, used: &PathUsed, lines: 
             let enough = match streams {
                 1 => "one stream is enough only with its buffer set".to_owned(),
                 _ if streams > u64::from(STREAMS_MAX) => {
-                    let all = most(best, used.path) * f64::from(STREAMS_MAX) / 2.0;
+                    let all = stream_rate_max(best, used.path) * f64::from(STREAMS_MAX) / 2.0;
                     format!(
                         "{streams} streams would be needed, and {STREAMS_MAX} are the most that are fair to \
                             others: \
@@ -89,11 +94,11 @@ fn buffers(direction: &str, ceilings: Option<Ceilings>, used: &PathUsed, lines: 
         .fold(finding, |finding, line| finding.remedy(&line.command))
 }
 
-fn most(buffer_bytes: u64, path: PathShape) -> f64 {
+fn stream_rate_max(buffer_bytes: u64, path: PathShape) -> f64 {
     advice::stream_rate(buffer_bytes, path.rtt_us).most_bytes_per_s as f64
 }
 
-fn ceilings_in_words(direction: &str, letter: char, ceilings: Ceilings) -> String {
+fn describe_ceilings(direction: &str, letter: char, ceilings: Ceilings) -> String {
     let granted = buffer(ceilings.granted_bytes());
     let grown = buffer(ceilings.autotuned_bytes);
     let verdict = match ceilings.largest_request_effect() {
@@ -111,7 +116,7 @@ fn ceilings_in_words(direction: &str, letter: char, ceilings: Ceilings) -> Strin
     )
 }
 
-fn need_in_words(used: &PathUsed) -> String {
+fn describe_need(used: &ReferencePath) -> String {
     let each = bytes(used.path.buffer_bytes(used.streams));
     let under_way = bytes(used.path.bdp_bytes());
     match used.streams {
@@ -121,7 +126,7 @@ fn need_in_words(used: &PathUsed) -> String {
 }
 
 /// The other settings: one finding for each that is not as it should be, one for all that are.
-fn settings(facts: &HostFacts, path: PathShape, lines: &[Line]) -> Vec<Finding> {
+fn settings(facts: &HostFacts, path: PathShape, lines: &[SysctlLine]) -> Vec<Finding> {
     let others = lines.iter().filter(|line| !line.setting.contains("mem"));
     let mut all: Vec<Finding> = others.map(|line| setting(line, path)).collect();
     let wrong: Vec<&str> = lines.iter().map(|line| line.setting.as_str()).collect();
@@ -153,7 +158,7 @@ fn settings(facts: &HostFacts, path: PathShape, lines: &[Line]) -> Vec<Finding> 
     all
 }
 
-fn setting(line: &Line, path: PathShape) -> Finding {
+fn setting(line: &SysctlLine, path: PathShape) -> Finding {
     let name = line.setting.rsplit('.').next().unwrap_or(&line.setting);
     let Some(present) = &line.present else {
         return Finding::unknown(Group::Network, name, format!("{} cannot be read", line.setting));
@@ -167,7 +172,10 @@ fn setting(line: &Line, path: PathShape) -> Finding {
     };
     let cost = match name {
         "tcp_window_scaling" => {
-            format!("no window exceeds 64 KiB: one stream carries at most {}", rate(most(65_535, path)))
+            format!(
+                "no window exceeds 64 KiB: one stream carries at most {}",
+                rate(stream_rate_max(65_535, path))
+            )
         }
         "tcp_moderate_rcvbuf" => "receive buffers never grow".to_owned(),
         "tcp_sack" => "after a loss everything behind it is sent again".to_owned(),
@@ -202,7 +210,7 @@ fn setting(line: &Line, path: PathShape) -> Finding {
 }
 
 /// All buffers of all transfers share `tcp_mem`.
-fn memory(facts: &HostFacts, used: &PathUsed) -> Option<Finding> {
+fn memory(facts: &HostFacts, used: &ReferencePath) -> Option<Finding> {
     let [_, pressing, _] = facts.tcp_memory_bytes?;
     let each = used.path.bdp_bytes().saturating_mul(2).max(1);
     let transfers = pressing / each;
@@ -294,7 +302,7 @@ fn mtu(facts: &HostFacts, interface: &Interface) -> Finding {
 fn drops(interface: &Interface) -> Option<Finding> {
     let (dropped, received) = (interface.dropped_in?, interface.received_packets?);
     let share = dropped as f64 / received.max(1) as f64;
-    (received > INTERRUPTS_MIN && share > DROPS_MAX).then(|| {
+    (received > INTERRUPTS_MIN && share > DROP_SHARE_MAX).then(|| {
         let found =
             format!("{} of {} packets dropped on the way in since boot", count(dropped), count(received));
         Finding::advice(Group::Network, format!("{} drops", interface.name), found)
@@ -317,7 +325,7 @@ fn interrupts(facts: &HostFacts, interface: &Interface) -> Option<Finding> {
     let found = format!("{queues} queues, {} interrupts, served by {used} of {cpus} CPUs", count(all));
     let (busiest, most) = per_cpu.iter().enumerate().max_by_key(|(_, count)| **count)?;
     let share = *most as f64 / all.max(1) as f64;
-    if cpus < 2 || all < INTERRUPTS_MIN || share < ONE_CPU_SHARE {
+    if cpus < 2 || all < INTERRUPTS_MIN || share < ONE_CPU_SHARE_MAX {
         return Some(Finding::ok(Group::Network, check, found));
     }
     let finding = Finding::advice(

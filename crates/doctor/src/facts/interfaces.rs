@@ -57,14 +57,15 @@ impl Traffic {
     /// namespace, which `/sys` in a container need not be.
     pub fn read(root: &Path, interface: &str) -> Option<Traffic> {
         let tree = Tree { root: root.to_owned() };
-        let (received_bytes, sent_bytes) = passed(&tree.text("proc/thread-self/net/dev")?, interface)?;
-        Some(Traffic { received_bytes, sent_bytes, bits_per_s: speed(&tree, interface) })
+        let (received_bytes, sent_bytes) =
+            interface_counters(&tree.text("proc/thread-self/net/dev")?, interface)?;
+        Some(Traffic { received_bytes, sent_bytes, bits_per_s: link_speed(&tree, interface) })
     }
 }
 
 /// Lines such as `  eth0: 1500 2 0 0 0 0 0 0 900 1 0 0 0 0 0 0`: eight counters of each direction, bytes
 /// first.
-fn passed(table: &str, interface: &str) -> Option<(u64, u64)> {
+fn interface_counters(table: &str, interface: &str) -> Option<(u64, u64)> {
     let of = |line: &str| -> Option<(u64, u64)> {
         let (name, counters) = line.split_once(':')?;
         let counters: Vec<&str> = counters.split_whitespace().collect();
@@ -75,7 +76,7 @@ fn passed(table: &str, interface: &str) -> Option<(u64, u64)> {
 }
 
 /// Megabits per second; -1 without a link or a number.
-fn speed(tree: &Tree, interface: &str) -> Option<u64> {
+fn link_speed(tree: &Tree, interface: &str) -> Option<u64> {
     tree.number(&format!("sys/class/net/{interface}/speed")).and_then(|speed: i64| match speed {
         1.. => Some(speed as u64 * 1_000_000),
         _ => None,
@@ -85,10 +86,10 @@ fn speed(tree: &Tree, interface: &str) -> Option<u64> {
 pub(super) fn read(tree: &Tree) -> Vec<Interface> {
     let interrupts = interrupts(&tree.text("proc/interrupts").unwrap_or_default());
     let names = tree.names("sys/class/net");
-    names.iter().take(INTERFACES_MAX).map(|name| one(tree, name, &interrupts)).collect()
+    names.iter().take(INTERFACES_MAX).map(|name| read_interface(tree, name, &interrupts)).collect()
 }
 
-fn one(tree: &Tree, name: &str, interrupts: &[Queue]) -> Interface {
+fn read_interface(tree: &Tree, name: &str, interrupts: &[Queue]) -> Interface {
     let at = |file: &str| format!("sys/class/net/{name}/{file}");
     // IFF_UP and IFF_LOOPBACK.
     let flags = tree
@@ -100,7 +101,7 @@ fn one(tree: &Tree, name: &str, interrupts: &[Queue]) -> Interface {
         up: flags & 1 != 0,
         is_loopback: flags & 8 != 0,
         mtu: tree.number(&at("mtu")),
-        bits_per_s: speed(tree, name),
+        bits_per_s: link_speed(tree, name),
         transmit_queue_length: tree.number(&at("tx_queue_len")),
         dropped_in: tree.number(&at("statistics/rx_dropped")),
         received_packets: tree.number(&at("statistics/rx_packets")),
@@ -163,9 +164,16 @@ mod tests {
         let table = "Inter-|   Receive                    |  Transmit\n face |bytes packets\n    lo:  10 1 0 \
             0 0 0 0 0 10 1 0 0 0 0 0 0\n\
                      bond0.12:1500 2 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n  bad: x\n";
-        assert_eq!(passed(table, "bond0.12"), Some((1_500, 900)));
-        assert_eq!(passed(table, "lo"), Some((10, 10)));
-        assert_eq!((passed(table, "bond0"), passed(table, "bad"), passed("", "lo")), (None, None, None));
+        assert_eq!(interface_counters(table, "bond0.12"), Some((1_500, 900)));
+        assert_eq!(interface_counters(table, "lo"), Some((10, 10)));
+        assert_eq!(
+            (
+                interface_counters(table, "bond0"),
+                interface_counters(table, "bad"),
+                interface_counters("", "lo")
+            ),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl HostFacts {
             congestion_allowed: words("proc/sys/net/ipv4/tcp_allowed_congestion_control"),
             congestion_available: words("proc/sys/net/ipv4/tcp_available_congestion_control"),
             tcp_memory_bytes: tree
-                .three("proc/sys/net/ipv4/tcp_mem")
+                .triple("proc/sys/net/ipv4/tcp_mem")
                 .map(|pages| pages.map(|pages| pages.saturating_mul(page))),
             memory_bytes: memory(&tree),
             interfaces: interfaces::read(&tree),
@@ -65,15 +65,15 @@ impl HostFacts {
 
     /// The fastest interface that is up and is not the loop back.
     pub fn fastest_bytes_per_s(&self) -> Option<u64> {
-        self.outside().filter_map(|interface| interface.bits_per_s).max().map(|bits| bits / 8)
+        self.external_interfaces().filter_map(|interface| interface.bits_per_s).max().map(|bits| bits / 8)
     }
 
     pub fn mtu_max(&self) -> u32 {
-        self.outside().filter_map(|interface| interface.mtu).max().unwrap_or(1_500)
+        self.external_interfaces().filter_map(|interface| interface.mtu).max().unwrap_or(1_500)
     }
 
     /// Interfaces through which other hosts are reached.
-    pub fn outside(&self) -> impl Iterator<Item = &Interface> {
+    pub fn external_interfaces(&self) -> impl Iterator<Item = &Interface> {
         self.interfaces.iter().filter(|interface| interface.up && !interface.is_loopback)
     }
 }
@@ -82,8 +82,8 @@ fn limits(tree: &Tree) -> HostLimits {
     let ipv4 = |name: &str| tree.number(&format!("proc/sys/net/ipv4/{name}"));
     let core = |name: &str| tree.number(&format!("proc/sys/net/core/{name}"));
     HostLimits {
-        tcp_rmem: tree.three("proc/sys/net/ipv4/tcp_rmem"),
-        tcp_wmem: tree.three("proc/sys/net/ipv4/tcp_wmem"),
+        tcp_rmem: tree.triple("proc/sys/net/ipv4/tcp_rmem"),
+        tcp_wmem: tree.triple("proc/sys/net/ipv4/tcp_wmem"),
         rmem_max: core("rmem_max"),
         wmem_max: core("wmem_max"),
         netdev_max_backlog: core("netdev_max_backlog"),
@@ -142,7 +142,7 @@ impl Tree {
         self.text(path)?.trim().parse().ok()
     }
 
-    fn three(&self, path: &str) -> Option<[u64; 3]> {
+    fn triple(&self, path: &str) -> Option<[u64; 3]> {
         let text = self.text(path)?;
         let values: Option<Vec<u64>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
         values?.try_into().ok()

@@ -75,7 +75,7 @@ pub fn aes_128_gcm(bytes: u64) -> io::Result<[Part; 2]> {
     let plain = pattern(CHUNK_BYTES, 2);
     let mut sealed = vec![0; SEALED_CHUNK_BYTES];
     let chunks = bytes.div_ceil(CHUNK_BYTES as u64).max(1);
-    let (mut sealing, mut opening) = (super::Spent::default(), super::Spent::default());
+    let (mut sealing, mut opening) = (super::TimeSpent::default(), super::TimeSpent::default());
     for _ in 0..chunks {
         let watch = Stopwatch::start();
         sealer.seal(black_box(&plain), &mut sealed)?;

@@ -60,7 +60,7 @@ impl Default for DiskOptions {
 }
 
 impl DiskOptions {
-    fn checked(&self) -> io::Result<()> {
+    fn validate(&self) -> io::Result<()> {
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why.to_owned()));
         let memory = self.block_bytes.checked_mul(self.buffers);
         match () {
@@ -85,7 +85,7 @@ impl DiskOptions {
         flags
     }
 
-    fn how(&self, doing: &str) -> String {
+    fn describe_method(&self, doing: &str) -> String {
         let flush = match self.flush {
             _ if doing == "read" => {
                 if self.cold {
@@ -111,7 +111,7 @@ impl DiskOptions {
 
 /// Writes a new file, which must not exist.
 pub fn write(path: &Path, options: &DiskOptions) -> io::Result<Part> {
-    options.checked()?;
+    options.validate()?;
     let file = options.open(path, OpenOptions::new().write(true).create_new(true))?;
     let written = write_to(&file, options);
     if written.is_err() {
@@ -127,7 +127,7 @@ fn write_to(file: &File, options: &DiskOptions) -> io::Result<Part> {
     for block in memory.blocks() {
         block.copy_from_slice(&contents);
     }
-    let calls = Calls::of(options);
+    let calls = Calls::for_options(options);
     let watch = Stopwatch::start();
     for (offset, len) in calls {
         let slices: Vec<IoSlice<'_>> = memory.cut(len).map(IoSlice::new).collect();
@@ -146,12 +146,12 @@ fn write_to(file: &File, options: &DiskOptions) -> io::Result<Part> {
     if options.flush == Flush::End {
         file.sync_data()?;
     }
-    Ok(Part::new("disk write", options.how("written"), options.written_bytes(), watch.stop()))
+    Ok(Part::new("disk write", options.describe_method("written"), options.written_bytes(), watch.stop()))
 }
 
 /// Reads a file from its beginning, at most `size_bytes` of it.
 pub fn read(path: &Path, options: &DiskOptions) -> io::Result<Part> {
-    options.checked()?;
+    options.validate()?;
     read_from(&options.open(path, OpenOptions::new().read(true))?, options)
 }
 
@@ -168,7 +168,7 @@ fn read_from(file: &File, options: &DiskOptions) -> io::Result<Part> {
     let mut memory = Memory::new(options);
     let mut total = 0;
     let watch = Stopwatch::start();
-    for (offset, len) in Calls::of(options) {
+    for (offset, len) in Calls::for_options(options) {
         let mut slices: Vec<IoSliceMut<'_>> = memory.cut_mut(len).map(IoSliceMut::new).collect();
         let got = rustix::io::preadv(file, &mut slices, offset)?;
         total += got as u64;
@@ -179,13 +179,13 @@ fn read_from(file: &File, options: &DiskOptions) -> io::Result<Part> {
     if total == 0 {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is empty"));
     }
-    Ok(Part::new("disk read", options.how("read"), total, watch.stop()))
+    Ok(Part::new("disk read", options.describe_method("read"), total, watch.stop()))
 }
 
 /// A file of our own in `directory`: written and read again. It loses its name before anything is written, so
 /// that nothing is left of it, however this process ends.
 pub fn write_and_read(directory: &Path, options: &DiskOptions) -> io::Result<[Part; 2]> {
-    options.checked()?;
+    options.validate()?;
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = directory.join(format!(".longhaul-bench-{}-{number}", std::process::id()));
@@ -210,7 +210,7 @@ struct Calls {
 }
 
 impl Calls {
-    fn of(options: &DiskOptions) -> Calls {
+    fn for_options(options: &DiskOptions) -> Calls {
         let len = (options.block_bytes * options.buffers) as u64;
         Calls { next: 0, end: options.written_bytes(), len }
     }

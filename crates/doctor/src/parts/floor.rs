@@ -100,11 +100,11 @@ fn conclude(measured: Measured, cpus: usize, link_bytes_per_s: Option<u64>) -> F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::Spent;
+    use crate::parts::TimeSpent;
     use std::time::Duration;
 
     fn part(name: &str, gb_per_s: f64, cpu_s_per_gb: f64) -> Part {
-        let spent = Spent {
+        let spent = TimeSpent {
             wall: Duration::from_secs_f64(1.0 / gb_per_s),
             cpu: Duration::from_secs_f64(cpu_s_per_gb),
         };

@@ -32,7 +32,7 @@ pub struct Part {
 }
 
 impl Part {
-    pub(crate) fn new(part: impl Into<String>, how: impl Into<String>, bytes: u64, spent: Spent) -> Part {
+    pub(crate) fn new(part: impl Into<String>, how: impl Into<String>, bytes: u64, spent: TimeSpent) -> Part {
         // A clock that did not move measures nothing; a nanosecond keeps the quotient finite.
         let seconds = spent.wall.as_secs_f64().max(1e-9);
         let gb = bytes as f64 / 1e9;
@@ -52,7 +52,7 @@ impl Part {
 
 /// Time that some work took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spent {
+pub(crate) struct TimeSpent {
     pub(crate) wall: Duration,
     pub(crate) cpu: Duration,
 }
@@ -68,8 +68,8 @@ impl Stopwatch {
         Stopwatch { began: Instant::now(), cpu_before: thread_cpu() }
     }
 
-    pub(crate) fn stop(&self) -> Spent {
-        Spent { wall: self.began.elapsed(), cpu: thread_cpu().saturating_sub(self.cpu_before) }
+    pub(crate) fn stop(&self) -> TimeSpent {
+        TimeSpent { wall: self.began.elapsed(), cpu: thread_cpu().saturating_sub(self.cpu_before) }
     }
 }
 

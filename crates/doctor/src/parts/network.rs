@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::aead::{Cipher, KEY_BYTES, SEALED_CHUNK_BYTES};
-use super::{CHUNK_BYTES, Part, Spent, Stopwatch, pattern};
+use super::{CHUNK_BYTES, Part, Stopwatch, TimeSpent, pattern};
 
 const MAGIC: [u8; 8] = *b"LHBENCH1";
 const HELLO_BYTES: usize = 64;
@@ -22,8 +22,8 @@ const REPLY_BYTES: usize = 32;
 pub const STREAMS_MAX: u32 = 256;
 /// A petabyte in a stream is a slip of the pen, or somebody who wants to keep us busy.
 const CHUNKS_MAX: u64 = (1 << 50) / CHUNK_BYTES as u64;
-const SILENCE_MAX: Duration = Duration::from_secs(30);
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is done to the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -45,7 +45,7 @@ impl Mode {
         }
     }
 
-    fn words(self) -> &'static str {
+    fn describe(self) -> &'static str {
         match self {
             Mode::Plain => "plain TCP",
             Mode::Sealed => "AES-128-GCM at both ends",
@@ -77,7 +77,7 @@ pub struct NetworkRun {
 pub fn loopback(options: &NetworkOptions, progress: &(dyn Fn(u64) + Sync)) -> io::Result<NetworkRun> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
-    let streams = checked(options)?;
+    let streams = validate_streams(options)?;
     thread::scope(|scope| {
         let receivers = scope.spawn(move || accept(&listener, streams));
         let sent = connect(address, options, progress);
@@ -113,7 +113,7 @@ fn accept(listener: &TcpListener, streams: u32) -> io::Result<()> {
 /// it says true; streams that run then are taken to their ends.
 pub fn listen(
     listener: &TcpListener,
-    told: &(dyn Fn(SocketAddr, &io::Result<Received>) -> bool + Sync),
+    told: &(dyn Fn(SocketAddr, &io::Result<StreamResult>) -> bool + Sync),
 ) -> io::Result<()> {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     let running = AtomicU32::new(0);
@@ -136,7 +136,7 @@ pub fn listen(
                 if told(peer, &received) {
                     ended.store(true, Ordering::Release);
                     // Wakes the loop above, which waits for a connection.
-                    let _ = TcpStream::connect_timeout(&reachable(address), CONNECT_TIME_MAX);
+                    let _ = TcpStream::connect_timeout(&reachable(address), CONNECT_TIMEOUT);
                 }
             });
         }
@@ -159,10 +159,10 @@ pub fn connect(
     options: &NetworkOptions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> io::Result<NetworkRun> {
-    let streams = checked(options)?;
+    let streams = validate_streams(options)?;
     let chunks = options.bytes.div_ceil(u64::from(streams) * CHUNK_BYTES as u64).max(1);
     let sockets: io::Result<Vec<TcpStream>> =
-        (0..streams).map(|_| TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)).collect();
+        (0..streams).map(|_| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)).collect();
     let sockets = sockets?;
     let began = Instant::now();
     let ends = thread::scope(|scope| {
@@ -171,10 +171,10 @@ pub fn connect(
             scope.spawn(move || send(socket, plan, progress))
         };
         let threads: Vec<_> = (0_u32..).zip(&sockets).map(begin).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, io::Result<Ends>>| {
+        let join = |thread: thread::ScopedJoinHandle<'_, io::Result<CpuTimes>>| {
             thread.join().map_err(|_| io::Error::other("a sender panicked"))?
         };
-        threads.into_iter().map(join).collect::<io::Result<Vec<Ends>>>()
+        threads.into_iter().map(join).collect::<io::Result<Vec<CpuTimes>>>()
     })?;
     let wall = began.elapsed();
     let sender: Duration = ends.iter().map(|ends| ends.sender).sum();
@@ -182,9 +182,9 @@ pub fn connect(
     let bytes = chunks * u64::from(streams) * CHUNK_BYTES as u64;
     let gb = bytes as f64 / 1e9;
     let plural = if streams == 1 { "" } else { "s" };
-    let how = format!("{}, {streams} stream{plural}", options.mode.words());
+    let how = format!("{}, {streams} stream{plural}", options.mode.describe());
     Ok(NetworkRun {
-        part: Part::new("network", how, bytes, Spent { wall, cpu: sender + receiver }),
+        part: Part::new("network", how, bytes, TimeSpent { wall, cpu: sender + receiver }),
         streams,
         mode: options.mode,
         sender_cpu_s_per_gb: sender.as_secs_f64() / gb,
@@ -192,7 +192,7 @@ pub fn connect(
     })
 }
 
-fn checked(options: &NetworkOptions) -> io::Result<u32> {
+fn validate_streams(options: &NetworkOptions) -> io::Result<u32> {
     if options.streams == 0 || options.streams > STREAMS_MAX || options.bytes == 0 {
         let why = format!("1 to {STREAMS_MAX} streams, and at least one byte");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -201,14 +201,14 @@ fn checked(options: &NetworkOptions) -> io::Result<u32> {
 }
 
 /// CPU time of the two ends of a stream.
-struct Ends {
+struct CpuTimes {
     sender: Duration,
     receiver: Duration,
 }
 
 /// What came of a stream, at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct StreamResult {
     pub bytes: u64,
     /// Of the run that it belongs to.
     pub streams: u32,
@@ -270,18 +270,18 @@ impl Chunks {
 }
 
 /// Checks one chunk as its records come.
-struct Check {
+struct ChunkCheck {
     stamp: [u8; STAMP_BYTES],
     sum: u32,
     seen: usize,
 }
 
-impl Check {
-    fn new() -> Check {
-        Check { stamp: [0; STAMP_BYTES], sum: 0, seen: 0 }
+impl ChunkCheck {
+    fn new() -> ChunkCheck {
+        ChunkCheck { stamp: [0; STAMP_BYTES], sum: 0, seen: 0 }
     }
 
-    fn take(&mut self, record: &[u8]) {
+    fn update(&mut self, record: &[u8]) {
         let skip = if self.seen == 0 {
             self.stamp.copy_from_slice(&record[..STAMP_BYTES]);
             4
@@ -292,7 +292,7 @@ impl Check {
         self.seen += record.len();
     }
 
-    fn done(self, stream: u32, place: u64) -> io::Result<()> {
+    fn verify(self, stream: u32, place: u64) -> io::Result<()> {
         let right = self.stamp[..4] == self.sum.to_be_bytes()
             && self.stamp[4..8] == stream.to_be_bytes()
             && self.stamp[8..] == place.to_be_bytes()
@@ -305,10 +305,10 @@ impl Check {
     }
 }
 
-fn send(mut socket: &TcpStream, stream: Stream, progress: &(dyn Fn(u64) + Sync)) -> io::Result<Ends> {
+fn send(mut socket: &TcpStream, stream: Stream, progress: &(dyn Fn(u64) + Sync)) -> io::Result<CpuTimes> {
     socket.set_nodelay(true)?;
-    socket.set_write_timeout(Some(SILENCE_MAX))?;
-    socket.set_read_timeout(Some(SILENCE_MAX))?;
+    socket.set_write_timeout(Some(IDLE_TIMEOUT))?;
+    socket.set_read_timeout(Some(IDLE_TIMEOUT))?;
     let mut key = [0x6b; KEY_BYTES];
     key[..4].copy_from_slice(&stream.number.to_be_bytes());
     let mut cipher = Cipher::new(&key)?;
@@ -337,14 +337,14 @@ fn send(mut socket: &TcpStream, stream: Stream, progress: &(dyn Fn(u64) + Sync))
     if reply[..8] != MAGIC || number(8) != stream.chunks {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the receiver took something else"));
     }
-    Ok(Ends { sender, receiver: Duration::from_nanos(number(16)) })
+    Ok(CpuTimes { sender, receiver: Duration::from_nanos(number(16)) })
 }
 
 /// Takes one stream to its end.
-fn receive(mut socket: &TcpStream) -> io::Result<Received> {
+fn receive(mut socket: &TcpStream) -> io::Result<StreamResult> {
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(SILENCE_MAX))?;
-    socket.set_write_timeout(Some(SILENCE_MAX))?;
+    socket.set_read_timeout(Some(IDLE_TIMEOUT))?;
+    socket.set_write_timeout(Some(IDLE_TIMEOUT))?;
     let mut head = [0; HELLO_BYTES];
     socket.read_exact(&mut head)?;
     let (stream, key) = parse_hello(&head)
@@ -367,10 +367,10 @@ fn receive(mut socket: &TcpStream) -> io::Result<Received> {
         let mut buffer = vec![0; SEALED_CHUNK_BYTES];
         for place in 0..stream.chunks {
             socket.read_exact(&mut buffer)?;
-            let mut check = Check::new();
+            let mut check = ChunkCheck::new();
             if stream.mode == Mode::Checked {
-                cipher.open(&mut buffer, |record| check.take(record))?;
-                check.done(stream.number, place)?;
+                cipher.open(&mut buffer, |record| check.update(record))?;
+                check.verify(stream.number, place)?;
             } else {
                 cipher.open(&mut buffer, |_| {})?;
             }
@@ -382,7 +382,7 @@ fn receive(mut socket: &TcpStream) -> io::Result<Received> {
     let cpu = u64::try_from(watch.stop().cpu.as_nanos()).unwrap_or(u64::MAX);
     reply[16..24].copy_from_slice(&cpu.to_be_bytes());
     socket.write_all(&reply)?;
-    Ok(Received { bytes: stream.chunks * CHUNK_BYTES as u64, streams: stream.streams })
+    Ok(StreamResult { bytes: stream.chunks * CHUNK_BYTES as u64, streams: stream.streams })
 }
 
 #[cfg(test)]
@@ -411,9 +411,9 @@ mod tests {
         for place in [0, 5, 9, STAMP_BYTES, CHUNK_BYTES - 1] {
             let mut chunk = Chunks::new(1).stamped(7).to_vec();
             let verdict = |chunk: &[u8]| {
-                let mut check = Check::new();
-                chunk.chunks(16 << 10).for_each(|record| check.take(record));
-                check.done(1, 7)
+                let mut check = ChunkCheck::new();
+                chunk.chunks(16 << 10).for_each(|record| check.update(record));
+                check.verify(1, 7)
             };
             verdict(&chunk).unwrap();
             chunk[place] ^= 1;

@@ -7,11 +7,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::checks::disk::plain;
+use crate::checks::disk::error_text;
 use crate::sys;
 
 /// A first packet may be lost by chance, and the kernel sends it again only after a second.
-const SILENT_TRIES: usize = 2;
+const CONNECT_TRIES_MAX: usize = 2;
 
 /// What came of dialling an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,24 +33,28 @@ pub(crate) fn resolve(host: &str, port: u16, patience: Duration) -> Result<Vec<S
         let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
         let _ = sender.send(found);
     });
-    begun.map_err(|error| plain(&error))?;
+    begun.map_err(|error| error_text(&error))?;
     match receiver.recv_timeout(patience) {
         Ok(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
         Ok(Ok(_)) => Err("it has no address".into()),
-        Ok(Err(error)) => Err(plain(&error)),
+        Ok(Err(error)) => Err(error_text(&error)),
         Err(_) => Err(format!("no answer within {} s", patience.as_secs())),
     }
 }
 
-pub(crate) struct Connected {
+pub(crate) struct Connection {
     pub socket: TcpStream,
     pub rtt_us: u64,
     pub mss_bytes: u32,
 }
 
 /// The quickest of so many connections.
-pub(crate) fn connect_best(address: SocketAddr, count: usize, patience: Duration) -> io::Result<Connected> {
-    let mut best: Option<Connected> = None;
+pub(crate) fn fastest_connection(
+    address: SocketAddr,
+    count: usize,
+    patience: Duration,
+) -> io::Result<Connection> {
+    let mut best: Option<Connection> = None;
     for _ in 0..count {
         let connected = connect(address, patience)?;
         if best.as_ref().is_none_or(|best| connected.rtt_us < best.rtt_us) {
@@ -61,26 +65,30 @@ pub(crate) fn connect_best(address: SocketAddr, count: usize, patience: Duration
 }
 
 /// Connections from several ports, one after the other, so that they do not wait for each other.
-pub(super) struct Ports {
+pub(super) struct PortSamples {
     pub rtts_us: Vec<u32>,
     /// Still open.
     pub last: TcpStream,
 }
 
-pub(super) fn connect_ports(address: SocketAddr, count: usize, patience: Duration) -> Result<Ports, Reach> {
-    let mut connected = first(address, patience)?;
-    let mut rtts_us = vec![bounded(connected.rtt_us)];
+pub(super) fn connect_ports(
+    address: SocketAddr,
+    count: usize,
+    patience: Duration,
+) -> Result<PortSamples, Reach> {
+    let mut connected = connect_with_retry(address, patience)?;
+    let mut rtts_us = vec![saturating_u32(connected.rtt_us)];
     while rtts_us.len() < count {
         // A host that stops to answer in the midst of it has answered.
         let Ok(next) = connect(address, patience) else { break };
-        rtts_us.push(bounded(next.rtt_us));
+        rtts_us.push(saturating_u32(next.rtt_us));
         connected = next;
     }
-    Ok(Ports { rtts_us, last: connected.socket })
+    Ok(PortSamples { rtts_us, last: connected.socket })
 }
 
-fn first(address: SocketAddr, patience: Duration) -> Result<Connected, Reach> {
-    for _ in 0..SILENT_TRIES {
+fn connect_with_retry(address: SocketAddr, patience: Duration) -> Result<Connection, Reach> {
+    for _ in 0..CONNECT_TRIES_MAX {
         match connect(address, patience) {
             Ok(connected) => return Ok(connected),
             Err(error) => match error.kind() {
@@ -95,16 +103,16 @@ fn first(address: SocketAddr, patience: Duration) -> Result<Connected, Reach> {
     Err(Reach::Silent)
 }
 
-fn connect(address: SocketAddr, patience: Duration) -> io::Result<Connected> {
+fn connect(address: SocketAddr, patience: Duration) -> io::Result<Connection> {
     let began = Instant::now();
     let socket = TcpStream::connect_timeout(&address, patience)?;
     let waited = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let measured = sys::tcp_measured(socket.as_fd())?;
+    let measured = sys::tcp_info(socket.as_fd())?;
     // The kernel's figure has no time in it during which this thread waited for a processor.
     let rtt_us = waited.min(u64::from(measured.rtt_us).max(1));
-    Ok(Connected { socket, rtt_us, mss_bytes: measured.mss_bytes })
+    Ok(Connection { socket, rtt_us, mss_bytes: measured.mss_bytes })
 }
 
-fn bounded(us: u64) -> u32 {
+fn saturating_u32(us: u64) -> u32 {
     u32::try_from(us).unwrap_or(u32::MAX)
 }

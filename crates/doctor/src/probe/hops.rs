@@ -11,36 +11,37 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::checks::disk::plain;
+use crate::checks::disk::error_text;
 use crate::sys::{self, Icmp};
 
 /// Farther is nothing on this planet.
 const HOPS_MAX: u8 = 30;
 /// So many routers in a row that do not answer: a firewall, most likely; what is behind it stays unknown.
-const SILENT_MAX: usize = 3;
+const SILENT_HOPS_MAX: usize = 3;
 /// Routers limit how often they answer.
-const TRIES: usize = 2;
-const WAIT_MIN: Duration = Duration::from_millis(100);
-const WAIT_MAX: Duration = Duration::from_millis(600);
+const TRIES_PER_HOP: usize = 2;
+const HOP_WAIT_MIN: Duration = Duration::from_millis(100);
+const HOP_WAIT_MAX: Duration = Duration::from_millis(600);
 /// Where `traceroute` sends to, which firewalls know; the same range serves as the source.
 const TARGET_PORT: u16 = 33_434;
 const SOURCE_PORTS: std::ops::RangeInclusive<u16> = 33_500..=33_531;
 
 pub(super) fn trace(to: IpAddr, rtt: Duration) -> Result<Vec<Option<IpAddr>>, String> {
-    let words = |error: io::Error| plain(&error);
+    let words = |error: io::Error| error_text(&error);
     let socket = open(to).map_err(words)?;
-    let wait = (rtt * 2).clamp(WAIT_MIN, WAIT_MAX);
+    let wait = (rtt * 2).clamp(HOP_WAIT_MIN, HOP_WAIT_MAX);
     let mut hops: Vec<Option<IpAddr>> = Vec::new();
     for limit in 1..=HOPS_MAX {
-        socket.limit(limit).map_err(words)?;
-        let answer = (0..TRIES).find_map(|_| socket.ask(wait).transpose()).transpose().map_err(words)?;
+        socket.set_hop_limit(limit).map_err(words)?;
+        let answer =
+            (0..TRIES_PER_HOP).find_map(|_| socket.probe_hop(wait).transpose()).transpose().map_err(words)?;
         hops.push(answer.as_ref().and_then(|answer| answer.from));
         match answer.map(|answer| answer.kind) {
             Some(Icmp::TimeExceeded) | None => {}
             // The peer itself, or a router that goes no farther.
             Some(Icmp::Unreachable | Icmp::Other) => break,
         }
-        if hops.len() >= SILENT_MAX && hops.iter().rev().take(SILENT_MAX).all(Option::is_none) {
+        if hops.len() >= SILENT_HOPS_MAX && hops.iter().rev().take(SILENT_HOPS_MAX).all(Option::is_none) {
             break;
         }
     }
@@ -63,19 +64,19 @@ fn open(to: IpAddr) -> io::Result<Tracer> {
         Some(socket) => socket,
         None => UdpSocket::bind((any, 0))?,
     };
-    sys::take_errors(socket.as_fd(), to.is_ipv6())?;
+    sys::enable_error_queue(socket.as_fd(), to.is_ipv6())?;
     socket.connect(SocketAddr::new(to, TARGET_PORT))?;
     Ok(Tracer { socket, ipv6: to.is_ipv6() })
 }
 
 impl Tracer {
-    fn limit(&self, hops: u8) -> io::Result<()> {
+    fn set_hop_limit(&self, hops: u8) -> io::Result<()> {
         let socket = socket2::SockRef::from(&self.socket);
         if self.ipv6 { socket.set_unicast_hops_v6(hops.into()) } else { socket.set_ttl_v4(hops.into()) }
     }
 
     /// One datagram, and the error that it causes; none if nothing comes back in time.
-    fn ask(&self, wait: Duration) -> io::Result<Option<sys::IcmpError>> {
+    fn probe_hop(&self, wait: Duration) -> io::Result<Option<sys::IcmpError>> {
         // What a former datagram caused late belongs to no hop any more, and makes the next call fail once.
         while sys::next_error(self.socket.as_fd())?.is_some() {}
         self.socket.send(&[]).or_else(|_| self.socket.send(&[]))?;

@@ -14,17 +14,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 pub use connect::Reach;
-pub(crate) use connect::{Connected, connect_best, resolve};
+pub(crate) use connect::{Connection, fastest_connection, resolve};
 
 /// Connections to one address, each from a port of its own: equal paths and members of a bond are chosen by
 /// ports.
-pub const PORTS: usize = 8;
+pub const PORTS_PER_ADDRESS: usize = 8;
 /// Addresses of one family that are tried until one answers.
-const TRIED_MAX: usize = 3;
+const ADDRESSES_PER_FAMILY_MAX: usize = 3;
 
 /// One address family of a peer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Way {
+pub struct PathProbe {
     /// The one that answered, or the first.
     pub address: SocketAddr,
     pub reach: Reach,
@@ -40,7 +40,7 @@ pub struct Way {
     pub unknown: Vec<String>,
 }
 
-impl Way {
+impl PathProbe {
     pub fn rtt_us(&self) -> Option<u32> {
         self.rtts_us.iter().copied().min()
     }
@@ -48,7 +48,7 @@ impl Way {
 
 /// Looks at each address family that `addresses` (`host:port`, best first) have. Waits for an answer at most
 /// `patience`, and some times that in all. Fails if no name has an address.
-pub fn look(addresses: &[String], patience: Duration) -> Result<Vec<Way>, String> {
+pub fn probe_peer(addresses: &[String], patience: Duration) -> Result<Vec<PathProbe>, String> {
     let mut found: Vec<SocketAddr> = Vec::new();
     let mut faults = Vec::new();
     for address in addresses {
@@ -67,16 +67,16 @@ pub fn look(addresses: &[String], patience: Duration) -> Result<Vec<Way>, String
         return Err(if faults.is_empty() { "it has no address".to_owned() } else { faults.join("; ") });
     }
     let of = |ipv6: bool| -> Vec<SocketAddr> {
-        found.iter().copied().filter(|one| one.is_ipv6() == ipv6).take(TRIED_MAX).collect()
+        found.iter().copied().filter(|one| one.is_ipv6() == ipv6).take(ADDRESSES_PER_FAMILY_MAX).collect()
     };
-    Ok([of(false), of(true)].iter().filter_map(|family| look_at(family, patience)).collect())
+    Ok([of(false), of(true)].iter().filter_map(|family| probe_family(family, patience)).collect())
 }
 
 /// None without an address.
-fn look_at(family: &[SocketAddr], patience: Duration) -> Option<Way> {
+fn probe_family(family: &[SocketAddr], patience: Duration) -> Option<PathProbe> {
     let mut first = None;
     for &address in family {
-        let way = one(address, patience);
+        let way = probe_address(address, patience);
         if way.reach == Reach::Answers {
             return Some(way);
         }
@@ -85,8 +85,8 @@ fn look_at(family: &[SocketAddr], patience: Duration) -> Option<Way> {
     first
 }
 
-fn one(address: SocketAddr, patience: Duration) -> Way {
-    let mut way = Way {
+fn probe_address(address: SocketAddr, patience: Duration) -> PathProbe {
+    let mut way = PathProbe {
         address,
         reach: Reach::Answers,
         rtts_us: Vec::new(),
@@ -95,13 +95,13 @@ fn one(address: SocketAddr, patience: Duration) -> Way {
         hops: Vec::new(),
         unknown: Vec::new(),
     };
-    let connected = match connect::connect_ports(address, PORTS, patience) {
+    let connected = match connect::connect_ports(address, PORTS_PER_ADDRESS, patience) {
         Ok(connected) => connected,
-        Err(reach) => return Way { reach, ..way },
+        Err(reach) => return PathProbe { reach, ..way },
     };
     way.rtts_us = connected.rtts_us;
     let rtt = Duration::from_micros(way.rtt_us().unwrap_or(0).into());
-    match mtu::find(address, connected.last, rtt, patience) {
+    match mtu::discover(address, connected.last, rtt, patience) {
         Ok(found) => (way.mtu, way.black_hole) = (Some(found.bytes), found.black_hole),
         Err(why) => way.unknown.push(format!("path MTU: {why}")),
     }
@@ -124,11 +124,11 @@ mod tests {
         let (four, six) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0"));
         let mut addresses = vec![four.local_addr().unwrap().to_string()];
         addresses.extend(six.as_ref().ok().map(|six| six.local_addr().unwrap().to_string()));
-        let ways = look(&addresses, PATIENCE).unwrap();
+        let ways = probe_peer(&addresses, PATIENCE).unwrap();
         assert_eq!(ways.len(), addresses.len());
         for way in &ways {
             assert_eq!(way.reach, Reach::Answers, "{way:?}");
-            assert_eq!(way.rtts_us.len(), PORTS);
+            assert_eq!(way.rtts_us.len(), PORTS_PER_ADDRESS);
             assert!(way.rtt_us().unwrap() < 5_000_000);
             assert!(way.mtu.is_some_and(|mtu| mtu >= 1_280) && !way.black_hole, "{way:?}");
             assert_eq!(way.hops, [Some(way.address.ip())], "this host is its own last hop: {way:?}");
@@ -138,15 +138,15 @@ mod tests {
     #[test]
     fn a_port_where_nobody_listens_refuses() {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let ways = look(&[closed.to_string()], PATIENCE).unwrap();
+        let ways = probe_peer(&[closed.to_string()], PATIENCE).unwrap();
         assert_eq!(ways[0].reach, Reach::Refused);
         assert!(ways[0].rtts_us.is_empty() && ways[0].mtu.is_none());
     }
 
     #[test]
     fn a_name_without_an_address_is_told() {
-        let why = look(&["no-such-host.invalid:7470".to_owned()], PATIENCE).unwrap_err();
+        let why = probe_peer(&["no-such-host.invalid:7470".to_owned()], PATIENCE).unwrap_err();
         assert!(why.contains("no-such-host.invalid"), "{why}");
-        assert!(look(&[], PATIENCE).is_err() && look(&["x".to_owned()], PATIENCE).is_err());
+        assert!(probe_peer(&[], PATIENCE).is_err() && probe_peer(&["x".to_owned()], PATIENCE).is_err());
     }
 }

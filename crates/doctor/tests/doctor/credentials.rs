@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use longhaul_doctor::{Examination, Finding, Group, Level, Order, examine};
+use longhaul_doctor::{Examination, ExaminationRequest, Finding, Group, Severity, examine};
 use longhaul_model::Timestamp;
 use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
 
@@ -41,12 +41,12 @@ fn made(from: (i32, u8, u8), until: (i32, u8, u8)) -> Made {
 }
 
 fn look(certificate: Option<&Path>, key: Option<&Path>, grid_map: Option<&Path>) -> Vec<Finding> {
-    let order = Order {
+    let order = ExaminationRequest {
         root: "/nonexistent".into(),
         certificate: certificate.map(Path::to_owned),
         key: key.map(Path::to_owned),
         grid_maps: grid_map.map(Path::to_owned).into_iter().collect(),
-        ..Order::default()
+        ..ExaminationRequest::default()
     };
     let Examination { findings, .. } = examine(&order, now());
     findings.into_iter().filter(|finding| finding.group == Group::Credentials).collect()
@@ -60,7 +60,7 @@ fn finding<'a>(all: &'a [Finding], check: &str) -> &'a Finding {
 fn a_pair_that_belongs_together_is_fine() {
     let made = made((2026, 1, 1), (2027, 3, 1));
     let all = look(Some(&made.certificate), Some(&made.key), None);
-    assert!(all.iter().all(|one| one.level == Level::Ok), "{all:#?}");
+    assert!(all.iter().all(|one| one.severity == Severity::Ok), "{all:#?}");
     assert_eq!(all.len(), 3);
     let found = &finding(&all, "certificate").found;
     assert!(found.contains("valid 99 d") && found.contains("far.example"), "{found}");
@@ -73,10 +73,10 @@ fn a_key_of_another_certificate_and_a_key_for_all_to_read_are_problems() {
     std::fs::set_permissions(&made.other_key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let all = look(Some(&made.certificate), Some(&made.other_key), None);
     let mismatch = finding(&all, "key and certificate");
-    assert_eq!(mismatch.level, Level::Problem);
+    assert_eq!(mismatch.severity, Severity::Problem);
     assert!(mismatch.found.contains("other.pem is not the key of"), "{mismatch:?}");
     let open = finding(&all, "key file");
-    assert_eq!(open.level, Level::Problem);
+    assert_eq!(open.severity, Severity::Problem);
     assert!(open.found.contains("0644") && open.remedy[0].starts_with("chmod 600 "), "{open:?}");
 }
 
@@ -85,22 +85,22 @@ fn dates_are_told() {
     let level = |from, until| {
         let made = made(from, until);
         let all = look(Some(&made.certificate), None, None);
-        (all[0].level, all[0].found.clone())
+        (all[0].severity, all[0].found.clone())
     };
     let (expired, words) = level((2025, 1, 1), (2026, 11, 20));
-    assert_eq!(expired, Level::Problem);
+    assert_eq!(expired, Severity::Problem);
     assert!(words.contains("expired 1 d"), "{words}");
-    assert_eq!(level((2026, 12, 1), (2027, 12, 1)).0, Level::Problem);
-    assert_eq!(level((2026, 1, 1), (2026, 11, 30)).0, Level::Advice);
+    assert_eq!(level((2026, 12, 1), (2027, 12, 1)).0, Severity::Problem);
+    assert_eq!(level((2026, 1, 1), (2026, 11, 30)).0, Severity::Advice);
     // A certificate that lives for days only is always near its end.
-    assert_eq!(level((2026, 11, 18), (2026, 11, 25)).0, Level::Ok);
+    assert_eq!(level((2026, 11, 18), (2026, 11, 25)).0, Severity::Ok);
 }
 
 #[test]
 fn files_that_are_no_credentials_are_told() {
     let made = made((2026, 1, 1), (2027, 3, 1));
     let all = look(Some(&made.key), Some(&made.certificate), None);
-    assert_eq!(finding(&all, "certificate").level, Level::Problem);
+    assert_eq!(finding(&all, "certificate").severity, Severity::Problem);
     assert!(finding(&all, "key").found.contains("no private key"));
     let all = look(Some(Path::new("/nonexistent/a")), None, None);
     assert!(all[0].found.contains("No such file"), "{all:?}");
@@ -133,13 +133,14 @@ fn bad_lines_of_a_grid_map_have_their_numbers() {
     let all = look(None, None, Some(&path));
     assert!(all[0].found.contains("3 lines map"), "{all:#?}");
     assert!(
-        all.iter().any(|one| one.level == Level::Problem && one.found.contains("grid-mapfile:3: ")),
+        all.iter().any(|one| one.severity == Severity::Problem && one.found.contains("grid-mapfile:3: ")),
         "{all:#?}"
     );
     assert!(
-        all.iter().any(|one| one.level == Level::Advice && one.found.contains(":5: contradicts line 2")),
+        all.iter()
+            .any(|one| one.severity == Severity::Advice && one.found.contains(":5: contradicts line 2")),
         "{all:#?}"
     );
     assert!(all.len() < 20, "a page of bad lines is enough: {}", all.len());
-    assert_eq!(look(None, None, Some(Path::new("/nonexistent/map")))[0].level, Level::Problem);
+    assert_eq!(look(None, None, Some(Path::new("/nonexistent/map")))[0].severity, Severity::Problem);
 }

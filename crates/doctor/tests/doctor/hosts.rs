@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use longhaul_doctor::facts::HostFacts;
-use longhaul_doctor::{Examination, Finding, Level, Order, PathAsked, PathFrom, examine, tune};
+use longhaul_doctor::{
+    Examination, ExaminationRequest, FigureSource, Finding, PathOverrides, Severity, examine, tune,
+};
 use longhaul_model::Timestamp;
 
 /// Lays out a recording: `--- path`, then the contents.
@@ -19,9 +21,12 @@ fn lay_out(recording: &str) -> tempfile::TempDir {
     root
 }
 
-fn look(recording: &str, path: PathAsked) -> Examination {
+fn look(recording: &str, path: PathOverrides) -> Examination {
     let root = lay_out(recording);
-    examine(&Order { root: root.path().into(), path, ..Order::default() }, Timestamp::ZERO)
+    examine(
+        &ExaminationRequest { root: root.path().into(), path, ..ExaminationRequest::default() },
+        Timestamp::ZERO,
+    )
 }
 
 fn finding<'a>(done: &'a Examination, check: &str) -> &'a Finding {
@@ -32,17 +37,17 @@ fn finding<'a>(done: &'a Examination, check: &str) -> &'a Finding {
 const MISTUNED: &str = include_str!("hosts/mistuned.tree");
 const TUNED: &str = include_str!("hosts/tuned.tree");
 
-fn long_path() -> PathAsked {
-    PathAsked { rtt_us: Some(150_000), rate_bytes_per_s: Some(1_250_000_000), streams: None }
+fn long_path() -> PathOverrides {
+    PathOverrides { rtt_us: Some(150_000), rate_bytes_per_s: Some(1_250_000_000), streams: None }
 }
 
 /// The host of the notes on the engine: send autotunes to 4 MiB only while 256 MiB may be set; receive the
 /// reverse.
 #[test]
 fn the_two_ceilings_disagree_in_both_directions() {
-    let done = look(MISTUNED, PathAsked { streams: Some(1), ..long_path() });
+    let done = look(MISTUNED, PathOverrides { streams: Some(1), ..long_path() });
     let send = finding(&done, "send buffers");
-    assert_eq!(send.level, Level::Advice, "{send:?}");
+    assert_eq!(send.severity, Severity::Advice, "{send:?}");
     for part in [
         "grows by itself to 4 MiB",
         "set it to 512 MiB (wmem_max 256 MiB)",
@@ -71,25 +76,25 @@ fn the_two_ceilings_disagree_in_both_directions() {
 #[test]
 fn every_fault_of_a_badly_tuned_host_is_told_with_its_cost_and_remedy() {
     let done = look(MISTUNED, long_path());
-    assert_eq!((done.path.rtt_from, done.path.rate_from), (PathFrom::Asked, PathFrom::Asked));
+    assert_eq!((done.path.rtt_from, done.path.rate_from), (FigureSource::Given, FigureSource::Given));
     for (check, level, cost, remedy) in [
-        ("tcp_window_scaling", Level::Problem, "at most 437 kB/s", "net.ipv4.tcp_window_scaling=\"1\""),
-        ("netdev_max_backlog", Level::Advice, "drops packets", "250000"),
-        ("somaxconn", Level::Advice, "refused", "4096"),
-        ("tcp_mtu_probing", Level::Advice, "stand still", "=\"1\""),
-        ("tcp_slow_start_after_idle", Level::Advice, "to be fast again", "=\"0\""),
-        ("default_qdisc", Level::Advice, "bursts", "fq"),
-        ("tcp memory", Level::Advice, "exceeds", "more memory"),
-        ("congestion control", Level::Advice, "1e-5", "modprobe tcp_bbr"),
-        ("eth0 mtu", Level::Advice, "black hole", "tcp_mtu_probing"),
-        ("eth0 drops", Level::Advice, "loss", "ethtool -G eth0"),
-        ("eth0 interrupts", Level::Advice, "one CPU bounds", "rps_cpus"),
-        ("open files", Level::Problem, "too many open files", "LimitNOFILE"),
-        ("cpu", Level::Advice, "CPU time", "host-passthrough"),
-        ("pressure", Level::Advice, "give way", "psi=1"),
+        ("tcp_window_scaling", Severity::Problem, "at most 437 kB/s", "net.ipv4.tcp_window_scaling=\"1\""),
+        ("netdev_max_backlog", Severity::Advice, "drops packets", "250000"),
+        ("somaxconn", Severity::Advice, "refused", "4096"),
+        ("tcp_mtu_probing", Severity::Advice, "stand still", "=\"1\""),
+        ("tcp_slow_start_after_idle", Severity::Advice, "to be fast again", "=\"0\""),
+        ("default_qdisc", Severity::Advice, "bursts", "fq"),
+        ("tcp memory", Severity::Advice, "exceeds", "more memory"),
+        ("congestion control", Severity::Advice, "1e-5", "modprobe tcp_bbr"),
+        ("eth0 mtu", Severity::Advice, "black hole", "tcp_mtu_probing"),
+        ("eth0 drops", Severity::Advice, "loss", "ethtool -G eth0"),
+        ("eth0 interrupts", Severity::Advice, "one CPU bounds", "rps_cpus"),
+        ("open files", Severity::Problem, "too many open files", "LimitNOFILE"),
+        ("cpu", Severity::Advice, "CPU time", "host-passthrough"),
+        ("pressure", Severity::Advice, "give way", "psi=1"),
     ] {
         let found = finding(&done, check);
-        assert_eq!(found.level, level, "{found:?}");
+        assert_eq!(found.severity, level, "{found:?}");
         assert!(found.cost.as_ref().is_some_and(|text| text.contains(cost)), "{cost:?}: {found:?}");
         assert!(found.remedy.iter().any(|text| text.contains(remedy)), "{remedy:?}: {found:?}");
     }
@@ -97,31 +102,34 @@ fn every_fault_of_a_badly_tuned_host_is_told_with_its_cost_and_remedy() {
     assert!(!done.findings.iter().any(|one| one.check.starts_with("lo ")), "the loop back is no interface");
     // Nothing but `ok` stands alone.
     for one in &done.findings {
-        assert!(one.level <= Level::Unknown || (one.cost.is_some() && !one.remedy.is_empty()), "{one:?}");
+        assert!(
+            one.severity <= Severity::Unknown || (one.cost.is_some() && !one.remedy.is_empty()),
+            "{one:?}"
+        );
     }
     assert_eq!(done.problems, 2, "{:#?}", done.findings);
 }
 
 #[test]
 fn a_well_tuned_host_gets_no_advice() {
-    let done = look(TUNED, PathAsked { rtt_us: Some(50_000), ..PathAsked::default() });
+    let done = look(TUNED, PathOverrides { rtt_us: Some(50_000), ..PathOverrides::default() });
     // The rate is that of its interface.
     assert_eq!(done.path.path.rate_bytes_per_s, 12_500_000_000);
-    let bad: Vec<&Finding> = done.findings.iter().filter(|one| one.level > Level::Unknown).collect();
+    let bad: Vec<&Finding> = done.findings.iter().filter(|one| one.severity > Severity::Unknown).collect();
     assert!(bad.is_empty(), "{bad:#?}");
     assert!(finding(&done, "send buffers").found.contains("1 GiB"));
-    assert_eq!(finding(&done, "data0 interrupts").level, Level::Ok);
+    assert_eq!(finding(&done, "data0 interrupts").severity, Severity::Ok);
     assert!(finding(&done, "cpu").found.contains("VAES"));
 }
 
 /// Containers hide half of these files: what cannot be read is not known, and never a problem.
 #[test]
 fn missing_and_damaged_files_are_unknown() {
-    let done = look("", PathAsked::default());
-    assert_eq!((done.problems, done.path.rtt_from), (0, PathFrom::Assumed));
-    assert_eq!(finding(&done, "send buffers").level, Level::Unknown);
-    assert_eq!(finding(&done, "open files").level, Level::Unknown);
-    assert_eq!(finding(&done, "cpu").level, Level::Unknown);
+    let done = look("", PathOverrides::default());
+    assert_eq!((done.problems, done.path.rtt_from), (0, FigureSource::Assumed));
+    assert_eq!(finding(&done, "send buffers").severity, Severity::Unknown);
+    assert_eq!(finding(&done, "open files").severity, Severity::Unknown);
+    assert_eq!(finding(&done, "cpu").severity, Severity::Unknown);
 
     let damaged = "--- proc/sys/net/ipv4/tcp_rmem\n1 2\n--- proc/sys/net/core/rmem_max\nmany\n--- \
         proc/interrupts\nCPU0\n\
@@ -138,17 +146,17 @@ fn missing_and_damaged_files_are_unknown() {
 /// An assumed path makes nobody's host a problem.
 #[test]
 fn buffers_are_a_problem_only_for_a_path_that_was_asked_about() {
-    let far = PathAsked { rtt_us: Some(300_000), rate_bytes_per_s: Some(12_500_000_000), streams: None };
-    assert_eq!(finding(&look(MISTUNED, far), "receive buffers").level, Level::Problem);
-    let guessed = PathAsked { rtt_us: None, ..far };
-    assert_eq!(finding(&look(MISTUNED, guessed), "receive buffers").level, Level::Advice);
-    let near = PathAsked { rtt_us: Some(1_000), rate_bytes_per_s: Some(125_000_000), streams: None };
-    assert_eq!(finding(&look(MISTUNED, near), "send buffers").level, Level::Ok);
-    assert_eq!(finding(&look(MISTUNED, near), "receive buffers").level, Level::Ok);
+    let far = PathOverrides { rtt_us: Some(300_000), rate_bytes_per_s: Some(12_500_000_000), streams: None };
+    assert_eq!(finding(&look(MISTUNED, far), "receive buffers").severity, Severity::Problem);
+    let guessed = PathOverrides { rtt_us: None, ..far };
+    assert_eq!(finding(&look(MISTUNED, guessed), "receive buffers").severity, Severity::Advice);
+    let near = PathOverrides { rtt_us: Some(1_000), rate_bytes_per_s: Some(125_000_000), streams: None };
+    assert_eq!(finding(&look(MISTUNED, near), "send buffers").severity, Severity::Ok);
+    assert_eq!(finding(&look(MISTUNED, near), "receive buffers").severity, Severity::Ok);
     // Nothing hurts but setting: that is told.
-    let middle = PathAsked { rtt_us: Some(20_000), rate_bytes_per_s: Some(1_250_000_000), streams: None };
+    let middle = PathOverrides { rtt_us: Some(20_000), rate_bytes_per_s: Some(1_250_000_000), streams: None };
     let receive = finding(&look(MISTUNED, middle), "receive buffers").clone();
-    assert_eq!(receive.level, Level::Advice);
+    assert_eq!(receive.severity, Severity::Advice);
     assert!(receive.cost.unwrap().contains("unless a program sets"), "{:?}", receive.found);
 }
 
@@ -169,10 +177,12 @@ fn a_plan_follows_the_host_and_lowers_nothing() {
 #[test]
 fn this_host_is_examined() {
     let directory = tempfile::tempdir().unwrap();
-    let order =
-        Order { directories: vec![directory.path().into(), "/nonexistent".into()], ..Order::default() };
+    let order = ExaminationRequest {
+        directories: vec![directory.path().into(), "/nonexistent".into()],
+        ..ExaminationRequest::default()
+    };
     let done = examine(&order, Timestamp::from_seconds(1_763_717_531));
-    assert_eq!(finding(&done, "/nonexistent").level, Level::Problem);
+    assert_eq!(finding(&done, "/nonexistent").severity, Severity::Problem);
     assert!(done.findings.iter().any(|one| one.check.ends_with(" speed")), "{:#?}", done.findings);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
 }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use longhaul_doctor::{Examination, Finding, Level, Order, PathFrom, examine};
+use longhaul_doctor::{Examination, ExaminationRequest, FigureSource, Finding, Severity, examine};
 use longhaul_model::Timestamp;
 use rustls::pki_types::PrivateKeyDer;
 
 fn look(peer: &str, patience: Duration) -> Examination {
-    let order = Order {
+    let order = ExaminationRequest {
         root: "/nonexistent".into(),
         peer: Some(peer.parse().unwrap()),
-        patience,
-        ..Order::default()
+        timeout: patience,
+        ..ExaminationRequest::default()
     };
     examine(&order, "2026-11-21T12:00:00Z".parse::<Timestamp>().unwrap())
 }
@@ -64,14 +64,14 @@ fn tls_server(reply: &'static [u8]) -> SocketAddr {
 fn a_peer_with_tls_and_a_clock_that_is_wrong() {
     let address = tls_server(b"HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 13:00:00 GMT\r\n\r\n");
     let done = look(&format!("https://{address}/"), Duration::from_secs(10));
-    assert_eq!((done.path.rtt_from, done.path.rate_from), (PathFrom::Measured, PathFrom::Assumed));
+    assert_eq!((done.path.rtt_from, done.path.rate_from), (FigureSource::Measured, FigureSource::Assumed));
     assert!(done.path.path.rtt_us < 1_000_000, "{:?}", done.path);
-    assert_eq!(finding(&done, "ipv4").level, Level::Ok);
+    assert_eq!(finding(&done, "ipv4").severity, Severity::Ok);
     assert!(finding(&done, "tls").found.starts_with("TLS 1.3, AES"), "{:?}", finding(&done, "tls"));
     assert!(finding(&done, "certificate").found.contains("far.example"));
-    assert_eq!(finding(&done, "path mtu").level, Level::Ok);
+    assert_eq!(finding(&done, "path mtu").severity, Severity::Ok);
     let clock = done.findings.iter().rfind(|one| one.check == "clock").unwrap();
-    assert_eq!(clock.level, Level::Problem);
+    assert_eq!(clock.severity, Severity::Problem);
     assert!(clock.found.contains("ahead of"), "{clock:?}");
 }
 
@@ -82,12 +82,12 @@ fn a_closed_port_says_so() {
     drop(listener);
     let done = look(&address.to_string(), Duration::from_secs(10));
     let refused = finding(&done, "ipv4");
-    assert_eq!(refused.level, Level::Problem);
+    assert_eq!(refused.severity, Severity::Problem);
     assert!(
         refused.found.contains("nothing listens there") && refused.remedy[0].contains("ss -ltn"),
         "{refused:?}"
     );
-    assert_eq!(done.path.rtt_from, PathFrom::Assumed);
+    assert_eq!(done.path.rtt_from, FigureSource::Assumed);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn peers_without_tls_do_not_hold_us() {
         let _ = socket.read(&mut [0; 512]);
     });
     let tls = finding(&look(&talker.to_string(), Duration::from_secs(10)), "tls").clone();
-    assert_eq!(tls.level, Level::Problem, "{tls:?}");
+    assert_eq!(tls.severity, Severity::Problem, "{tls:?}");
 
     let silent = server(|mut socket| {
         let _ = socket.read_to_end(&mut Vec::new());
@@ -125,15 +125,15 @@ fn clear_text_is_told_and_its_clock_read() {
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ndate: Sat, 21 Nov 2026 12:00:01 GMT\r\n\r\n");
     });
     let done = look(&format!("http://{address}"), Duration::from_secs(10));
-    assert_eq!(finding(&done, "tls").level, Level::Advice);
+    assert_eq!(finding(&done, "tls").severity, Severity::Advice);
     let clock = done.findings.iter().rfind(|one| one.check == "clock").unwrap();
-    assert_eq!(clock.level, Level::Ok, "{clock:?}");
+    assert_eq!(clock.severity, Severity::Ok, "{clock:?}");
 }
 
 #[test]
 fn a_name_that_is_not_known_is_a_problem() {
     let done = look("no-such-host.invalid", Duration::from_secs(10));
     let name = finding(&done, "name");
-    assert_eq!(name.level, Level::Problem);
+    assert_eq!(name.severity, Severity::Problem);
     assert!(name.remedy[0].contains("getent ahosts no-such-host.invalid"), "{name:?}");
 }

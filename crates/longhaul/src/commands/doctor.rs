@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use longhaul_doctor::tune::{self, bits, milliseconds};
-use longhaul_doctor::{Examination, Finding, Level, Order, PathAsked, PathFrom, Peer, examine};
+use longhaul_doctor::{
+    Examination, ExaminationRequest, FigureSource, Finding, PathOverrides, Peer, Severity, examine,
+};
 use longhaul_model::units::printable;
 
 use super::Context;
@@ -59,15 +61,15 @@ pub struct DoctorArgs {
 }
 
 pub fn run(context: &Context, args: DoctorArgs) -> Result<Exit, Failure> {
-    let order = Order {
-        path: PathAsked { rtt_us: args.rtt, rate_bytes_per_s: args.bandwidth, streams: args.streams },
+    let order = ExaminationRequest {
+        path: PathOverrides { rtt_us: args.rtt, rate_bytes_per_s: args.bandwidth, streams: args.streams },
         peer: args.peer.as_deref().map(parse_peer).transpose()?,
         directories: args.disk,
         certificate: args.cert,
         key: args.key,
         grid_maps: args.gridmap,
-        patience: Duration::from_secs(args.timeout),
-        ..Order::default()
+        timeout: Duration::from_secs(args.timeout),
+        ..ExaminationRequest::default()
     };
     let done = examine(&order, clock::now());
     context.output.view(&done, human, table)?;
@@ -91,14 +93,18 @@ fn parse_peer(text: &str) -> Result<Peer, Failure> {
 fn human(done: &Examination, style: Style, width: Option<usize>) -> String {
     let mut text = String::new();
     let from = |from| match from {
-        PathFrom::Assumed => "assumed",
-        PathFrom::Asked => "as given",
-        PathFrom::Measured => "measured",
+        FigureSource::Assumed => "assumed",
+        FigureSource::Given => "as given",
+        FigureSource::Measured => "measured",
     };
     let path = format!(
         "Checked for a path of {} ({}) × {} ({}) with {} streams.",
         bits(done.path.path.rate_bytes_per_s),
-        if done.path.rate_from == PathFrom::Measured { "the interface's" } else { from(done.path.rate_from) },
+        if done.path.rate_from == FigureSource::Measured {
+            "the interface's"
+        } else {
+            from(done.path.rate_from)
+        },
         milliseconds(done.path.path.rtt_us),
         from(done.path.rtt_from),
         done.path.streams
@@ -144,12 +150,12 @@ const CHECK_COLUMNS_MAX: usize = 26;
 const LEVEL_COLUMNS: usize = 8;
 
 fn write_finding(text: &mut String, finding: &Finding, column: usize, style: Style, width: Option<usize>) {
-    let word = finding.level.word();
-    let tone = match finding.level {
-        Level::Ok => Tone::Good,
-        Level::Unknown => Tone::Faint,
-        Level::Advice => Tone::Warn,
-        Level::Problem => Tone::Bad,
+    let word = finding.severity.word();
+    let tone = match finding.severity {
+        Severity::Ok => Tone::Good,
+        Severity::Unknown => Tone::Faint,
+        Severity::Advice => Tone::Warn,
+        Severity::Problem => Tone::Bad,
     };
     let indent = LEVEL_COLUMNS + column + 2;
     let check = printable(&finding.check);
@@ -183,7 +189,7 @@ fn table(done: &Examination) -> Table {
         table.row([
             Cell::text(finding.group.word()),
             Cell::text(&finding.check),
-            Cell::text(finding.level.word()),
+            Cell::text(finding.severity.word()),
             Cell::text(&finding.found),
             Cell::maybe(finding.cost.as_ref(), Cell::text),
             Cell::text(finding.remedy.join("; ")),

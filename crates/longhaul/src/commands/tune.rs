@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use longhaul_doctor::facts::HostFacts;
-use longhaul_doctor::tune::{self, Direction, Plan, bits, buffer, milliseconds};
+use longhaul_doctor::tune::{self, Direction, TuningPlan, bits, buffer, milliseconds};
 use longhaul_model::units::{bytes, rate};
 
 use super::Context;
@@ -34,7 +34,7 @@ pub fn run(context: &Context, args: TuneArgs) -> Result<Exit, Failure> {
 }
 
 /// Everything but the settings is a comment, so that the output can go into a file as it is.
-fn human(plan: &Plan, style: Style) -> String {
+fn human(plan: &TuningPlan, style: Style) -> String {
     let mut text = String::new();
     for line in remarks(plan) {
         text.push_str(&style.paint(Tone::Faint, &format!("# {line}")));
@@ -54,7 +54,7 @@ fn human(plan: &Plan, style: Style) -> String {
     text
 }
 
-fn remarks(plan: &Plan) -> Vec<String> {
+fn remarks(plan: &TuningPlan) -> Vec<String> {
     let rtt = milliseconds(plan.path.rtt_us);
     let mut all = vec![
         format!(
@@ -107,7 +107,7 @@ fn direction_remark(name: &str, direction: Option<&Direction>) -> String {
     )
 }
 
-fn table(plan: &Plan) -> Table {
+fn table(plan: &TuningPlan) -> Table {
     let mut table = Table::new([left("setting"), left("present"), left("wanted"), prose("why")]);
     for line in &plan.settings {
         table.row([

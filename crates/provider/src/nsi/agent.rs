@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::connection::{Connection, Lifecycle, Provision, Reservation};
 use super::discovery;
-use super::jobs::{call_back, carry_out, check, confirm};
+use super::jobs::{call_back, check_resources, confirm, run_job};
 use super::soap::{self, ACTIONS, Header, Message, POINT_TO_POINT, field, operation};
 use crate::clock;
 use crate::http::{Reply, Request};
 use crate::mischief::Deed;
-use crate::network::{Wanted, read_vlans};
+use crate::network::{PortRequest, read_vlans};
 use crate::world::{self, World};
 use crate::xml::Element;
 
@@ -58,7 +58,7 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    fn of(name: &str) -> Option<Step> {
+    fn from_operation(name: &str) -> Option<Step> {
         Some(match name {
             "reserveCommit" => Step::Commit,
             "reserveAbort" => Step::Abort,
@@ -116,7 +116,7 @@ fn answer_call(world: &mut World, request: &Request) -> Reply {
         Ok(_) => return refuse(None, "the action is not the body's"),
         Err(why) => return refuse(Some("00100"), &why),
     };
-    world.saw(named, message.body.text_of("connectionId").unwrap_or_default(), &request.body);
+    world.record_message(named, message.body.text_of("connectionId").unwrap_or_default(), &request.body);
     if message.header.provider != nsa {
         return refuse(Some("00102"), "this is another provider");
     }
@@ -131,14 +131,14 @@ fn answer_call(world: &mut World, request: &Request) -> Reply {
     if let Some(Deed::Fault(error)) = &answer {
         return refuse(Some(error), "as it was told");
     }
-    if let Some(reply) = answer.as_ref().and_then(world::instead) {
+    if let Some(reply) = answer.as_ref().and_then(world::replacement_reply) {
         return reply;
     }
     let reply = match operate(world, named, &message) {
         Ok(body) => Reply::new(200, "text/xml; charset=utf-8", soap::reply(&message.header, &body)),
         Err((error, text)) => refuse(error, &text),
     };
-    world::spoil(reply, answer)
+    world::apply_to_reply(reply, answer)
 }
 
 fn operate(world: &mut World, name: &str, message: &Message) -> Result<String, Refusal> {
@@ -150,7 +150,7 @@ fn operate(world: &mut World, name: &str, message: &Message) -> Result<String, R
             call_back(world, "querySummaryConfirmed", &message.header, &found);
             Ok(operation("acknowledgment", ""))
         }
-        _ => match Step::of(name) {
+        _ => match Step::from_operation(name) {
             Some(step) => change(world, step, message),
             None => Err((Some("00103"), format!("{name} is not implemented"))),
         },
@@ -170,7 +170,7 @@ fn reserve(world: &mut World, message: &Message) -> Result<String, Refusal> {
     let (points, ends) =
         [end(world, wanted, "sourceSTP")?, end(world, wanted, "destSTP")?].into_iter().unzip();
     let time = |name: &str| match criteria.child("", "schedule").and_then(|schedule| schedule.text_of(name)) {
-        Some(text) => clock::read(text).map(Some).ok_or((Some("00100"), format!("{name} has no zone"))),
+        Some(text) => clock::parse(text).map(Some).ok_or((Some("00100"), format!("{name} has no zone"))),
         None => Ok(None),
     };
     let (start, end, now) = (time("startTime")?, time("endTime")?, world.clock.now());
@@ -205,7 +205,7 @@ fn reserve(world: &mut World, message: &Message) -> Result<String, Refusal> {
         let id = world.new_id("EX-", 10);
         let twin = Connection { id: id.clone(), reply_to: None, ..connection.clone() };
         world.nsi.connections.insert(id.clone(), twin);
-        check(world, &id, &Header::default(), None);
+        check_resources(world, &id, &Header::default(), None);
     }
     let id = world.new_id("EX-", 10);
     world.nsi.connections.insert(id.clone(), Connection { id: id.clone(), ..connection });
@@ -218,7 +218,7 @@ fn reserve(world: &mut World, message: &Message) -> Result<String, Refusal> {
 }
 
 /// The STP as far as its label, and what is wanted there.
-fn end(world: &World, wanted: &Element, name: &str) -> Result<(String, Wanted), Refusal> {
+fn end(world: &World, wanted: &Element, name: &str) -> Result<(String, PortRequest), Refusal> {
     let text = wanted.text_of(name).ok_or((Some("00101"), format!("no {name}")))?;
     let (point, label) = text.rsplit_once('?').ok_or((Some("00709"), format!("{text} has no label")))?;
     let vlans = label
@@ -228,7 +228,7 @@ fn end(world: &World, wanted: &Element, name: &str) -> Result<(String, Wanted), 
     let prefix = format!("urn:ogf:network:{}:", world.network_id());
     // An unknown port is not told from one in use.
     let port = point.strip_prefix(&prefix).ok_or((Some("00704"), format!("{point} is unknown")))?;
-    Ok((point.to_owned(), Wanted { port: port.to_owned(), vlans }))
+    Ok((point.to_owned(), PortRequest { port: port.to_owned(), vlans }))
 }
 
 fn query(world: &mut World, message: &Message) -> Result<String, Refusal> {
@@ -322,9 +322,9 @@ fn later(world: &mut World, callback: &str, outcome: Option<Deed>, job: Job) {
         _ => world.settings.think_s,
     };
     if world.mischief.take(callback, |deed| *deed == Deed::BeforeAnswer).is_some() {
-        carry_out(world, job);
+        run_job(world, job);
         world.calls_first = true;
         return;
     }
-    world.later(wait, world::Job::Nsi(job));
+    world.schedule_in(wait, world::Job::Nsi(job));
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::soap::{field, operation};
 use crate::clock;
-use crate::network::{Span, Wanted};
+use crate::network::{PortRequest, Span};
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Reservation {
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     pub(crate) requester: String,
     /// Of the reserve: where notifications go.
     pub(crate) reply_to: Option<String>,
-    pub(crate) ends: Vec<Wanted>,
+    pub(crate) ends: Vec<PortRequest>,
     /// The STPs as far as their labels.
     pub(crate) points: Vec<String>,
     /// Chosen ones, once it is held.
@@ -64,8 +64,8 @@ impl Connection {
     }
 
     fn schedule(&self) -> String {
-        let start = self.start.map(|at| field("startTime", &clock::show(at))).unwrap_or_default();
-        let end = self.end.map(|at| field("endTime", &clock::show(at))).unwrap_or_default();
+        let start = self.start.map(|at| field("startTime", &clock::format(at))).unwrap_or_default();
+        let end = self.end.map(|at| field("endTime", &clock::format(at))).unwrap_or_default();
         format!("<schedule>{start}{end}</schedule>")
     }
 

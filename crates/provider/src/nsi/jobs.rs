@@ -5,20 +5,20 @@ use super::connection::{Connection, Lifecycle, Provision, Reservation};
 use super::soap::{self, Header, field, operation};
 use crate::clock;
 use crate::mischief::Deed;
-use crate::network::No;
+use crate::network::BookingError;
 use crate::world::{self, World};
 
-pub(crate) fn carry_out(world: &mut World, job: Job) {
+pub(crate) fn run_job(world: &mut World, job: Job) {
     match job {
-        Job::Check { id, origin, outcome } => check(world, &id, &origin, outcome),
-        Job::Step { id, origin, step, outcome } => carry_out_step(world, step, &id, &origin, outcome),
-        Job::HoldOver { id } => hold_over(world, &id),
+        Job::Check { id, origin, outcome } => check_resources(world, &id, &origin, outcome),
+        Job::Step { id, origin, step, outcome } => run_step(world, step, &id, &origin, outcome),
+        Job::HoldOver { id } => expire_hold(world, &id),
         Job::Undelivered { id, correlation } => undelivered(world, &id, &correlation),
-        Job::Ends { id } => ends(world, &id),
+        Job::Ends { id } => expire(world, &id),
     }
 }
 
-pub(super) fn check(world: &mut World, id: &str, origin: &Header, outcome: Option<Deed>) {
+pub(super) fn check_resources(world: &mut World, id: &str, origin: &Header, outcome: Option<Deed>) {
     let now = world.clock.now();
     let Some(connection) = world.nsi.connections.get_mut(id) else { return };
     if connection.lifecycle != Lifecycle::Created || connection.reservation != Reservation::Checking {
@@ -30,7 +30,7 @@ pub(super) fn check(world: &mut World, id: &str, origin: &Header, outcome: Optio
     let booked = match outcome {
         Some(Deed::Refuse(error)) => Err(error),
         _ => world.network.book(id, &connection.ends, connection.mbit, connection.span(now)).map_err(|no| {
-            let error = if no == No::Bandwidth { "00705" } else { "00704" };
+            let error = if no == BookingError::Bandwidth { "00705" } else { "00704" };
             error.to_owned()
         }),
     };
@@ -41,41 +41,48 @@ pub(super) fn check(world: &mut World, id: &str, origin: &Header, outcome: Optio
             let body = connection.confirmed();
             call_back(world, "reserveConfirmed", origin, &body);
             let hold = world.settings.hold_s;
-            world.later(hold, world::Job::Nsi(Job::HoldOver { id: id.to_owned() }));
+            world.schedule_in(hold, world::Job::Nsi(Job::HoldOver { id: id.to_owned() }));
         }
         Err(error) => {
             connection.reservation = Reservation::Failed;
             let states = connection.states();
-            failed(world, "reserveFailed", id, origin, &states, &error);
+            notify_failure(world, "reserveFailed", id, origin, &states, &error);
         }
     }
 }
 
-fn failed(world: &mut World, name: &'static str, id: &str, origin: &Header, states: &str, error: &str) {
+fn notify_failure(
+    world: &mut World,
+    name: &'static str,
+    id: &str,
+    origin: &Header,
+    states: &str,
+    error: &str,
+) {
     let exception = soap::exception(&world.nsa(), Some(id), error, "not to be had");
     let body = operation(name, &format!("{}{states}{exception}", field("connectionId", id)));
     call_back(world, name, origin, &body);
 }
 
-fn carry_out_step(world: &mut World, step: Step, id: &str, origin: &Header, outcome: Option<Deed>) {
+fn run_step(world: &mut World, step: Step, id: &str, origin: &Header, outcome: Option<Deed>) {
     let Some(connection) = world.nsi.connections.get_mut(id) else { return };
     match step {
         Step::Commit => {
             if let Some(Deed::Refuse(error)) = outcome {
                 connection.reservation = Reservation::Start;
                 let states = connection.states();
-                world.network.free_all(id);
-                return failed(world, "reserveCommitFailed", id, origin, &states, &error);
+                world.network.release_all(id);
+                return notify_failure(world, "reserveCommitFailed", id, origin, &states, &error);
             }
             connection.reservation = Reservation::Start;
             connection.is_committed = true;
             if let Some(end) = connection.end {
-                world.at(end, world::Job::Nsi(Job::Ends { id: id.to_owned() }));
+                world.schedule_at(end, world::Job::Nsi(Job::Ends { id: id.to_owned() }));
             }
         }
         Step::Abort => {
             connection.reservation = Reservation::Start;
-            world.network.free_all(id);
+            world.network.release_all(id);
         }
         Step::Provision => {
             let is_created = connection.lifecycle == Lifecycle::Created;
@@ -96,7 +103,7 @@ fn carry_out_step(world: &mut World, step: Step, id: &str, origin: &Header, outc
         }
         Step::Terminate => {
             set_active(world, id, false);
-            world.network.free_all(id);
+            world.network.release_all(id);
             if let Some(connection) = world.nsi.connections.get_mut(id) {
                 connection.lifecycle = Lifecycle::Terminated;
             }
@@ -119,7 +126,7 @@ pub(crate) fn set_active(world: &mut World, id: &str, is_active: bool) {
 }
 
 /// An error of the data plane, which may have passed when it is told.
-pub(crate) fn break_down(world: &mut World, id: &str, is_active: bool) {
+pub(crate) fn fail_data_plane(world: &mut World, id: &str, is_active: bool) {
     let Some(connection) = world.nsi.connections.get_mut(id) else { return };
     connection.is_active = is_active;
     error_event(world, id, "dataplaneError");
@@ -129,7 +136,7 @@ pub(crate) fn break_down(world: &mut World, id: &str, is_active: bool) {
 pub(crate) fn force_end(world: &mut World, id: &str) {
     let Some(connection) = world.nsi.connections.get_mut(id) else { return };
     connection.lifecycle = Lifecycle::Failed;
-    world.network.free_all(id);
+    world.network.release_all(id);
     set_active(world, id, false);
     error_event(world, id, "forcedEnd");
 }
@@ -149,14 +156,14 @@ fn undelivered(world: &mut World, id: &str, correlation: &str) {
     notify(world, "messageDeliveryTimeout", id, &field("correlationId", correlation));
 }
 
-fn hold_over(world: &mut World, id: &str) {
+fn expire_hold(world: &mut World, id: &str) {
     let hold = world.settings.hold_s;
     let Some(connection) = world.nsi.connections.get_mut(id) else { return };
     if connection.reservation != Reservation::Held || connection.lifecycle != Lifecycle::Created {
         return;
     }
     connection.reservation = Reservation::TimedOut;
-    world.network.free_all(id);
+    world.network.release_all(id);
     let children = format!(
         "{}{}{}",
         field("timeoutValue", &format!("{hold}")),
@@ -166,11 +173,11 @@ fn hold_over(world: &mut World, id: &str) {
     notify(world, "reserveTimeout", id, &children);
 }
 
-fn ends(world: &mut World, id: &str) {
+fn expire(world: &mut World, id: &str) {
     let Some(connection) = world.nsi.connections.get_mut(id) else { return };
     if connection.lifecycle == Lifecycle::Created {
         connection.lifecycle = Lifecycle::PassedEndTime;
-        world.network.free_all(id);
+        world.network.release_all(id);
         set_active(world, id, false);
     }
 }
@@ -185,13 +192,13 @@ fn notify(world: &mut World, name: &'static str, id: &str, children: &str) {
         provider: world.nsa(),
         reply_to: connection.reply_to.clone(),
     };
-    let stamp = field("timeStamp", &clock::show(world.clock.now()));
+    let stamp = field("timeStamp", &clock::format(world.clock.now()));
     let body = format!("{}{}{stamp}{children}", field("connectionId", id), field("notificationId", "0"));
     call_back(world, name, &header, &operation(name, &body));
 }
 
 /// As if something had happened to a connection that nobody knows.
-pub(crate) fn tell_of_unknown(world: &mut World, to: &str, id: &str) {
+pub(crate) fn notify_unknown(world: &mut World, to: &str, id: &str) {
     let correlation = format!("urn:uuid:{}", world.uuid());
     let (provider, requester) = (world.nsa(), "urn:ogf:network:nobody".to_owned());
     let header = Header { correlation, requester, provider, reply_to: Some(to.to_owned()) };
@@ -202,7 +209,7 @@ pub(crate) fn tell_of_unknown(world: &mut World, to: &str, id: &str) {
 pub(super) fn call_back(world: &mut World, name: &'static str, origin: &Header, body: &str) {
     let Some(to) = origin.reply_to.clone() else { return };
     let header = Header { reply_to: None, ..origin.clone() };
-    world.call_back(Callback { name, to, body: soap::call(&header, body) });
+    world.queue_callback(Callback { name, to, body: soap::call(&header, body) });
 }
 
 impl Agent {
@@ -227,18 +234,18 @@ impl Agent {
             }
         }
         for job in jobs {
-            world.later(world.settings.think_s, world::Job::Nsi(job));
+            world.schedule_in(world.settings.think_s, world::Job::Nsi(job));
         }
         let ends: Vec<_> =
             world.nsi.connections.values().filter_map(|one| Some((one.end?, one.id.clone()))).collect();
         for (end, id) in ends {
-            world.at(end, world::Job::Nsi(Job::Ends { id }));
+            world.schedule_at(end, world::Job::Nsi(Job::Ends { id }));
         }
         let held: Vec<_> =
             world.nsi.connections.values().filter(|one| one.reservation == Reservation::Held).collect();
         let held: Vec<_> = held.into_iter().map(|one| one.id.clone()).collect();
         for id in held {
-            world.later(world.settings.hold_s, world::Job::Nsi(Job::HoldOver { id }));
+            world.schedule_in(world.settings.hold_s, world::Job::Nsi(Job::HoldOver { id }));
         }
     }
 }

@@ -7,4 +7,4 @@ mod jobs;
 mod soap;
 
 pub(crate) use agent::{Agent, Callback, Job, answer, handles};
-pub(crate) use jobs::{break_down, carry_out, force_end, set_active, tell_of_unknown};
+pub(crate) use jobs::{fail_data_plane, force_end, notify_unknown, run_job, set_active};

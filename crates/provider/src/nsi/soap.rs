@@ -8,8 +8,8 @@ pub(crate) const HEADERS: &str = "http://schemas.ogf.org/nsi/2013/12/framework/h
 pub(crate) const CONNECTION: &str = "http://schemas.ogf.org/nsi/2013/12/connection/types";
 pub(crate) const POINT_TO_POINT: &str = "http://schemas.ogf.org/nsi/2013/12/services/point2point";
 pub(crate) const ACTIONS: &str = "http://schemas.ogf.org/nsi/2013/12/connection/service/";
-const OF_PROVIDER: &str = "application/vnd.ogf.nsi.cs.v2.provider+soap";
-const OF_REQUESTER: &str = "application/vnd.ogf.nsi.cs.v2.requester+soap";
+const PROVIDER_CONTENT_TYPE: &str = "application/vnd.ogf.nsi.cs.v2.provider+soap";
+const REQUESTER_CONTENT_TYPE: &str = "application/vnd.ogf.nsi.cs.v2.requester+soap";
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Header {
@@ -32,7 +32,7 @@ pub(crate) fn read(text: &str) -> Result<Message, String> {
     let header = root.child(SOAP, "Header").filter(|_| is_envelope).ok_or("no SOAP header")?;
     let header = header.child(HEADERS, "nsiHeader").ok_or("no nsiHeader in its namespace")?;
     let field = |name: &str| header.text_of(name).map(str::to_owned).ok_or_else(|| format!("no {name}"));
-    if field("protocolVersion")? != OF_PROVIDER {
+    if field("protocolVersion")? != PROVIDER_CONTENT_TYPE {
         return Err("protocolVersion is not that of requests to providers".to_owned());
     }
     let correlation = field("correlationId")?;
@@ -78,12 +78,12 @@ fn envelope(header: &Header, version: &str, body: &str) -> String {
 
 /// The answer on the same connection.
 pub(crate) fn reply(to: &Header, body: &str) -> String {
-    envelope(&Header { reply_to: None, ..to.clone() }, OF_PROVIDER, body)
+    envelope(&Header { reply_to: None, ..to.clone() }, PROVIDER_CONTENT_TYPE, body)
 }
 
 /// A call of ours to a requester.
 pub(crate) fn call(header: &Header, body: &str) -> String {
-    envelope(header, OF_REQUESTER, body)
+    envelope(header, REQUESTER_CONTENT_TYPE, body)
 }
 
 /// `name` with its children, which are XML already.

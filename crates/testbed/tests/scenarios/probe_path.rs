@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use longhaul_doctor::facts::Traffic;
-use longhaul_doctor::probe::{Reach, Way, look};
+use longhaul_doctor::probe::{PathProbe, Reach, probe_peer};
 use longhaul_testbed::needs;
 use longhaul_testbed::wan::{Change, Lab, PathConfig, Side};
 
@@ -33,10 +33,10 @@ impl Two {
     }
 
     /// From the left, IPv4 first.
-    fn look(&self) -> Vec<Way> {
+    fn look(&self) -> Vec<PathProbe> {
         let addresses: Vec<String> =
             self.listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect();
-        let ways = self.lab.inside(Side::Left, || look(&addresses, PATIENCE)).unwrap().unwrap();
+        let ways = self.lab.inside(Side::Left, || probe_peer(&addresses, PATIENCE)).unwrap().unwrap();
         assert_eq!(ways.len(), 2, "both families, side by side");
         ways
     }
