@@ -1,4 +1,5 @@
-//! Everything, in order: the peer first (its round trip is what buffers are held against), then this host.
+//! Runs all checks: the peer first, since its round trip determines the buffers that are needed, then this
+//! host.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::finding::{Finding, Severity};
 use crate::peer::{self, Peer};
 use crate::tune::{RATE_BYTES_PER_S_ASSUMED, RTT_US_ASSUMED};
 
-/// What the caller says about the path; the rest is measured or assumed.
+/// Path properties given by the caller; the rest is measured or assumed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PathOverrides {
     pub rtt_us: Option<u64>,
@@ -25,7 +26,7 @@ pub struct PathOverrides {
 /// What to examine.
 #[derive(Clone, Debug)]
 pub struct ExaminationRequest {
-    /// `/`, except in tests.
+    /// Root of `/proc` and `/sys`: `/`, except in tests.
     pub root: PathBuf,
     pub path: PathOverrides,
     pub peer: Option<Peer>,
@@ -33,7 +34,7 @@ pub struct ExaminationRequest {
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
     pub grid_maps: Vec<PathBuf>,
-    /// For each step that waits for the peer.
+    /// Timeout of each step that waits for the peer.
     pub timeout: Duration,
 }
 
@@ -59,11 +60,11 @@ pub enum FigureSource {
     Assumed,
     #[serde(rename = "asked")]
     Given,
-    /// The round trip to the peer; the rate of the fastest interface.
+    /// Round trip to the peer, or rate of the fastest interface.
     Measured,
 }
 
-/// The path that buffers are held against.
+/// The path for which buffers are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ReferencePath {
     #[serde(flatten)]
@@ -74,7 +75,7 @@ pub struct ReferencePath {
 }
 
 impl ReferencePath {
-    /// Not a guess: what falls short of it is a problem.
+    /// Whether nothing is assumed, so that falling short is a problem.
     pub(crate) fn is_certain(&self) -> bool {
         self.rtt_from != FigureSource::Assumed && self.rate_from != FigureSource::Assumed
     }
@@ -86,7 +87,7 @@ pub struct Examination {
     pub path: ReferencePath,
     pub problems: usize,
     pub advice: usize,
-    /// By group, as found.
+    /// Sorted by group.
     pub findings: Vec<Finding>,
 }
 
@@ -98,13 +99,13 @@ impl Examination {
     }
 }
 
-/// Changes nothing. Writes only where `directories` say, and removes what it wrote.
+/// Examines the host. Changes nothing; writes only in `directories`, and removes what it wrote.
 pub fn examine(order: &ExaminationRequest, now: Timestamp) -> Examination {
     let facts = HostFacts::read(&order.root);
     let met = order.peer.as_ref().map(|peer| peer::examine_peer(peer, order.timeout, now));
     let measured_rtt = met.as_ref().and_then(|met| met.rtt_us);
     let used = path_used(&order.path, measured_rtt, facts.fastest_bytes_per_s());
-    // A tree that is not this host's has no running kernel to ask.
+    // A recorded tree has no running kernel to probe.
     let probes = if order.root == Path::new("/") { KernelProbes::run() } else { KernelProbes::default() };
     let mut findings = network::check(&facts, &used);
     findings.extend(host::check(&facts, &probes));

@@ -1,17 +1,17 @@
-//! What a check says.
+//! Findings: the results of checks.
 
 use serde::Serialize;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     Ok,
-    /// It could not be looked at.
+    /// It could not be checked.
     Unknown,
-    /// It works, and costs rate or safety.
+    /// It works, but costs rate or safety.
     Advice,
-    /// Transfers fail, or the path that was asked about cannot be filled.
+    /// Transfers fail, or the requested path cannot be filled.
     Problem,
 }
 
@@ -26,7 +26,7 @@ impl Severity {
     }
 }
 
-/// What a check is about; also the order in which they are shown.
+/// Subject of a check, in display order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
@@ -56,11 +56,11 @@ pub struct Finding {
     pub check: String,
     #[serde(rename = "level")]
     pub severity: Severity,
-    /// What is there, with numbers.
+    /// What was found, with numbers.
     pub found: String,
-    /// What that costs; none if nothing.
+    /// Impact; none if harmless.
     pub cost: Option<String>,
-    /// Commands or settings, in the order to apply them.
+    /// Commands or settings, in order.
     pub remedy: Vec<String>,
 }
 

@@ -1,11 +1,12 @@
-//! Examines a host, a peer and the path between them, and measures their parts: findings with remedies.
+//! Diagnostics: examines a host, a peer and the path between them, and benchmarks their parts; findings come
+//! with remedies.
 //!
-//! Nothing here changes a setting. [`facts::HostFacts`] is all that is read from `/proc` and `/sys`, under a
-//! root that tests replace; `checks` turn facts into [`Finding`]s without looking anywhere else; `parts`
-//! measure. What agents look at on the way to their peers, again and again, is in [`probe`].
+//! Nothing here changes a setting. [`facts::HostFacts`] is read from `/proc` and `/sys`, under a root that
+//! tests replace; `checks` turn facts into [`Finding`]s without reading anything else; `parts` are
+//! micro-benchmarks. Agents use [`probe`] to monitor the paths to their peers.
 //!
 //! Not here: the command line and how findings are shown (`longhaul`), the arithmetic of windows and streams
-//! (`network::advice`). Start with [`examine`]; [`tune`] and [`parts`] stand for themselves.
+//! (`network::advice`). Start with [`examine`]; [`tune`] and [`parts`] stand alone.
 
 mod checks;
 mod examine;

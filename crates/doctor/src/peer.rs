@@ -1,8 +1,7 @@
-//! The other end: its name, both address families side by side, its port, its TLS, its clock, the packets
-//! that get there.
+//! Checks a peer: name, both address families, port, TLS, clock, path MTU.
 //!
-//! Nothing is sent but a handshake, a request for the head of a page (to web servers, for their clock) and
-//! one datagram. Certificates are looked at, not trusted: the report says who answers.
+//! Sends only a handshake, an HTTP HEAD request (to web servers, for their clock) and one datagram.
+//! Certificates are inspected, not trusted: the report says who answers.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -28,15 +27,16 @@ use crate::tune::milliseconds;
 /// Data port of agents.
 const PORT_DEFAULT: u16 = 7470;
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Certificates and tokens are refused beyond this.
+/// Clock offset beyond which certificates and tokens are refused.
 const CLOCK_OFFSET_S_MAX: i64 = 60;
-/// The head of a page tells whole seconds.
+/// Resolution of the HTTP `Date` header.
 const CLOCK_RESOLUTION_S: i64 = 2;
-/// A family that takes longer by this factor has a worse path.
+/// A family is reported if its round trip is longer by this factor.
 const FAMILY_RTT_FACTOR_MAX: u64 = 2;
+/// Connections per address; the fastest counts.
 const CONNECTS_PER_ADDRESS: usize = 3;
 
-/// Whom to look at. Secrets of a URL are not kept.
+/// The peer to check. Secrets in a URL are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub host: String,
@@ -49,7 +49,7 @@ enum Scheme {
     /// No TLS.
     Http,
     Https,
-    /// Ours, or not known: a handshake is tried.
+    /// Ours, or unknown: a handshake is tried.
     Any,
 }
 
@@ -67,10 +67,10 @@ impl std::error::Error for PeerError {}
 impl std::str::FromStr for Peer {
     type Err = PeerError;
 
-    /// `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a URL (`https`, `http`, `lh`, `davs`, …). What stands before an
-    /// `@` in a URL is a secret and is dropped here.
+    /// Parses `HOST`, `HOST:PORT`, `[IPV6]:PORT` or a URL (`https`, `http`, `lh`, `davs`, …). Text before an
+    /// `@` in a URL is a secret and is dropped.
     fn from_str(text: &str) -> Result<Peer, PeerError> {
-        // The text itself may hold a secret: it is not repeated.
+        // The text may hold a secret: it is not repeated.
         let bad = |why: &str| Err(PeerError(format!("{why}; write HOST, HOST:PORT, [IPV6]:PORT or a URL")));
         let (scheme, rest, port) = match text.split_once("://") {
             Some((scheme, rest)) => match scheme.to_ascii_lowercase().as_str() {
@@ -114,13 +114,13 @@ impl fmt::Display for Peer {
     }
 }
 
-/// What came of it.
+/// Findings about a peer, and its round trip.
 pub(crate) struct PeerReport {
     pub(crate) findings: Vec<Finding>,
     pub(crate) rtt_us: Option<u64>,
 }
 
-/// Waits at most some times `patience`.
+/// Checks a peer within a few times `patience`.
 pub(crate) fn examine_peer(peer: &Peer, patience: Duration, now: Timestamp) -> PeerReport {
     let mut findings = Vec::new();
     let addresses = match resolve(&peer.host, peer.port, patience) {
@@ -234,7 +234,7 @@ fn refusal(peer: &Peer, error: &io::Error) -> (String, String) {
     }
 }
 
-/// The kernel's belief about the path, after one datagram as large as that belief.
+/// Path MTU as known by the kernel, after one datagram of that size.
 fn path_mtu(address: SocketAddr, connected: &Connection, patience: Duration) -> Finding {
     let ipv6 = address.is_ipv6();
     let probe = || -> io::Result<(u32, u32)> {
@@ -245,7 +245,7 @@ fn path_mtu(address: SocketAddr, connected: &Connection, patience: Duration) -> 
         let before = sys::path_mtu(socket.as_fd(), ipv6)?;
         let headers = if ipv6 { 48 } else { 28 };
         let payload = vec![0; before.saturating_sub(headers).min(65_507) as usize];
-        // Nobody listens: the answer, if any, is an ICMP message that becomes an error of the next call.
+        // Nobody listens: an ICMP answer becomes an error of the next call.
         if socket.send(&payload).is_ok() {
             let wait =
                 Duration::from_micros(connected.rtt_us.saturating_mul(3)).max(Duration::from_millis(20));
@@ -309,7 +309,7 @@ fn check_tls(peer: &Peer, socket: TcpStream, patience: Duration, now: Timestamp)
     all
 }
 
-/// A peer that sends a byte now and then must not hold us: each call gets what is left of the time.
+/// A socket with an overall deadline: a peer that sends a byte now and then must not hold us.
 struct Deadline {
     socket: TcpStream,
     ends: Instant,

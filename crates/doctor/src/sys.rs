@@ -1,5 +1,5 @@
-//! System calls without a safe wrapper in the crates we use: the state of the kernel's clock, whether the
-//! kernel has TLS of its own, what it knows about a connection, and the errors that routers send back.
+//! System calls without a safe wrapper in our crates: kernel clock state, kernel TLS, `TCP_INFO`, path MTU,
+//! and the ICMP error queue.
 #![allow(unsafe_code, reason = "see each function")]
 
 use std::io;
@@ -7,11 +7,11 @@ use std::mem::{MaybeUninit, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// What the kernel believes about its clock.
+/// State of the kernel's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockState {
     pub(crate) synchronised: bool,
-    /// Left to correct.
+    /// Offset left to correct.
     pub(crate) offset_us: i64,
     pub(crate) error_us_max: i64,
 }
@@ -34,8 +34,8 @@ pub(crate) fn clock_state() -> io::Result<ClockState> {
     })
 }
 
-/// Whether the kernel would do the TLS of a connection. Asked of a socket that is not connected: then a
-/// kernel that has it says that it is not connected, and one that does not says that there is no such thing.
+/// Whether the kernel has TLS (`TCP_ULP`). Asked of an unconnected socket: a kernel with it answers
+/// `ENOTCONN`, one without it `ENOENT`.
 pub(crate) fn has_kernel_tls() -> io::Result<bool> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     let name = b"tls";
@@ -60,7 +60,7 @@ pub(crate) fn has_kernel_tls() -> io::Result<bool> {
     }
 }
 
-/// Path MTU as the kernel believes it, of a connected socket.
+/// The kernel's path MTU of a connected socket.
 pub(crate) fn path_mtu(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<u32> {
     let (level, name) =
         if is_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
@@ -76,7 +76,7 @@ pub(crate) fn path_mtu(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<u32>
     u32::try_from(value).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Sets or clears "do not fragment" for a socket, as path MTU discovery wants it.
+/// Enables path MTU discovery ("do not fragment") for a socket.
 pub(crate) fn discover_path_mtu(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
     let (level, name, value) = if is_ipv6 {
         (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)
@@ -90,15 +90,15 @@ pub(crate) fn discover_path_mtu(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Re
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What TCP measured on a connection.
+/// The part of `tcp_info` that probes use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TcpInfo {
     pub(crate) rtt_us: u32,
-    /// Of packets sent, bytes of payload.
+    /// Payload bytes per packet sent.
     pub(crate) mss_bytes: u32,
-    /// They take 12 bytes of each packet.
+    /// TCP timestamps, which take 12 bytes of each packet.
     pub(crate) timestamps: bool,
-    /// Segments sent that the peer's kernel has not acknowledged.
+    /// Segments that the peer's kernel has not acknowledged.
     pub(crate) unacknowledged: u32,
     /// Neither end has closed.
     pub(crate) established: bool,
@@ -133,7 +133,7 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     })
 }
 
-/// What the kernel believes of the path to an address, without sending anything.
+/// The kernel's path MTU to an address, without sending anything.
 pub(crate) fn path_mtu_of(address: SocketAddr) -> io::Result<u32> {
     let any: IpAddr =
         if address.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
@@ -142,7 +142,7 @@ pub(crate) fn path_mtu_of(address: SocketAddr) -> io::Result<u32> {
     path_mtu(socket.as_fd(), address.is_ipv6())
 }
 
-/// Lets errors that come back for what a socket sends wait for [`next_error`], with who sent them.
+/// Enables the error queue of a socket (`IP_RECVERR`), read by [`next_error`].
 pub(crate) fn enable_error_queue(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::Result<()> {
     let (level, name) =
         if is_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) } else { (libc::IPPROTO_IP, libc::IP_RECVERR) };
@@ -155,21 +155,21 @@ pub(crate) fn enable_error_queue(socket: BorrowedFd<'_>, is_ipv6: bool) -> io::R
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Icmp {
-    /// It may pass no further router.
+    /// The hop limit was exceeded.
     TimeExceeded,
     Unreachable,
     Other,
 }
 
-/// An error that came back over the network.
+/// An ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IcmpError {
     pub(crate) kind: Icmp,
     pub(crate) from: Option<IpAddr>,
 }
 
-/// The next error of a socket that [`take_errors`] was asked for; none if there is none now. Errors of this
-/// host itself are passed over.
+/// The next queued error of a socket after [`enable_error_queue`]; none if the queue is empty. Errors of this
+/// host itself are skipped.
 pub(crate) fn next_error(socket: BorrowedFd<'_>) -> io::Result<Option<IcmpError>> {
     /// Aligned as control messages must be; room for one with an address.
     #[repr(align(8))]

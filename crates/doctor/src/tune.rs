@@ -1,5 +1,4 @@
-//! What a path needs of this host: the arithmetic of `network::advice` with this host's present settings.
-//! Nothing is applied.
+//! Tuning plan: the arithmetic of `network::advice` for this host's present settings. Nothing is applied.
 
 use longhaul_network::advice::{
     self, BufferChoice, Ceilings, Family, HostLimits, LargestRequestEffect, PathShape, STREAMS_DEFAULT,
@@ -9,39 +8,40 @@ use serde::Serialize;
 
 use crate::facts::HostFacts;
 
-/// Of a path of which nothing is known: across an ocean, at the rate of a common data transfer host.
+/// Round trip assumed for an unknown path: across an ocean.
 pub const RTT_US_ASSUMED: u64 = 150_000;
+/// Rate assumed for an unknown path: that of a common data transfer node.
 pub const RATE_BYTES_PER_S_ASSUMED: u64 = 1_250_000_000;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TuningPlan {
     pub path: PathShape,
     pub streams: u32,
-    /// Bytes under way when the path is full.
+    /// Bandwidth-delay product.
     pub bdp_bytes: u64,
-    /// Of each stream at each end, bookkeeping included.
+    /// Buffer of each stream at each end, bookkeeping included.
     pub buffer_bytes: u64,
-    /// Missing where this host does not tell its limits.
+    /// Missing where this host hides its limits.
     pub send: Option<Direction>,
     pub receive: Option<Direction>,
-    /// What to change; none of it is applied.
+    /// Settings to change; nothing is applied.
     pub settings: Vec<SysctlLine>,
     pub payload: Vec<Payload>,
-    /// Until a new connection has filled the path.
+    /// Seconds of slow start until a new connection fills the path.
     pub slow_start_s: f64,
-    /// Loss above which one stream of CUBIC or Reno no longer fills the path.
+    /// Packet loss above which one stream of CUBIC or Reno no longer fills the path.
     pub loss_max: f64,
-    /// Share of packets; and what one stream of CUBIC then carries.
+    /// Packet loss, and the rate of one CUBIC stream at it.
     pub cubic_bytes_per_s_at_loss: Vec<(f64, f64)>,
 }
 
-/// Buffers of one direction, as this host has them now.
+/// Buffers of one direction with the present settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Direction {
     pub ceilings: Ceilings,
     pub setting: LargestRequestEffect,
     pub one_stream: StreamRate,
-    /// With the larger ceiling of the two.
+    /// Streams needed with the larger ceiling.
     pub streams_needed: u64,
     pub choice: BufferChoice,
 }
@@ -68,7 +68,7 @@ pub fn path(rate_bytes_per_s: u64, rtt_us: u64) -> PathShape {
     PathShape { rate_bytes_per_s, rtt_us }
 }
 
-/// `streams`: as the engine opens by itself, unless given.
+/// Plans for a path; `streams` defaults to what the engine opens.
 pub fn plan(facts: &HostFacts, path: PathShape, streams: Option<u32>) -> TuningPlan {
     let streams = streams.unwrap_or(STREAMS_DEFAULT).max(1);
     let mss = advice::mss_bytes(1_500, Family::Ipv4, true);
@@ -115,7 +115,7 @@ pub(crate) fn lines(limits: &HostLimits, path: PathShape, streams: u32, mtu_max:
     all.iter().map(line).collect()
 }
 
-/// `150ms`, `0.15s`, `200us`, `12` (milliseconds): microseconds.
+/// Parses `150ms`, `0.15s`, `200us` or `12` (milliseconds) to microseconds.
 pub fn parse_rtt(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is no time: write 150ms, 0.15s or 200us");
     let (number, unit) = split(text).ok_or_else(bad)?;
@@ -126,12 +126,12 @@ pub fn parse_rtt(text: &str) -> Result<u64, String> {
         _ => return Err(bad()),
     };
     let value = number * factor;
-    // No path on this planet takes a minute; zero is none at all.
+    // No path on this planet takes a minute, nor zero.
     if (1.0..=60e6).contains(&value) { Ok(value.round() as u64) } else { Err(bad()) }
 }
 
-/// `10Gbit`, `10Gbit/s`, `10G`, `800Mb/s`, `1.2GB/s`: bytes per second. `b` and no unit are bits, as link
-/// rates are given; `B` is bytes.
+/// Parses `10Gbit`, `10Gbit/s`, `10G`, `800Mb/s` or `1.2GB/s` to bytes per second. `b` and no unit are bits,
+/// as link rates are given; `B` is bytes.
 pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is no rate: write 10Gbit, 800Mbit/s or 1.2GB/s");
     let (number, unit) = split(text).ok_or_else(bad)?;
@@ -159,7 +159,7 @@ fn split(text: &str) -> Option<(f64, String)> {
     Some((number.parse().ok()?, unit.trim().to_owned()))
 }
 
-/// `10 Gbit/s`.
+/// Formats as `10 Gbit/s`.
 pub fn bits(bytes_per_s: u64) -> String {
     let bits = bytes_per_s as f64 * 8.0;
     let (value, unit) = match bits {
@@ -173,7 +173,7 @@ pub fn bits(bytes_per_s: u64) -> String {
     format!("{rounded} {unit}bit/s")
 }
 
-/// `150 ms`, `1.5 ms`, `420 µs`.
+/// Formats as `150 ms`, `1.5 ms` or `420 µs`.
 pub fn milliseconds(us: u64) -> String {
     let ms = us as f64 / 1_000.0;
     match us {
@@ -183,7 +183,7 @@ pub fn milliseconds(us: u64) -> String {
     }
 }
 
-/// `4 MiB` where it is that exactly, as kernels count; else as everywhere.
+/// Formats as `4 MiB` where exact, as kernels count; in decimal units otherwise.
 pub fn buffer(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(size, _)| bytes >= *size && bytes.is_multiple_of(*size)) {

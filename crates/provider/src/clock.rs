@@ -1,18 +1,18 @@
-//! The provider's own time: runs as fast as it is told, may differ from ours, and jumps when told to.
+//! The provider's clock: runs at any speed, may be offset from this machine's, and can be stepped.
 
 use std::time::Instant;
 
 #[derive(Debug)]
 pub(crate) struct Clock {
     began: Instant,
-    /// Seconds since 1970 when it began.
+    /// Its time at start, in seconds since 1970.
     epoch: f64,
     speed: f64,
     jumped: f64,
 }
 
 impl Clock {
-    /// `ahead` is by how many seconds it differs from this machine's.
+    /// `ahead` is its offset to this machine's clock in seconds.
     pub(crate) fn new(speed: f64, ahead: f64) -> Clock {
         let epoch = jiff::Timestamp::now().as_microsecond() as f64 / 1e6 + ahead;
         Clock { began: Instant::now(), epoch, speed, jumped: 0.0 }
@@ -26,7 +26,7 @@ impl Clock {
         self.jumped += seconds;
     }
 
-    /// How long here until it shows `at`, in real seconds.
+    /// Real seconds until it shows `at`.
     pub(crate) fn real_until(&self, at: f64) -> f64 {
         ((at - self.now()) / self.speed).max(0.0)
     }
@@ -39,7 +39,7 @@ pub(crate) fn format(at: f64) -> String {
     }
 }
 
-/// A time with its zone, as XML and JSON have it.
+/// Parses a time with its zone, as in XML and JSON.
 pub(crate) fn parse(text: &str) -> Option<f64> {
     text.parse::<jiff::Timestamp>().ok().map(|at| at.as_microsecond() as f64 / 1e6)
 }

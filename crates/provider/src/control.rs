@@ -1,4 +1,4 @@
-//! How a test steers the provider: what it is to do wrong, what happens to its circuits, what time it is.
+//! Test control interface: faults to inject, events of circuits, clock steps.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -13,20 +13,20 @@ pub(crate) const PATH: &str = "/control";
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum Command {
-    /// From now on these rules, and no others.
+    /// Replaces all fault rules.
     Mischief(Vec<Rule>),
     AdvanceS(f64),
-    /// Time between a request and what comes of it.
+    /// Sets the processing time of requests.
     ThinkS(f64),
-    /// A connection ends before its time.
+    /// Ends a connection before its time.
     End(String),
-    /// A connection's data plane, without any of its states changing.
+    /// Sets a connection's data plane without changing its states.
     Active(String, bool),
-    /// A connection's data plane has an error, and is active after it or not.
+    /// Reports an error of a connection's data plane, which is active afterwards or not.
     Broken(String, bool),
-    /// A reservation of any protocol is forgotten, as if it had never been.
+    /// Forgets a reservation of any protocol.
     Forget(String),
-    /// A callback to this address about a connection that nobody knows.
+    /// Sends a callback about an unknown connection to this address.
     Unknown {
         to: String,
         id: String,

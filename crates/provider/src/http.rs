@@ -1,5 +1,4 @@
-//! HTTP/1.1 by hand, a request a connection: as a server with or without TLS, and as a client that calls
-//! back.
+//! Minimal HTTP/1.1, one request per connection: a server with or without TLS, and a client for callbacks.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -9,11 +8,11 @@ use std::time::Duration;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 const BODY_BYTES_MAX: u64 = 4 << 20;
-/// Of one header or request line.
+/// Length of a header or request line.
 const LINE_BYTES_MAX: u64 = 16 << 10;
-/// Longer than any client of ours waits.
+/// Idle timeout of a connection: longer than any of our clients waits.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// One who is called back and does not answer is given up.
+/// Timeout of a callback.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Default)]
@@ -30,7 +29,7 @@ impl Request {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// A value of the query.
+    /// Value of a query parameter.
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
         let (_, query) = self.path.split_once('?')?;
         query
@@ -46,11 +45,11 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) kind: &'static str,
     pub(crate) body: String,
-    /// Seconds since 1970, told as `Date`.
+    /// Value of the `Date` header, in seconds since 1970.
     pub(crate) date: f64,
-    /// The connection stays open and silent for so long before the answer.
+    /// Delay before the reply, on an open connection.
     pub(crate) delay: Duration,
-    /// The connection is closed instead of an answer.
+    /// Closes the connection instead of replying.
     pub(crate) drops_connection: bool,
 }
 
@@ -70,12 +69,12 @@ impl Reply {
 
 pub(crate) type Handler = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
 
-/// Serves for ever, each connection on a thread of its own.
+/// Serves forever, with a thread per connection.
 pub(crate) fn serve(listener: TcpListener, tls: Option<Arc<ServerConfig>>, handler: Handler) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else { continue };
         let (tls, handler) = (tls.clone(), handler.clone());
-        // What goes wrong on a connection is its client's business: it sees it.
+        // Connection errors are visible to the client.
         std::thread::spawn(move || {
             let _ = handle_connection(stream, tls, &handler);
         });
@@ -158,7 +157,7 @@ fn read_body(reader: &mut impl BufRead, length: Option<&str>) -> io::Result<Stri
     String::from_utf8(body).map_err(io::Error::other)
 }
 
-/// Posts to `http://HOST:PORT/PATH` and reads the answer.
+/// Posts to `http://HOST:PORT/PATH` and reads the reply.
 pub(crate) fn post(url: &str, action: &str, body: &str) -> io::Result<(u16, String)> {
     let rest = url.strip_prefix("http://").ok_or_else(|| io::Error::other("only http:// is called back"))?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));

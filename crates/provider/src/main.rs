@@ -1,11 +1,11 @@
-//! `longhaul-provider`: a simulated provider of circuits for tests. It speaks NSI CS 2.1, OSCARS 1.x REST and
-//! SENSE over one network of ports with VLANs and bandwidth, has state machines of its own, and misbehaves
-//! when told to.
+//! `longhaul-provider`: a simulated circuit provider for tests. It speaks NSI CS 2.1, OSCARS 1.x REST and
+//! SENSE over one network of ports with VLANs and bandwidth, has its own state machines, and injects faults
+//! on request.
 //!
-//! It shares no code with what it tests (`circuits`, `gateways`), not even the libraries for XML and HTTP.
-//! Not here: paths that carry data (`testbed`). Start with `world.rs`.
+//! It shares no code with what it tests (`circuits`, `gateways`), not even XML and HTTP libraries. Not here:
+//! data paths (`testbed`). Start with `world.rs`.
 
-// A program for tests: what it cannot do, it says, and ends.
+// A test program: it prints errors and exits.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::unwrap_used, clippy::expect_used)]
 
 mod clock;
@@ -131,7 +131,7 @@ impl Options {
     }
 }
 
-/// `NAME:VLANS:MBIT`, where names may have colons.
+/// Parses `NAME:VLANS:MBIT`; names may contain colons.
 fn port(text: &str) -> Result<Port, String> {
     let wrong = || format!("{text} is no NAME:VLANS:MBIT");
     let mut parts = text.rsplitn(3, ':');
@@ -169,7 +169,7 @@ fn lock(shared: &Shared) -> MutexGuard<'_, World> {
     shared.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does what is due, for ever.
+/// Runs due jobs forever.
 fn work(shared: &Shared) {
     let mut world = lock(shared);
     loop {
@@ -215,7 +215,7 @@ fn serve_control(shared: &Shared, request: Request) -> Reply {
         control::PATH => control::answer(&mut world, &request),
         _ => Reply::text(404, "no such page"),
     };
-    // What is due now is done before the answer, so that a test sees it.
+    // Due jobs run before the reply, so that a test sees their effect.
     world.run_due_jobs();
     finish(shared, world);
     reply

@@ -1,17 +1,15 @@
-//! How the provider misbehaves: rules that are used up, one after the other, by what is asked and what is
-//! called back.
+//! Fault injection: rules that are consumed one by one by operations and callbacks.
 
 use serde::{Deserialize, Serialize};
 
-/// What an operation (`reserve`, `hold`, `intent`, ...) or a callback (`reserveConfirmed`, ...) meets instead
-/// of what it should.
+/// A fault for one operation (`reserve`, `hold`, `intent`, ...) or callback (`reserveConfirmed`, ...).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rule {
     pub(crate) on: String,
     #[serde(rename = "do")]
     pub(crate) deed: Deed,
-    /// How often; once if it is not said.
+    /// How often; once by default.
     #[serde(default = "one_time")]
     pub(crate) times: u64,
 }
@@ -24,41 +22,41 @@ fn one_time() -> u64 {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Deed {
     // Of operations: what is answered.
-    /// A fault with this error id, and nothing is done.
+    /// Replies with a fault of this error id, and does nothing.
     Fault(String),
-    /// This status, with a page for people.
+    /// Replies with this status and an HTML page.
     Status(u16),
-    /// The connection is closed before anything is done.
+    /// Closes the connection before anything is done.
     Lose,
-    /// It is done, and the connection is closed instead of an acknowledgement.
+    /// Executes, and closes the connection instead of acknowledging.
     LoseAnswer,
-    /// It is done, and answered after so many real seconds.
+    /// Executes, and replies after so many real seconds.
     Hang(f64),
-    /// It is done, and the answer is of this form: `garbage`, `huge`, `entities`, `deep`, `cut`.
+    /// Executes, and replies with a malformed body: `garbage`, `huge`, `entities`, `deep`, `cut`.
     Answer(String),
     // Of operations: what comes of it.
-    /// Nothing is ever done about it.
+    /// Accepts, and never does anything.
     Silence,
-    /// It takes so many of the provider's seconds.
+    /// Takes so many seconds of the provider's clock.
     Take(f64),
-    /// It is refused later with this error id.
+    /// Refuses later with this error id.
     Refuse(String),
-    /// So many Mb/s are granted, whatever was asked for.
+    /// Grants so many Mbit/s, whatever was requested.
     Less(u64),
-    /// It is done twice.
+    /// Executes twice.
     Twice,
-    /// It is said to be done, and is not.
+    /// Reports success without executing.
     Lie,
-    /// It never reaches the network behind, and the requester is told so.
+    /// Never reaches the network behind, and the requester is notified.
     Undelivered,
     // Of callbacks.
     Drop,
     Repeat,
-    /// Sent so many of the provider's seconds later.
+    /// Sends it so many seconds of the provider's clock later.
     Delay(f64),
-    /// Sent after the next callback, whatever that is.
+    /// Sends it after the next callback.
     Swap,
-    /// Done at once and sent before the acknowledgement of what caused it.
+    /// Executes at once, and sends it before the acknowledgement of its cause.
     BeforeAnswer,
 }
 
@@ -70,21 +68,21 @@ impl Mischief {
         self.0 = rules;
     }
 
-    /// The first rule about it for which `fits`, which is used up by that.
+    /// Consumes the first matching rule.
     pub(crate) fn take(&mut self, on: &str, fits: impl Fn(&Deed) -> bool) -> Option<Deed> {
         let at = self.0.iter().position(|rule| rule.on == on && rule.times > 0 && fits(&rule.deed))?;
         self.0[at].times -= 1;
         Some(self.0[at].deed.clone())
     }
 
-    /// Rules that nothing has met yet.
+    /// Rules that were not consumed.
     pub(crate) fn unused_rules(&self) -> Vec<&Rule> {
         self.0.iter().filter(|rule| rule.times > 0).collect()
     }
 }
 
 impl Deed {
-    /// Whether it decides the answer to an operation, instead of the machine.
+    /// Whether it determines the reply instead of the state machine.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! What there is to book: ports with their VLANs and bandwidth, and who has booked what for when.
+//! Resources: ports with VLANs and bandwidth, and their bookings over time.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub(crate) struct Network {
     bookings: Vec<Booking>,
 }
 
-/// When something is to be had.
+/// A time span.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Span {
     pub(crate) begin: f64,
@@ -39,7 +39,7 @@ pub(crate) enum BookingError {
     Bandwidth,
 }
 
-/// One end of what is wanted: a port, and the VLANs that would do.
+/// One end of a request: a port, and the acceptable VLANs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PortRequest {
     pub(crate) port: String,
@@ -60,7 +60,7 @@ impl Network {
         self.bookings.iter().filter(move |booking| booking.port == port).filter(with)
     }
 
-    /// What is free at a port for all of the time: VLANs, and Mb/s.
+    /// VLANs and Mbit/s available at a port over the whole span.
     pub(crate) fn available(&self, port: &str, span: Span) -> Option<(Vec<u16>, u64)> {
         let known = self.ports.iter().find(|known| known.name == port)?;
         let booked: u64 = self.overlapping(port, span).map(|booking| booking.mbit).sum();
@@ -69,7 +69,7 @@ impl Network {
         Some((vlans, known.mbit.saturating_sub(booked)))
     }
 
-    /// The VLANs that were chosen, one at each end.
+    /// Books both ends; returns the VLANs chosen.
     pub(crate) fn book(
         &mut self,
         owner: &str,
@@ -102,7 +102,7 @@ impl Network {
         self.bookings.retain(|booking| booking.owner != owner);
     }
 
-    /// Who has something.
+    /// Owners of bookings.
     pub(crate) fn owners(&self) -> Vec<&str> {
         let mut owners: Vec<_> = self.bookings.iter().map(|booking| booking.owner.as_str()).collect();
         owners.sort_unstable();
@@ -111,7 +111,7 @@ impl Network {
     }
 }
 
-/// `1780-1787,1790`
+/// Parses `1780-1787,1790`.
 pub(crate) fn read_vlans(text: &str) -> Option<Vec<u16>> {
     let mut vlans = Vec::new();
     for part in text.split(',') {

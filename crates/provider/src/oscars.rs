@@ -1,4 +1,4 @@
-//! A reservation manager with the REST interface of OSCARS 1.x.
+//! Reservation manager with the OSCARS 1.x REST interface.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::world::{self, World};
 const BASE: &str = "/oscars";
 const USER: &str = "longhaul";
 const PASSWORD: &str = "secret";
-/// A beginning that is longer ago is refused.
+/// A start further in the past is refused.
 const BEGIN_AGE_S_MAX: f64 = 300.0;
 const HOLD_S: f64 = 900.0;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Manager {
     pub(crate) connections: BTreeMap<String, Connection>,
-    /// Of those who have logged in; a restart forgets them.
+    /// Session tokens; a restart forgets them.
     #[serde(skip)]
     tokens: Vec<String>,
 }
@@ -93,7 +93,7 @@ pub(crate) fn answer(world: &mut World, request: &Request) -> Reply {
     world::apply_to_reply(reply.unwrap_or_else(|(status, text)| Reply::text(status, text)), deed)
 }
 
-/// Its name for mischief, and what it is about.
+/// Name of the operation for fault rules, and its object.
 fn operation<'a>(method: &str, path: &'a str) -> Option<(&'static str, &'a str)> {
     let exact = match (method, path) {
         ("POST", "/api/account/login") => "login",
@@ -173,7 +173,7 @@ fn operate(world: &mut World, name: &str, of: &str, body: &str) -> Outcome {
     }
 }
 
-/// A straight line between two devices.
+/// A direct path between two devices.
 fn paths(value: &Value) -> Outcome {
     let (Some(a), Some(z)) = (value["a"].as_str(), value["z"].as_str()) else {
         return Err((400, "a and z are devices".to_owned()));
@@ -217,7 +217,7 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
         mbit = mbit.min(both.ok_or(wrong("no bandwidth"))?);
         ends.push(PortRequest { port, vlans: vec![vlan] });
     }
-    // Holding again overwrites.
+    // A repeated hold overwrites the first.
     world.network.release_all(&id);
     let outcome = world.mischief.take("hold", Deed::is_outcome);
     match &outcome {
@@ -229,7 +229,7 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
     let (phase, state, deployment) = (Phase::Held, State::Waiting, Deployment::Undeployed);
     let connection = Connection { id, description, span, ends, mbit, phase, state, deployment };
     if outcome == Some(Deed::Twice) {
-        // Under a name that nobody is told, and on other VLANs, for those of the first are taken.
+        // A duplicate with an unpublished name, on other VLANs, since those of the first are taken.
         let mut twin = Connection { id: world.new_id("", 4).to_uppercase(), ..connection.clone() };
         twin.ends.iter_mut().for_each(|end| end.vlans = vec![end.vlans[0] + 1]);
         hold_connection(world, twin)?;
@@ -243,7 +243,7 @@ fn hold(world: &mut World, value: &Value) -> Outcome {
     Ok(Reply::json(&told))
 }
 
-/// Holds it, for a while.
+/// Holds the connection for a limited time.
 fn hold_connection(world: &mut World, connection: Connection) -> Result<(), (u16, String)> {
     let Connection { id, ends, mbit, span, .. } = &connection;
     world.network.book(id, ends, *mbit, *span).map_err(|no| {

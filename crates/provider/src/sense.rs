@@ -1,4 +1,4 @@
-//! An orchestrator with the northbound interface of SENSE-O, and the token endpoint before it.
+//! Orchestrator with the northbound interface of SENSE-O, and its token endpoint.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const BASE: &str = "/StackV-web/restapi";
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Orchestrator {
     pub(crate) instances: BTreeMap<String, Instance>,
-    /// A restart forgets them, and a client has to ask again.
+    /// Access tokens; a restart forgets them, and clients must ask again.
     #[serde(skip)]
     tokens: Vec<String>,
 }
@@ -153,7 +153,7 @@ fn status_text(instance: &Instance) -> String {
     format!("{} - {}", word(json!(instance.above)), word(json!(instance.below)))
 }
 
-/// An intent by profile or in full: what is in both of use to us.
+/// Parses an intent, by profile or in full: the fields that both have.
 fn intent(world: &mut World, id: &str, body: &str) -> Outcome {
     let wrong = |text: &str| (400, text.to_owned());
     let intent: Value = serde_json::from_str(body).map_err(|_| wrong("no JSON"))?;
@@ -253,7 +253,7 @@ fn change(world: &mut World, name: &str, id: &str, is_forced: bool) -> Outcome {
     Ok(Reply::text(200, ""))
 }
 
-/// One step further: Committing, Committed, Ready, and then the configuration is stable.
+/// Advances one step: Committing, Committed, Ready, and then the configuration is stable.
 pub(crate) fn run_job(world: &mut World, job: Job) {
     let Some(instance) = world.sense.instances.get_mut(&job.id) else { return };
     match instance.below {

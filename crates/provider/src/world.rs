@@ -1,5 +1,5 @@
-//! All that the provider is: its time, its network, its reservations in each protocol, what is due, and what
-//! was seen.
+//! State of the simulated provider: clock, network, reservations of each protocol, scheduled jobs, recorded
+//! messages.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -14,20 +14,20 @@ use crate::mischief::{Deed, Mischief};
 use crate::network::Network;
 use crate::{nsi, oscars, sense};
 
-/// What is kept of what was seen.
+/// Messages recorded.
 const MESSAGES_MAX: usize = 10_000;
-/// An answer larger than anybody should read.
+/// Size of an oversized reply.
 const HUGE_BYTES: usize = 24 << 20;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// The domain of its network, as `example.net:2026`.
+    /// Domain of its network, such as `example.net:2026`.
     pub(crate) domain: String,
-    /// How long anything takes, in its seconds.
+    /// Processing time in seconds of its clock.
     pub(crate) think_s: f64,
     /// How long an uncommitted reservation is held.
     pub(crate) hold_s: f64,
-    /// Where everything is kept over restarts.
+    /// File in which its state survives restarts.
     pub(crate) state: Option<PathBuf>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Job {
     Call(nsi::Callback),
 }
 
-/// A request as it came, or a call as it was to go.
+/// A received request, or a call that was due.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct RecordedMessage {
     pub(crate) what: String,
@@ -57,18 +57,18 @@ pub(crate) struct World {
     pub(crate) sense: sense::Orchestrator,
     pub(crate) mischief: Mischief,
     pub(crate) seen: VecDeque<RecordedMessage>,
-    /// What is due when; of what is due at once, the first that was put there comes first.
+    /// Scheduled jobs by time and order of scheduling.
     jobs: Vec<(f64, u64, Job)>,
-    /// Calls to be made now, in this order.
+    /// Calls to send now, in order.
     pub(crate) calls: VecDeque<nsi::Callback>,
-    /// To be sent after the next one.
+    /// A call to send after the next one.
     swapped: Option<nsi::Callback>,
-    /// They are made before the present request is answered.
+    /// Whether calls are sent before the present reply.
     pub(crate) calls_first: bool,
     count: u64,
 }
 
-/// What survives a restart.
+/// State that survives a restart.
 #[derive(Serialize, Deserialize)]
 struct PersistedState {
     network: Network,
@@ -116,7 +116,7 @@ impl World {
         });
     }
 
-    /// A number that nobody has had, which does not look like one.
+    /// A fresh, random-looking number.
     fn new_number(&mut self) -> u64 {
         self.count += 1;
         let mixed = (self.count ^ 0x5bd1_e995_9e37_79b9).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -155,7 +155,7 @@ impl World {
         self.calls.extend(self.swapped.take());
     }
 
-    /// Does what is due, and says when there is more.
+    /// Runs due jobs; returns when the next is due.
     pub(crate) fn run_due_jobs(&mut self) -> Option<f64> {
         loop {
             let first = self.jobs.iter().enumerate().min_by(|(_, a), (_, b)| {
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// What a test wants to know.
+    /// State for tests, as JSON.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         json!({
             "now": self.clock.now(),
@@ -188,7 +188,7 @@ impl World {
         })
     }
 
-    /// Written before anybody is answered, as a provider that lives up to its records does.
+    /// Persisted before any reply, as a provider that keeps its records does.
     pub(crate) fn persist(&self) -> Result<(), String> {
         let Some(path) = &self.settings.state else { return Ok(()) };
         let kept = json!({
@@ -218,7 +218,7 @@ impl World {
     }
 }
 
-/// An answer that has nothing to do with what was asked, before which nothing is done.
+/// Reply that replaces the operation.
 pub(crate) fn replacement_reply(deed: &Deed) -> Option<Reply> {
     match deed {
         Deed::Status(status) => {
@@ -229,7 +229,7 @@ pub(crate) fn replacement_reply(deed: &Deed) -> Option<Reply> {
     }
 }
 
-/// An answer of something that was done, as the mischief wants it.
+/// Applies a fault to the reply of an executed operation.
 pub(crate) fn apply_to_reply(reply: Reply, deed: Option<Deed>) -> Reply {
     match deed {
         Some(Deed::LoseAnswer) => Reply { drops_connection: true, ..reply },

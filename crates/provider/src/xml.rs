@@ -1,12 +1,11 @@
-//! XML, as much as SOAP needs: elements with their namespaces, attributes, text, the five entities everybody
-//! knows.
+//! XML subset for SOAP: elements with namespaces, attributes, text, the five predefined entities.
 
-/// Deeper documents are refused.
+/// Deeper documents are rejected.
 const DEPTH_MAX: usize = 40;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Element {
-    /// The URI of its namespace; empty if it has none.
+    /// Namespace URI; empty if it has none.
     pub(crate) space: String,
     pub(crate) name: String,
     pub(crate) attributes: Vec<(String, String)>,
@@ -15,12 +14,12 @@ pub(crate) struct Element {
 }
 
 impl Element {
-    /// The first child of that name in the namespace; of an empty one, an unqualified child.
+    /// First child with this name and namespace; an empty namespace means unqualified.
     pub(crate) fn child(&self, space: &str, name: &str) -> Option<&Element> {
         self.children.iter().find(|child| child.space == space && child.name == name)
     }
 
-    /// The text of an unqualified child.
+    /// Text of an unqualified child.
     pub(crate) fn text_of(&self, name: &str) -> Option<&str> {
         self.child("", name).map(|child| child.text.trim())
     }
@@ -43,7 +42,7 @@ pub(crate) fn read(text: &str) -> Result<Element, String> {
 
 struct Reader<'a> {
     rest: &'a str,
-    /// Prefixes and their namespaces, the innermost last.
+    /// Prefixes and their namespaces, innermost last.
     scopes: Vec<(String, String)>,
 }
 
@@ -60,7 +59,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What comes before `end`, which is taken too.
+    /// Reads up to `end`, which is consumed.
     fn until(&mut self, end: &str) -> Result<&'a str, String> {
         let (before, after) = self.rest.split_once(end).ok_or_else(|| format!("{end} is missing"))?;
         self.rest = after;

@@ -1,4 +1,4 @@
-//! Certificates, keys and grid-map files that the caller names.
+//! Checks certificates, keys and grid-map files that the caller names.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,14 +15,15 @@ use super::disk::error_text;
 use crate::finding::{Finding, Group};
 use longhaul_security::gridmap;
 
-/// A map of a large site has some ten thousand lines.
+/// Largest file read; a large site's map has some ten thousand lines.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Bad lines that are shown one by one.
+/// Bad lines shown one by one.
 const BAD_LINES_SHOWN_MAX: usize = 10;
+/// Days before expiry at which a certificate is reported.
 const EXPIRY_WARNING_DAYS: u64 = 14;
 const DAY_S: u64 = 86_400;
 
-/// What is said about one certificate.
+/// Checks one certificate.
 pub(crate) fn check_certificate(group: Group, check: &str, der: &[u8], now: Timestamp) -> Finding {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
         return Finding::problem(group, check, "the certificate is malformed").remedy("ask for a new one");
@@ -76,7 +77,7 @@ fn alternative_names(certificate: &X509Certificate<'_>) -> String {
     if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
 }
 
-/// A certificate file, perhaps with its chain, and the key that should belong to it.
+/// Checks a certificate file, perhaps with its chain, and its key.
 pub(crate) fn check_key_pair(
     certificate_file: Option<&Path>,
     key_file: Option<&Path>,
@@ -201,7 +202,7 @@ fn keys_match(
     }
 }
 
-/// A grid-map file: every bad line with its number.
+/// Checks a grid-map file; every bad line is reported with its number.
 pub(crate) fn check_grid_map(path: &Path) -> Vec<Finding> {
     let name = printable_path(path);
     let bytes = match read(path) {

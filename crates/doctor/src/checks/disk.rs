@@ -1,5 +1,4 @@
-//! Directories that are to hold or give data: space, and how fast they take and give it. Quick: a tenth of a
-//! gigabyte each way.
+//! Checks directories for space and speed, with a quick benchmark of a tenth of a gigabyte each way.
 
 use std::io;
 use std::path::Path;
@@ -9,8 +8,9 @@ use longhaul_model::units::{bytes, printable, rate};
 use crate::finding::{Finding, Group};
 use crate::parts::disk::{DiskOptions, write_and_read};
 
+/// Bytes written and read by the quick benchmark.
 const SPEED_TEST_BYTES: u64 = 100_000_000;
-/// Direct writes that are faster than this many times the flushed ones are worth a setting.
+/// Direct I/O is advised if it is faster than flushed writes by this factor.
 const DIRECT_IO_GAIN_MIN: f64 = 1.5;
 
 pub(crate) fn check(directory: &Path, path_bytes_per_s: u64) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! The host itself: clock, file limits, CPU, kernel features.
+//! Checks the host: clock, file limits, CPU, kernel features.
 
 use longhaul_model::units::{bytes, count};
 
@@ -6,13 +6,14 @@ use crate::facts::HostFacts;
 use crate::finding::{Finding, Group};
 use crate::sys::ClockState;
 
-/// An agent holds files, streams and journals of some hundreds of transfers open.
+/// Open files that an agent needs for some hundreds of transfers.
 const OPEN_FILES_ADVISED: u64 = 65_536;
+/// Open files below which transfers fail.
 const OPEN_FILES_MIN: u64 = 4_096;
-/// A clock that is off by more makes tokens and certificates fail at their edges.
+/// Clock error beyond which tokens and certificates fail at their edges.
 const CLOCK_ERROR_US_MAX: i64 = 1_000_000;
 
-/// What only the running kernel can tell.
+/// Facts that only the running kernel can tell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KernelProbes {
     pub(crate) clock: Option<ClockState>,
@@ -35,7 +36,7 @@ fn has_openat2() -> Option<bool> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     match openat2(CWD, ".", flags, Mode::empty(), ResolveFlags::BENEATH) {
         Ok(_) => Some(true),
-        // Filters of containers say "not permitted" for what they do not know.
+        // Seccomp filters answer `EPERM` to calls that they do not know.
         Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => Some(false),
         Err(_) => None,
     }
@@ -130,7 +131,7 @@ fn kernel_tls(probes: &KernelProbes) -> Finding {
     let check = "kernel tls";
     match probes.kernel_tls {
         Some(true) => Finding::ok(Group::Host, check, "there"),
-        // Costs nothing while records are handled in large batches in the program.
+        // Harmless while records are handled in large batches in user space.
         Some(false) => Finding::ok(
             Group::Host,
             check,

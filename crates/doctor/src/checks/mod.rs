@@ -1,5 +1,5 @@
-//! Facts in, findings out. Each module is one subject; none reads anything but what it is given, except
-//! `disk` and `credentials`, whose facts are files that the caller names.
+//! Checks: facts in, findings out, one module per subject. None does I/O, except `disk` and `credentials`,
+//! whose facts are files that the caller names.
 
 pub(crate) mod credentials;
 pub(crate) mod disk;

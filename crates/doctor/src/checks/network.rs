@@ -1,4 +1,4 @@
-//! The kernel's network settings against a path, congestion control, interfaces, interrupts.
+//! Checks network settings against a path, congestion control, interfaces and interrupts.
 
 use longhaul_model::units::{bytes, count, rate};
 use longhaul_network::advice::{
@@ -10,11 +10,11 @@ use crate::facts::{HostFacts, Interface};
 use crate::finding::{Finding, Group};
 use crate::tune::{self, SysctlLine, bits, buffer, milliseconds};
 
-/// Interrupts of an interface below which nothing is said about their spread.
+/// Interrupts below which their spread is not judged.
 const INTERRUPTS_MIN: u64 = 10_000;
-/// Share of them on one CPU that is no spread at all.
+/// Share of the interrupts on one CPU that counts as no spread.
 const ONE_CPU_SHARE_MAX: f64 = 0.9;
-/// Packets that the host itself drops, as a share: more than loss of a good path.
+/// Share of packets dropped by the host itself: more than the loss of a good path.
 const DROP_SHARE_MAX: f64 = 1e-5;
 
 pub(crate) fn check(facts: &HostFacts, used: &ReferencePath) -> Vec<Finding> {
@@ -125,7 +125,7 @@ fn describe_need(used: &ReferencePath) -> String {
     }
 }
 
-/// The other settings: one finding for each that is not as it should be, one for all that are.
+/// The other settings: one finding per wrong one, and one for all right ones.
 fn settings(facts: &HostFacts, path: PathShape, lines: &[SysctlLine]) -> Vec<Finding> {
     let others = lines.iter().filter(|line| !line.setting.contains("mem"));
     let mut all: Vec<Finding> = others.map(|line| setting(line, path)).collect();

@@ -1,4 +1,4 @@
-//! Network interfaces, and which CPUs their interrupts go to.
+//! Network interfaces, and the CPUs that serve their interrupts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Tree;
 
-/// A virtual interface may claim any number of queues; a host has few interfaces that are up.
+/// Interfaces read; virtual ones may be any number.
 const INTERFACES_MAX: usize = 1_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -16,21 +16,21 @@ pub struct Interface {
     pub up: bool,
     pub is_loopback: bool,
     pub mtu: Option<u32>,
-    /// None where the driver does not say, as in most virtual machines.
+    /// None where the driver does not report it, as in most virtual machines.
     pub bits_per_s: Option<u64>,
     pub transmit_queue_length: Option<u64>,
-    /// Packets dropped on the way in since it came up.
+    /// Received packets dropped since it came up.
     pub dropped_in: Option<u64>,
     pub received_packets: Option<u64>,
     pub queues: Vec<Queue>,
 }
 
-/// An interrupt of an interface.
+/// An interrupt of an interface (one hardware queue).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Queue {
     pub interrupt: String,
     pub name: String,
-    /// How often each CPU served it.
+    /// Interrupts served by each CPU.
     pub per_cpu: Vec<u64>,
 }
 
@@ -43,17 +43,17 @@ impl Interface {
     }
 }
 
-/// What passed an interface since it came up.
+/// Byte counters of an interface since it came up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
     pub received_bytes: u64,
     pub sent_bytes: u64,
-    /// None where the driver does not say.
+    /// None where the driver does not report it.
     pub bits_per_s: Option<u64>,
 }
 
 impl Traffic {
-    /// Of one interface; none if there is no such. The counters are those of the calling thread's network
+    /// Reads one interface; none if it does not exist. The counters are those of the calling thread's network
     /// namespace, which `/sys` in a container need not be.
     pub fn read(root: &Path, interface: &str) -> Option<Traffic> {
         let tree = Tree { root: root.to_owned() };
@@ -109,8 +109,8 @@ fn read_interface(tree: &Tree, name: &str, interrupts: &[Queue]) -> Interface {
     }
 }
 
-/// Interrupts by the numbers that the device lists (its own, or its parent's: virtio devices sit on a PCI
-/// one); else those named after the interface.
+/// Finds interrupts by the numbers that the device lists (its own, or its parent's, since virtio devices sit
+/// on a PCI one), else by the interface's name.
 fn queues(tree: &Tree, name: &str, interrupts: &[Queue]) -> Vec<Queue> {
     let device = tree.path(&format!("sys/class/net/{name}/device"));
     let mut numbers: Vec<String> = tree.names(&format!("sys/class/net/{name}/device/msi_irqs"));
@@ -130,7 +130,7 @@ fn queues(tree: &Tree, name: &str, interrupts: &[Queue]) -> Vec<Queue> {
     } else {
         by_number
     };
-    // Configuration and event interrupts are no queues.
+    // Configuration and event interrupts are not queues.
     found.into_iter().filter(|one| one.per_cpu.iter().sum::<u64>() > 1).collect()
 }
 

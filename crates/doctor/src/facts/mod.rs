@@ -1,8 +1,7 @@
-//! What `/proc` and `/sys` say about this host: read once, under a root given, so that tests feed recorded
-//! trees.
+//! Host facts from `/proc` and `/sys`: read once, under a given root, so that tests feed recorded trees.
 //!
-//! A file that is missing or malformed is a fact that is not known (`None`), never an error: containers hide
-//! half of these. Start with [`HostFacts::read`].
+//! A file that is missing or malformed is an unknown fact (`None`), never an error: containers hide half of
+//! them. Start with [`HostFacts::read`].
 
 mod interfaces;
 mod processor;
@@ -16,25 +15,27 @@ use serde::Serialize;
 pub use interfaces::{Interface, Queue, Traffic};
 pub use processor::Processor;
 
-/// Enough for `/proc/interrupts` and `/proc/cpuinfo` of a host with thousands of CPUs.
+/// Largest file read: enough for `/proc/interrupts` and `/proc/cpuinfo` of a host with thousands of CPUs.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// This host, as far as its kernel tells.
+/// Facts about this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HostFacts {
     pub limits: HostLimits,
-    /// In use, and what a program may choose without privileges, and what the kernel has.
+    /// Congestion control in use.
     pub congestion: Option<String>,
+    /// Congestion controls that programs may choose without privileges.
     pub congestion_allowed: Vec<String>,
+    /// Congestion controls that the kernel has.
     pub congestion_available: Vec<String>,
-    /// `tcp_mem`: all TCP buffers together, in bytes: easy, pressing, full.
+    /// `tcp_mem` in bytes: low, pressure and maximum of all TCP buffers together.
     pub tcp_memory_bytes: Option<[u64; 3]>,
     pub memory_bytes: Option<u64>,
     pub interfaces: Vec<Interface>,
     pub processor: Processor,
-    /// Open files of this process: soft and hard limit; none is without limit.
+    /// Open-file limits of this process, soft and hard; none means unlimited.
     pub open_files: Option<(Option<u64>, Option<u64>)>,
-    /// Pressure stall information of the disks is there.
+    /// Whether pressure stall information (PSI) of the disks is available.
     pub io_pressure: bool,
     pub kernel: Option<String>,
 }
@@ -63,7 +64,7 @@ impl HostFacts {
         }
     }
 
-    /// The fastest interface that is up and is not the loop back.
+    /// Rate of the fastest external interface.
     pub fn fastest_bytes_per_s(&self) -> Option<u64> {
         self.external_interfaces().filter_map(|interface| interface.bits_per_s).max().map(|bits| bits / 8)
     }
@@ -72,7 +73,7 @@ impl HostFacts {
         self.external_interfaces().filter_map(|interface| interface.mtu).max().unwrap_or(1_500)
     }
 
-    /// Interfaces through which other hosts are reached.
+    /// Interfaces to other hosts: up, and not the loopback.
     pub fn external_interfaces(&self) -> impl Iterator<Item = &Interface> {
         self.interfaces.iter().filter(|interface| interface.up && !interface.is_loopback)
     }
@@ -118,7 +119,7 @@ fn open_files(tree: &Tree) -> Option<(Option<u64>, Option<u64>)> {
     Some((values.next()??, values.next()??))
 }
 
-/// The files beneath a root.
+/// Files under a root.
 pub(crate) struct Tree {
     root: PathBuf,
 }
@@ -128,8 +129,8 @@ impl Tree {
         self.root.join(path)
     }
 
-    /// None if it is missing, unreadable (`/sys/class/net/*/speed` says `EINVAL` where there is no link), not
-    /// text, or absurdly large.
+    /// None if it is missing, unreadable (`/sys/class/net/*/speed` gives `EINVAL` without a link), not text,
+    /// or too large.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         use std::io::Read as _;
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The CPUs: how many, and which instructions they have that encryption and checksums want.
+//! CPUs: their number, and the instructions that encryption and checksums use.
 
 use serde::Serialize;
 
@@ -8,11 +8,11 @@ use super::Tree;
 pub struct Processor {
     pub cpus: usize,
     pub model: Option<String>,
-    /// AES in hardware.
+    /// AES instructions.
     pub aes: Option<bool>,
-    /// The same, several blocks at once.
+    /// Vector AES: several blocks at once.
     pub wide_aes: Option<bool>,
-    /// Multiplication without carry: half of AES-GCM, and fast CRC.
+    /// Carry-less multiplication: half of AES-GCM, and fast CRC.
     pub carryless: Option<bool>,
 }
 

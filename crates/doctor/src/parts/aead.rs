@@ -1,6 +1,7 @@
-//! AES-128-GCM in records of 16 KiB, 64 to a batch: what TLS 1.3 does to every byte, without TLS around it.
+//! Benchmark of AES-128-GCM in records of 16 KiB, 64 per batch: what TLS 1.3 does to every byte, without TLS
+//! around it.
 //!
-//! No secrets: the key of a measurement protects nothing, and goes to the other end in clear text.
+//! No secrets: the benchmark key protects nothing, and is sent to the other end in clear text.
 
 use std::hint::black_box;
 use std::io;
@@ -14,10 +15,10 @@ const RECORD_BYTES: usize = 16 << 10;
 const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
 const SEALED_RECORD_BYTES: usize = HEADER_BYTES + RECORD_BYTES + TAG_BYTES;
-/// A chunk, sealed.
+/// Size of a sealed chunk.
 pub(super) const SEALED_CHUNK_BYTES: usize = CHUNK_BYTES / RECORD_BYTES * SEALED_RECORD_BYTES;
 
-/// One direction of a stream: records are sealed, and opened, in order.
+/// One direction of a stream: records are sealed and opened in order.
 pub(super) struct Cipher {
     key: LessSafeKey,
     sequence: u64,
@@ -52,7 +53,7 @@ impl Cipher {
         Ok(())
     }
 
-    /// Opens a sealed chunk where it lies, and hands each record's plain text to `each`, in order.
+    /// Opens a sealed chunk in place, and passes each record's plain text to `each`, in order.
     pub(super) fn open(&mut self, sealed: &mut [u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
         assert!(sealed.len() == SEALED_CHUNK_BYTES, "whole chunks only");
         for record in sealed.chunks_exact_mut(SEALED_RECORD_BYTES) {
@@ -68,7 +69,7 @@ impl Cipher {
     }
 }
 
-/// `bytes` sealed and opened again, on one thread, in memory: two parts.
+/// Seals and opens `bytes` in memory on one thread.
 pub fn aes_128_gcm(bytes: u64) -> io::Result<[Part; 2]> {
     let key = [7; KEY_BYTES];
     let (mut sealer, mut opener) = (Cipher::new(&key)?, Cipher::new(&key)?);

@@ -1,4 +1,4 @@
-//! One file written or read in blocks, several to a system call: what a disk gives one writer or reader.
+//! Disk benchmark: one file written or read in blocks, several per system call, by one thread.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -12,37 +12,37 @@ use serde::Serialize;
 
 use super::{Part, Stopwatch, pattern};
 
-/// Direct I/O wants memory, offsets and lengths in multiples of the device's block; none is larger.
+/// Alignment for direct I/O of memory, offsets and lengths; no device needs more.
 const ALIGNMENT: usize = 4_096;
-/// As many pieces as one vectored call takes.
+/// Buffers per vectored call (`IOV_MAX`).
 const BUFFERS_MAX: usize = 1_024;
-/// A measurement that fills the memory measures nothing.
+/// Memory limit: a benchmark that fills the memory measures nothing.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
 
-/// When bytes have to be on the disk.
+/// When bytes must be on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flush {
-    /// Whenever the kernel likes.
+    /// Whenever the kernel decides.
     None,
-    /// Once, before the clock stops: as a receiver commits.
+    /// Once, before the clock stops, as a receiver commits.
     End,
-    /// Data with every call (`O_DSYNC`).
+    /// Data, with every call (`O_DSYNC`).
     Dsync,
-    /// Data and times with every call (`O_SYNC`).
+    /// Data and metadata, with every call (`O_SYNC`).
     Sync,
 }
 
-/// How to measure; the knobs of FDT's disk test.
+/// Options of the benchmark, as in FDT's disk test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DiskOptions {
     pub size_bytes: u64,
     pub block_bytes: usize,
-    /// Blocks given to one system call.
+    /// Blocks per system call.
     pub buffers: usize,
     pub flush: Flush,
     pub direct: bool,
-    /// Reading: what the kernel holds of the file in memory is dropped first.
+    /// Reading: drop the page cache of the file first.
     pub cold: bool,
 }
 
@@ -115,7 +115,7 @@ pub fn write(path: &Path, options: &DiskOptions) -> io::Result<Part> {
     let file = options.open(path, OpenOptions::new().write(true).create_new(true))?;
     let written = write_to(&file, options);
     if written.is_err() {
-        // What could not be finished is of no use; the first error is the one to tell.
+        // An unfinished file is of no use; report the first error.
         let _ = std::fs::remove_file(path);
     }
     written
@@ -133,7 +133,7 @@ fn write_to(file: &File, options: &DiskOptions) -> io::Result<Part> {
         let slices: Vec<IoSlice<'_>> = memory.cut(len).map(IoSlice::new).collect();
         let mut done = rustix::io::pwritev(file, &slices, offset)?;
         while done < len {
-            // A short write: the rest alone, block by block.
+            // Short write: write the rest block by block.
             let rest = &memory.contiguous()[done..len];
             match rustix::io::pwrite(file, rest, offset + done as u64) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -157,7 +157,7 @@ pub fn read(path: &Path, options: &DiskOptions) -> io::Result<Part> {
 
 fn read_from(file: &File, options: &DiskOptions) -> io::Result<Part> {
     if options.cold {
-        // Only what is on the disk can be dropped from memory.
+        // Only clean pages can be dropped.
         match rustix::fs::fdatasync(file) {
             Ok(()) | Err(Errno::INVAL | Errno::ROFS) => {}
             Err(error) => return Err(error.into()),
@@ -182,8 +182,8 @@ fn read_from(file: &File, options: &DiskOptions) -> io::Result<Part> {
     Ok(Part::new("disk read", options.describe_method("read"), total, watch.stop()))
 }
 
-/// A file of our own in `directory`: written and read again. It loses its name before anything is written, so
-/// that nothing is left of it, however this process ends.
+/// Writes and reads a temporary file in `directory`. It is unlinked before anything is written, so that
+/// nothing is left however this process ends.
 pub fn write_and_read(directory: &Path, options: &DiskOptions) -> io::Result<[Part; 2]> {
     options.validate()?;
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -226,7 +226,7 @@ impl Iterator for Calls {
     }
 }
 
-/// Buffers that direct I/O accepts, side by side.
+/// Aligned buffers in one allocation.
 struct Memory {
     storage: Vec<u8>,
     start: usize,

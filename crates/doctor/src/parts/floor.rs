@@ -1,4 +1,4 @@
-//! The physical floor of a transfer from disk to disk, measured part by part on this host, and which part
+//! Bottleneck analysis of a disk-to-disk transfer: benchmarks each part on this host, and names the one that
 //! limits.
 
 use std::io;
@@ -14,7 +14,7 @@ use super::{Part, aead, checksum};
 pub struct Floor {
     pub parts: Vec<Part>,
     pub cpus: usize,
-    /// All parts, both ends.
+    /// Sum over all parts and both ends.
     pub cpu_s_per_gb: f64,
     pub limits: Vec<Limit>,
     /// The lowest of `limits`.
@@ -22,7 +22,7 @@ pub struct Floor {
     pub gb_per_s_max: f64,
 }
 
-/// A bound of the whole.
+/// An upper bound of the whole transfer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limit {
     pub what: String,
@@ -31,17 +31,17 @@ pub struct Limit {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct FloorOptions<'a> {
-    /// Through each part.
+    /// Bytes through each part.
     pub bytes: u64,
     pub streams: u32,
-    /// Where the disk is measured; without, there is none.
+    /// Directory for the disk benchmark; none skips it.
     pub directory: Option<&'a Path>,
     pub disk: DiskOptions,
     /// Rate of the real link, if known.
     pub link_bytes_per_s: Option<u64>,
 }
 
-/// Measures each part and names the one that limits.
+/// Benchmarks each part and names the one that limits.
 pub fn floor(options: &FloorOptions<'_>) -> io::Result<Floor> {
     let tcp = loopback(
         &NetworkOptions { bytes: options.bytes, streams: options.streams, mode: Mode::Plain },
@@ -65,7 +65,7 @@ struct Measured {
     seal: Part,
     open: Part,
     sum: Part,
-    /// Write, read.
+    /// Write and read.
     disks: Option<(Part, Part)>,
 }
 

@@ -1,7 +1,7 @@
-//! Measures the parts of a transfer one by one: disk, TCP, encryption at both ends, checksum. What a transfer
-//! reaches can then be held against the slowest of them ([`floor`]).
+//! Micro-benchmarks of the parts of a transfer: disk, TCP, encryption at both ends, checksum. The rate of a
+//! transfer can then be compared with the slowest of them ([`floor`]).
 //!
-//! CPU time is that of the threads that did the work, so several measurements in one process do not mix.
+//! CPU time is that of the working threads, so several measurements in one process do not mix.
 
 pub mod aead;
 pub mod checksum;
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-/// One chunk of the engine: the unit in which everything here works.
+/// Chunk of the engine, the unit of all benchmarks here.
 pub(crate) const CHUNK_BYTES: usize = longhaul_model::limits::CHUNK_BYTES as usize;
 
-/// One part, measured.
+/// Result of one benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
     pub part: String,
-    /// How it was measured, in words.
+    /// Description of the method.
     pub how: String,
     pub bytes: u64,
     pub seconds: f64,
@@ -50,14 +50,14 @@ impl Part {
     }
 }
 
-/// Time that some work took.
+/// Wall-clock and CPU time of some work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimeSpent {
     pub(crate) wall: Duration,
     pub(crate) cpu: Duration,
 }
 
-/// Measures the calling thread.
+/// Times the calling thread.
 pub(crate) struct Stopwatch {
     began: Instant,
     cpu_before: Duration,
@@ -78,7 +78,7 @@ fn thread_cpu() -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec.clamp(0, 999_999_999) as u32)
 }
 
-/// Bytes that nothing can compress, the same every time (xorshift).
+/// Incompressible, deterministic bytes (xorshift).
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1;
     let mut bytes = Vec::with_capacity(len + 8);

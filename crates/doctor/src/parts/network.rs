@@ -1,10 +1,10 @@
-//! Memory to memory: over the loop back, or to a peer that listens. Plain TCP, with AES-GCM at both ends, or
-//! with AES-GCM and every chunk checked.
+//! Network benchmark from memory to memory: over the loopback, or to a listening peer; plain TCP, with
+//! AES-GCM at both ends, or with AES-GCM and every chunk checked.
 //!
-//! Each stream is one connection with a thread at each end. It begins with 64 bytes from the sender (magic,
-//! mode, number of chunks, a key that protects nothing), then whole chunks; at the end the receiver answers
-//! with what it took and how long. A listener reads and drops: it holds no data, and gives none away. Bounds:
-//! the bytes of a stream, streams at once, and how long a silent peer is waited for.
+//! Each stream is one connection with a thread at each end. It starts with 64 bytes from the sender (magic,
+//! mode, number of chunks, a key that protects nothing), then whole chunks; at the end the receiver replies
+//! with its count and CPU time. A listener reads and discards: it stores no data and serves none. Bounds:
+//! bytes per stream, concurrent streams, idle timeout.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -20,19 +20,19 @@ const MAGIC: [u8; 8] = *b"LHBENCH1";
 const HELLO_BYTES: usize = 64;
 const REPLY_BYTES: usize = 32;
 pub const STREAMS_MAX: u32 = 256;
-/// A petabyte in a stream is a slip of the pen, or somebody who wants to keep us busy.
+/// Chunks per stream: a petabyte is a typo, or an attempt to keep us busy.
 const CHUNKS_MAX: u64 = (1 << 50) / CHUNK_BYTES as u64;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is done to the bytes.
+/// Processing of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     Plain,
-    /// Sealed and opened.
+    /// AES-GCM.
     Sealed,
-    /// The same, and each chunk has a crc32c and a number that the receiver checks.
+    /// AES-GCM, and each chunk has a crc32c and a number that the receiver checks.
     Checked,
 }
 
@@ -56,7 +56,7 @@ impl Mode {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NetworkOptions {
-    /// In all, rounded up to whole chunks a stream.
+    /// Total, rounded up to whole chunks per stream.
     pub bytes: u64,
     pub streams: u32,
     pub mode: Mode,
@@ -73,7 +73,7 @@ pub struct NetworkRun {
     pub receiver_cpu_s_per_gb: f64,
 }
 
-/// Both ends in this process.
+/// Runs both ends in this process.
 pub fn loopback(options: &NetworkOptions, progress: &(dyn Fn(u64) + Sync)) -> io::Result<NetworkRun> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
@@ -82,7 +82,7 @@ pub fn loopback(options: &NetworkOptions, progress: &(dyn Fn(u64) + Sync)) -> io
         let receivers = scope.spawn(move || accept(&listener, streams));
         let sent = connect(address, options, progress);
         let received = receivers.join().map_err(|_| io::Error::other("a receiver panicked"))?;
-        // A sender learns of a receiver's failure only as a closed connection: the receiver's words say more.
+        // A sender sees a receiver's failure only as a closed connection: the receiver's error says more.
         match (sent, received) {
             (_, Err(error)) if error.kind() == io::ErrorKind::InvalidData => Err(error),
             (sent, received) => sent.and_then(|run| received.map(|_| run)),
@@ -94,7 +94,7 @@ pub fn loopback(options: &NetworkOptions, progress: &(dyn Fn(u64) + Sync)) -> io
     })
 }
 
-/// Takes `streams` streams to their ends.
+/// Receives `streams` streams to their ends.
 fn accept(listener: &TcpListener, streams: u32) -> io::Result<()> {
     thread::scope(|scope| {
         let mut threads = Vec::new();
@@ -109,8 +109,8 @@ fn accept(listener: &TcpListener, streams: u32) -> io::Result<()> {
     })
 }
 
-/// Listens for [`connect`] from elsewhere. `told` hears of each stream that ended, and ends the listening if
-/// it says true; streams that run then are taken to their ends.
+/// Listens for [`connect`] from other hosts. `told` is called for each finished stream, and stops listening
+/// when it returns true; running streams are completed.
 pub fn listen(
     listener: &TcpListener,
     told: &(dyn Fn(SocketAddr, &io::Result<StreamResult>) -> bool + Sync),
@@ -135,7 +135,7 @@ pub fn listen(
                 running.fetch_sub(1, Ordering::AcqRel);
                 if told(peer, &received) {
                     ended.store(true, Ordering::Release);
-                    // Wakes the loop above, which waits for a connection.
+                    // Wakes the accept loop above.
                     let _ = TcpStream::connect_timeout(&reachable(address), CONNECT_TIMEOUT);
                 }
             });
@@ -153,7 +153,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Sends to a listener. The clock runs from the first byte sent to the last answer.
+/// Sends to a listener. Timed from the first byte sent to the last reply.
 pub fn connect(
     address: SocketAddr,
     options: &NetworkOptions,
@@ -206,11 +206,11 @@ struct CpuTimes {
     receiver: Duration,
 }
 
-/// What came of a stream, at the receiver.
+/// Result of a stream at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamResult {
     pub bytes: u64,
-    /// Of the run that it belongs to.
+    /// Streams of its run.
     pub streams: u32,
 }
 
@@ -246,8 +246,8 @@ fn parse_hello(bytes: &[u8; HELLO_BYTES]) -> Option<(Stream, [u8; KEY_BYTES])> {
         .filter(|_| sound)
 }
 
-/// Chunks of a stream: one block of noise, stamped in front with its crc32c, the stream and its place, so
-/// that a chunk that is lost, repeated or exchanged is noticed.
+/// Chunks of a stream: random data stamped with crc32c, stream and position, so that a lost, repeated or
+/// swapped chunk is detected.
 struct Chunks {
     stream: u32,
     bytes: Vec<u8>,
@@ -269,7 +269,7 @@ impl Chunks {
     }
 }
 
-/// Checks one chunk as its records come.
+/// Verifies one chunk from its records.
 struct ChunkCheck {
     stamp: [u8; STAMP_BYTES],
     sum: u32,
@@ -340,7 +340,7 @@ fn send(mut socket: &TcpStream, stream: Stream, progress: &(dyn Fn(u64) + Sync))
     Ok(CpuTimes { sender, receiver: Duration::from_nanos(number(16)) })
 }
 
-/// Takes one stream to its end.
+/// Receives one stream to its end.
 fn receive(mut socket: &TcpStream) -> io::Result<StreamResult> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(IDLE_TIMEOUT))?;

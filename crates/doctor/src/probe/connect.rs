@@ -1,4 +1,4 @@
-//! Names to addresses, and connections that carry nothing.
+//! Name resolution, and TCP connections that carry no data.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 use crate::checks::disk::error_text;
 use crate::sys;
 
-/// A first packet may be lost by chance, and the kernel sends it again only after a second.
+/// Connection tries: a first packet may be lost by chance, and the kernel resends it only after a second.
 const CONNECT_TRIES_MAX: usize = 2;
 
-/// What came of dialling an address.
+/// Result of dialling an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     Answers,
-    /// The host answers that nobody listens there.
+    /// The host refuses: nothing listens there.
     Refused,
     /// No answer at all.
     Silent,
-    /// This host has no route to it, as one without IPv6 has none to such addresses.
+    /// This host has no route to it, such as IPv6 on a host without it.
     NoRoute,
 }
 
-/// The resolver has no time limit of its own; a thread that it holds for ever is left behind.
+/// Resolves a name. The resolver has no timeout, so a blocked thread is abandoned.
 pub(crate) fn resolve(host: &str, port: u16, patience: Duration) -> Result<Vec<SocketAddr>, String> {
     let (sender, receiver) = mpsc::channel();
     let host = host.to_owned();
@@ -48,7 +48,7 @@ pub(crate) struct Connection {
     pub mss_bytes: u32,
 }
 
-/// The quickest of so many connections.
+/// The fastest of `count` connections.
 pub(crate) fn fastest_connection(
     address: SocketAddr,
     count: usize,
@@ -64,10 +64,10 @@ pub(crate) fn fastest_connection(
     best.ok_or_else(|| io::Error::other("not tried"))
 }
 
-/// Connections from several ports, one after the other, so that they do not wait for each other.
+/// Round trips from several source ports, measured in sequence so that they do not disturb each other.
 pub(super) struct PortSamples {
     pub rtts_us: Vec<u32>,
-    /// Still open.
+    /// The last connection, still open.
     pub last: TcpStream,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn connect_ports(
     let mut connected = connect_with_retry(address, patience)?;
     let mut rtts_us = vec![saturating_u32(connected.rtt_us)];
     while rtts_us.len() < count {
-        // A host that stops to answer in the midst of it has answered.
+        // A host that stops answering halfway has answered.
         let Ok(next) = connect(address, patience) else { break };
         rtts_us.push(saturating_u32(next.rtt_us));
         connected = next;
@@ -108,7 +108,7 @@ fn connect(address: SocketAddr, patience: Duration) -> io::Result<Connection> {
     let socket = TcpStream::connect_timeout(&address, patience)?;
     let waited = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let measured = sys::tcp_info(socket.as_fd())?;
-    // The kernel's figure has no time in it during which this thread waited for a processor.
+    // The kernel's round trip excludes the time that this thread waited for a CPU.
     let rtt_us = waited.min(u64::from(measured.rtt_us).max(1));
     Ok(Connection { socket, rtt_us, mss_bytes: measured.mss_bytes })
 }

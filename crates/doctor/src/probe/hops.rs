@@ -1,8 +1,8 @@
-//! Routers on the way, as `tracepath` finds them: datagrams that may pass one router more each time, and the
-//! errors that come back. The kernel hands these to the socket that sent, so no privilege is needed.
+//! Route discovery as by `tracepath`: UDP datagrams with increasing hop limits, and the ICMP errors they
+//! cause, read from the socket's error queue without privileges.
 //!
-//! Both ports are always the same: among equal paths routers choose by addresses and ports, and the way found
-//! should be the same as long as nothing changes.
+//! The ports are constant (Paris traceroute, Augustin et al., 2006): with ECMP, routers choose by addresses
+//! and ports, and the route found must be stable while nothing changes.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -14,16 +14,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::checks::disk::error_text;
 use crate::sys::{self, Icmp};
 
-/// Farther is nothing on this planet.
+/// Hop limit; no path on this planet is longer.
 const HOPS_MAX: u8 = 30;
-/// So many routers in a row that do not answer: a firewall, most likely; what is behind it stays unknown.
+/// Silent hops in a row that end the trace: most likely a firewall.
 const SILENT_HOPS_MAX: usize = 3;
-/// Routers limit how often they answer.
+/// Tries per hop: routers rate-limit ICMP.
 const TRIES_PER_HOP: usize = 2;
+/// Minimum wait for a hop's answer.
 const HOP_WAIT_MIN: Duration = Duration::from_millis(100);
+/// Maximum wait for a hop's answer.
 const HOP_WAIT_MAX: Duration = Duration::from_millis(600);
-/// Where `traceroute` sends to, which firewalls know; the same range serves as the source.
+/// Base port of `traceroute`, which firewalls know.
 const TARGET_PORT: u16 = 33_434;
+/// Source ports, in the same range.
 const SOURCE_PORTS: std::ops::RangeInclusive<u16> = 33_500..=33_531;
 
 pub(super) fn trace(to: IpAddr, rtt: Duration) -> Result<Vec<Option<IpAddr>>, String> {
@@ -58,7 +61,7 @@ struct Tracer {
 
 fn open(to: IpAddr) -> io::Result<Tracer> {
     let any: IpAddr = if to.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-    // Another program, or another agent of this host, may trace at the moment.
+    // Another program or agent may be tracing at the moment.
     let bound = SOURCE_PORTS.map(|port| UdpSocket::bind((any, port))).find_map(Result::ok);
     let socket = match bound {
         Some(socket) => socket,
@@ -75,9 +78,9 @@ impl Tracer {
         if self.ipv6 { socket.set_unicast_hops_v6(hops.into()) } else { socket.set_ttl_v4(hops.into()) }
     }
 
-    /// One datagram, and the error that it causes; none if nothing comes back in time.
+    /// Sends a datagram; returns the ICMP error that it causes, or none in time.
     fn probe_hop(&self, wait: Duration) -> io::Result<Option<sys::IcmpError>> {
-        // What a former datagram caused late belongs to no hop any more, and makes the next call fail once.
+        // A late error of an earlier datagram belongs to no hop any more, and makes the next call fail once.
         while sys::next_error(self.socket.as_fd())?.is_some() {}
         self.socket.send(&[]).or_else(|_| self.socket.send(&[]))?;
         let ends = Instant::now() + wait;

@@ -1,10 +1,9 @@
-//! Looks at the way to a peer's port: does it answer, how long is the round trip, what is the largest packet
-//! that gets there, which routers are on the way. Both address families, one after the other, without any
-//! privilege.
+//! Path probes: reachability of a peer's port, round trip, path MTU and route, for both address families in
+//! turn, without privileges.
 //!
-//! What is sent to one address: a few TCP connections that carry nothing, one that carries the beginning of a
-//! TLS greeting of at most 16 kB, and up to 60 empty datagrams to a port where nobody listens. Not here: whom
-//! to look at (the service says so), what it means for a link (`network`). Start with [`look`].
+//! Traffic to one address: a few TCP connections without data, one with the start of a TLS ClientHello of at
+//! most 16 kB, and up to 60 empty datagrams to a closed port. Not here: whom to probe (the service decides),
+//! what the results mean for a link (`network`). Start with [`probe_peer`].
 
 mod connect;
 mod hops;
@@ -16,27 +15,26 @@ use std::time::Duration;
 pub use connect::Reach;
 pub(crate) use connect::{Connection, fastest_connection, resolve};
 
-/// Connections to one address, each from a port of its own: equal paths and members of a bond are chosen by
-/// ports.
+/// Connections per address, each from its own port: ECMP and link aggregation hash by ports.
 pub const PORTS_PER_ADDRESS: usize = 8;
-/// Addresses of one family that are tried until one answers.
+/// Addresses of one family tried until one answers.
 const ADDRESSES_PER_FAMILY_MAX: usize = 3;
 
-/// One address family of a peer.
+/// Probe results for one address family of a peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathProbe {
-    /// The one that answered, or the first.
+    /// The address that answered, or the first.
     pub address: SocketAddr,
     pub reach: Reach,
-    /// Of each source port, in the order tried; the least of them is the round trip.
+    /// Round trip of each source port, in order; the minimum is the path's.
     pub rtts_us: Vec<u32>,
-    /// The largest IP packet that gets there; none if that could not be found out.
+    /// Path MTU: the largest IP packet that arrives; none if unknown.
     pub mtu: Option<u32>,
-    /// Larger packets than that vanish without a word.
+    /// Larger packets vanish without an ICMP message.
     pub black_hole: bool,
     /// Routers in order, the peer last if it answers; none where one does not.
     pub hops: Vec<Option<IpAddr>>,
-    /// What could not be found out, and why.
+    /// What could not be determined, and why.
     pub unknown: Vec<String>,
 }
 
@@ -46,8 +44,8 @@ impl PathProbe {
     }
 }
 
-/// Looks at each address family that `addresses` (`host:port`, best first) have. Waits for an answer at most
-/// `patience`, and some times that in all. Fails if no name has an address.
+/// Probes each address family of `addresses` (`host:port`, best first), with `patience` as the timeout of
+/// each step. Fails if no name has an address.
 pub fn probe_peer(addresses: &[String], patience: Duration) -> Result<Vec<PathProbe>, String> {
     let mut found: Vec<SocketAddr> = Vec::new();
     let mut faults = Vec::new();

@@ -1,9 +1,9 @@
-//! The largest packet that gets to a peer, by what its kernel acknowledges on the port that data use, so that
-//! it is the path of the data and no firewall's opinion of another protocol.
+//! Path MTU discovery by acknowledged segments (packetization layer PMTUD, RFC 4821) on the data port, so
+//! that the path is that of the data.
 //!
-//! A full segment is sent. Where a router says that it is too large, our kernel sends smaller ones, and has
-//! learnt the path's MTU. Where nothing comes back the path is a black hole if smaller segments arrive:
-//! which, is found by halving over sizes that tunnels and links usually leave.
+//! A full segment is sent. If a router reports that it is too large, the kernel shrinks segments and has
+//! learnt the path MTU. If nothing comes back and smaller segments arrive, the path is a black hole; its MTU
+//! is found by binary search over common sizes of tunnels and links.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,16 +16,18 @@ use socket2::{Domain, Socket, Type};
 use crate::checks::disk::error_text;
 use crate::sys;
 
-/// A TLS greeting that its sender never ends: whoever listens waits for the rest until we close.
+/// Length of a ClientHello that is never completed: the peer waits for the rest until we close.
 const CLIENT_HELLO_BYTES_MAX: usize = 16_000;
-/// A segment is sent again after a round trip and 0.2, 0.6 and 1.4 s: what was not acknowledged then, is not
-/// coming.
+/// Minimum wait for an acknowledgement: a segment is resent after a round trip and 0.2, 0.6 and 1.4 s, and is
+/// lost if not acknowledged then.
 const ACK_WAIT_MIN: Duration = Duration::from_millis(1_600);
+/// Round trips added to that wait.
 const ACK_WAIT_ROUND_TRIPS: u32 = 4;
+/// First interval of polling for the acknowledgement.
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
+/// Longest interval of polling.
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(25);
-/// What links and tunnels leave, from the largest: jumbo frames, Ethernet, PPPoE, GRE, IPsec and others, the
-/// least of IPv6.
+/// Common MTUs, largest first: jumbo frames, Ethernet, PPPoE, GRE, IPsec and others, the minimum of IPv6.
 const COMMON_MTUS_BYTES: [u32; 13] =
     [8_000, 4_352, 2_002, 1_500, 1_492, 1_476, 1_450, 1_430, 1_420, 1_400, 1_360, 1_300, 1_280];
 
@@ -44,7 +46,7 @@ pub(super) fn discover(
     let wait = ACK_WAIT_MIN + rtt * ACK_WAIT_ROUND_TRIPS;
     let tried = packet_bytes(&socket, address)?;
     if segments_arrive(socket, wait)? {
-        // Our kernel knows by now what routers said.
+        // The kernel has learnt by now what routers reported.
         let bytes = sys::path_mtu_of(address).map_or(tried, |known| known.min(tried));
         return Ok(PathMtu { bytes, black_hole: false });
     }
@@ -58,8 +60,8 @@ pub(super) fn discover(
     }
 }
 
-/// The first of `sizes`, which fall, that passes; zeros are left out. By halving: each that does not costs
-/// its wait.
+/// The first of the descending `sizes` that passes, by binary search since each failure costs its wait; zeros
+/// are left out.
 fn largest_passing(
     sizes: &[u32],
     mut passes: impl FnMut(u32) -> Result<bool, String>,
@@ -73,7 +75,7 @@ fn largest_passing(
     Ok(sizes.get(low).copied())
 }
 
-/// IP packet of a full segment of the connection, as its two ends agreed.
+/// IP packet size of a full segment, as the two ends agreed.
 fn packet_bytes(socket: &TcpStream, address: SocketAddr) -> Result<u32, String> {
     let measured = sys::tcp_info(socket.as_fd()).map_err(|error| error_text(&error))?;
     Ok(measured.mss_bytes + header_bytes(address) + if measured.timestamps { 12 } else { 0 })
@@ -83,7 +85,7 @@ fn header_bytes(address: SocketAddr) -> u32 {
     if address.is_ipv6() { 60 } else { 40 }
 }
 
-/// A connection whose segments make packets of at most so many bytes.
+/// A connection with packets of at most `bytes`.
 fn connect_with(address: SocketAddr, bytes: u32, patience: Duration) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_tcp_mss(bytes - header_bytes(address))?;
@@ -91,7 +93,7 @@ fn connect_with(address: SocketAddr, bytes: u32, patience: Duration) -> io::Resu
     Ok(socket.into())
 }
 
-/// Sends two full segments and looks whether the peer's kernel has them.
+/// Sends two full segments; whether the peer's kernel acknowledges them.
 fn segments_arrive(mut socket: TcpStream, wait: Duration) -> Result<bool, String> {
     let measured = |socket: &TcpStream| sys::tcp_info(socket.as_fd()).map_err(|error| error_text(&error));
     let mss = measured(&socket)?.mss_bytes as usize;
@@ -117,7 +119,7 @@ fn segments_arrive(mut socket: TcpStream, wait: Duration) -> Result<bool, String
     }
 }
 
-/// The beginning of a TLS record with a ClientHello, filled up with zeros and longer than what is sent of it.
+/// The start of a TLS record with a ClientHello, padded with zeros and shorter than it announces.
 fn partial_client_hello(bytes: usize) -> Vec<u8> {
     let mut greeting = vec![0; bytes.clamp(64, CLIENT_HELLO_BYTES_MAX)];
     greeting[..11].copy_from_slice(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3]);

@@ -1,4 +1,4 @@
-//! The provider agent: what each operation does to a connection at once.
+//! Provider agent of NSI CS: the immediate effect of each operation.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +20,11 @@ pub(crate) const PATH: &str = "/NSI/services/CS2";
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Agent {
     pub(crate) connections: BTreeMap<String, Connection>,
-    /// Correlation ids, each of which is good once.
+    /// Correlation ids used so far; each is valid once.
     used: Vec<String>,
 }
 
-/// A call to a requester that is due.
+/// A pending call to a requester.
 #[derive(Clone, Debug)]
 pub(crate) struct Callback {
     pub(crate) name: &'static str,
@@ -38,7 +38,7 @@ impl Callback {
     }
 }
 
-/// What happens to a connection later.
+/// A scheduled event of a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
     Check { id: String, origin: Header, outcome: Option<Deed> },
@@ -80,7 +80,7 @@ impl Step {
     }
 }
 
-/// A fault: an error id unless it is of the kind that has none, and words.
+/// A fault: its error id, if it has one, and text.
 type Refusal = (Option<&'static str>, String);
 
 pub(crate) fn handles(path: &str) -> bool {
@@ -201,7 +201,7 @@ fn reserve(world: &mut World, message: &Message) -> Result<String, Refusal> {
         is_active: false,
     };
     if outcome == Some(Deed::Twice) {
-        // A twin nobody is told of, with everything that a connection has.
+        // A duplicate that nobody is told of, with everything that a connection has.
         let id = world.new_id("EX-", 10);
         let twin = Connection { id: id.clone(), reply_to: None, ..connection.clone() };
         world.nsi.connections.insert(id.clone(), twin);
@@ -217,7 +217,7 @@ fn reserve(world: &mut World, message: &Message) -> Result<String, Refusal> {
     Ok(operation("reserveResponse", &field("connectionId", &id)))
 }
 
-/// The STP as far as its label, and what is wanted there.
+/// The STP without its label, and the port request there.
 fn end(world: &World, wanted: &Element, name: &str) -> Result<(String, PortRequest), Refusal> {
     let text = wanted.text_of(name).ok_or((Some("00101"), format!("no {name}")))?;
     let (point, label) = text.rsplit_once('?').ok_or((Some("00709"), format!("{text} has no label")))?;
@@ -226,7 +226,7 @@ fn end(world: &World, wanted: &Element, name: &str) -> Result<(String, PortReque
         .and_then(read_vlans)
         .ok_or((Some("00709"), format!("{label}: no VLANs")))?;
     let prefix = format!("urn:ogf:network:{}:", world.network_id());
-    // An unknown port is not told from one in use.
+    // An unknown port is reported like one in use.
     let port = point.strip_prefix(&prefix).ok_or((Some("00704"), format!("{point} is unknown")))?;
     Ok((point.to_owned(), PortRequest { port: port.to_owned(), vlans }))
 }
@@ -267,7 +267,7 @@ fn change(world: &mut World, step: Step, message: &Message) -> Result<String, Re
         Step::Commit => match connection.reservation {
             Reservation::Held => connection.reservation = Reservation::Committing,
             Reservation::TimedOut => {
-                // And so it stays.
+                // It stays in this state.
                 connection.reservation = Reservation::Committing;
                 return Err((
                     Some("00500"),
@@ -293,7 +293,7 @@ fn change(world: &mut World, step: Step, message: &Message) -> Result<String, Re
     let name = message.body.name.clone();
     let outcome = world.mischief.take(&name, Deed::is_outcome);
     if matches!(outcome, Some(Deed::Lie)) {
-        // Confirmed, and everything is as it was.
+        // Confirmed, without any effect.
         world.nsi.connections.insert(id.clone(), before);
         confirm(world, step, &id, &message.header);
         return Ok(operation("acknowledgment", ""));
@@ -314,7 +314,7 @@ fn undelivered(id: &str, message: &Message) -> Job {
     Job::Undelivered { id: id.to_owned(), correlation: message.header.correlation.clone() }
 }
 
-/// Does the job when it is due, which may be at once.
+/// Schedules the job, which may run at once.
 fn later(world: &mut World, callback: &str, outcome: Option<Deed>, job: Job) {
     let wait = match outcome {
         Some(Deed::Silence) => return,

@@ -1,4 +1,4 @@
-//! A connection with its three state machines, and how it is told of.
+//! A connection with its three NSI state machines, and its XML forms.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ pub(crate) enum Reservation {
     Checking,
     Held,
     Failed,
-    /// The hold is over, which a query does not tell.
+    /// The hold timed out; a query does not show it.
     TimedOut,
     Committing,
     Aborting,
@@ -41,12 +41,12 @@ pub(crate) struct Connection {
     pub(crate) global: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) requester: String,
-    /// Of the reserve: where notifications go.
+    /// Address for notifications, from the reserve.
     pub(crate) reply_to: Option<String>,
     pub(crate) ends: Vec<PortRequest>,
-    /// The STPs as far as their labels.
+    /// STPs without their labels.
     pub(crate) points: Vec<String>,
-    /// Chosen ones, once it is held.
+    /// VLANs chosen, once held.
     pub(crate) vlans: Vec<u16>,
     pub(crate) mbit: u64,
     pub(crate) start: Option<f64>,
@@ -69,7 +69,7 @@ impl Connection {
         format!("<schedule>{start}{end}</schedule>")
     }
 
-    /// With an empty element nobody asked for, and another service type than was sent, as seen elsewhere.
+    /// With a superfluous empty element and another service type than was sent, as real providers do.
     fn criteria(&self) -> String {
         let point = |at: usize| match self.vlans.get(at) {
             Some(vlan) => format!("{}?vlan={vlan}", self.points[at]),
@@ -104,7 +104,7 @@ impl Connection {
             Reservation::Checking => "ReserveChecking",
             Reservation::Held | Reservation::TimedOut => "ReserveHeld",
             Reservation::Failed => "ReserveFailed",
-            // Misspelt as it is elsewhere.
+            // Misspelt as by real providers.
             Reservation::Committing => "ReserveComitting",
             Reservation::Aborting => "ReserveAborting",
         };
@@ -124,7 +124,7 @@ impl Connection {
         )
     }
 
-    /// As a query tells it.
+    /// Summary for a query.
     pub(crate) fn summary(&self) -> String {
         format!(
             "<reservation>{}{}{}{}</reservation>",

@@ -1,4 +1,4 @@
-//! What the provider says about itself: its description, and the topology of its network.
+//! NSI discovery documents: the agent's description, and the topology of its network.
 
 use crate::network::Network;
 use crate::xml::escape;

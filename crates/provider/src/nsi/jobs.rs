@@ -1,4 +1,4 @@
-//! What happens to a connection later, and what is called back.
+//! Scheduled events of connections, and their callbacks.
 
 use super::agent::{Agent, Callback, Job, Step};
 use super::connection::{Connection, Lifecycle, Provision, Reservation};
@@ -97,7 +97,7 @@ fn run_step(world: &mut World, step: Step, id: &str, origin: &Header, outcome: O
             set_active(world, id, false);
         }
         Step::Terminate if matches!(outcome, Some(Deed::Refuse(_))) => {
-            // What cannot be taken down stays as it is, and may be terminated again.
+            // A failed teardown leaves it as it is; it may be terminated again.
             connection.lifecycle = Lifecycle::Failed;
             return error_event(world, id, "deactivateFailed");
         }
@@ -125,14 +125,14 @@ pub(crate) fn set_active(world: &mut World, id: &str, is_active: bool) {
     }
 }
 
-/// An error of the data plane, which may have passed when it is told.
+/// Reports a data-plane error, which may be over by then.
 pub(crate) fn fail_data_plane(world: &mut World, id: &str, is_active: bool) {
     let Some(connection) = world.nsi.connections.get_mut(id) else { return };
     connection.is_active = is_active;
     error_event(world, id, "dataplaneError");
 }
 
-/// The circuit ends before its time.
+/// Ends the circuit before its time.
 pub(crate) fn force_end(world: &mut World, id: &str) {
     let Some(connection) = world.nsi.connections.get_mut(id) else { return };
     connection.lifecycle = Lifecycle::Failed;
@@ -151,7 +151,7 @@ fn error_event(world: &mut World, id: &str, event: &str) {
     notify(world, "errorEvent", id, &children);
 }
 
-/// A message of the requester's got no further than here.
+/// A requester's message was not delivered beyond this agent.
 fn undelivered(world: &mut World, id: &str, correlation: &str) {
     notify(world, "messageDeliveryTimeout", id, &field("correlationId", correlation));
 }
@@ -182,7 +182,7 @@ fn expire(world: &mut World, id: &str) {
     }
 }
 
-/// Notifications all have the number 0, as seen elsewhere.
+/// All notifications have number 0, as by real providers.
 fn notify(world: &mut World, name: &'static str, id: &str, children: &str) {
     let correlation = format!("urn:uuid:{}", world.uuid());
     let Some(connection) = world.nsi.connections.get(id) else { return };
@@ -197,7 +197,7 @@ fn notify(world: &mut World, name: &'static str, id: &str, children: &str) {
     call_back(world, name, &header, &operation(name, &body));
 }
 
-/// As if something had happened to a connection that nobody knows.
+/// Notifies about an unknown connection.
 pub(crate) fn notify_unknown(world: &mut World, to: &str, id: &str) {
     let correlation = format!("urn:uuid:{}", world.uuid());
     let (provider, requester) = (world.nsa(), "urn:ogf:network:nobody".to_owned());
@@ -213,7 +213,7 @@ pub(super) fn call_back(world: &mut World, name: &'static str, origin: &Header, 
 }
 
 impl Agent {
-    /// After a restart: what was under way is not forgotten.
+    /// Resumes operations after a restart.
     pub(crate) fn resume(world: &mut World) {
         let origin =
             |connection: &Connection| Header { requester: connection.requester.clone(), ..Header::default() };

@@ -1,4 +1,4 @@
-//! A provider agent of NSI CS 2.1 with the habits of those that are in use.
+//! Provider agent of NSI CS 2.1 with the quirks of real ones.
 
 mod agent;
 mod connection;

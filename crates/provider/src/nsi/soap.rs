@@ -1,4 +1,4 @@
-//! Envelopes of NSI CS 2.1: read strictly, as the pickiest of the providers do, and written with unqualified
+//! SOAP envelopes of NSI CS 2.1: parsed strictly, as the pickiest providers do, and written with unqualified
 //! children.
 
 use crate::xml::{self, Element, escape};
@@ -25,7 +25,7 @@ pub(crate) struct Message {
     pub(crate) body: Element,
 }
 
-/// A request to us, or why it is none.
+/// Parses a request, or says why it is none.
 pub(crate) fn read(text: &str) -> Result<Message, String> {
     let root = xml::read(text)?;
     let is_envelope = root.space == SOAP && root.name == "Envelope";
@@ -76,12 +76,12 @@ fn envelope(header: &Header, version: &str, body: &str) -> String {
     )
 }
 
-/// The answer on the same connection.
+/// Reply on the same connection.
 pub(crate) fn reply(to: &Header, body: &str) -> String {
     envelope(&Header { reply_to: None, ..to.clone() }, PROVIDER_CONTENT_TYPE, body)
 }
 
-/// A call of ours to a requester.
+/// Call to a requester.
 pub(crate) fn call(header: &Header, body: &str) -> String {
     envelope(header, REQUESTER_CONTENT_TYPE, body)
 }
@@ -105,7 +105,7 @@ pub(crate) fn exception(nsa: &str, connection: Option<&str>, error: &str, text: 
     )
 }
 
-/// A SOAP fault; without an error id it has no detail.
+/// SOAP fault; without an error id it has no detail.
 pub(crate) fn fault(nsa: &str, connection: Option<&str>, error: Option<&str>, text: &str) -> String {
     let detail = error.map(|error| {
         let inside = exception(nsa, connection, error, text);
