@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_requests_are_uuids_and_differ() {
+    fn request_keys_are_distinct_uuids() {
         let first = RequestKey::derive("alpha→beta", 1, Timestamp(1), 1);
         let text = first.to_string();
         assert_eq!(text.parse(), Ok(first));

@@ -182,7 +182,7 @@ mod tests {
     proptest! {
         /// The paper's formula, computed in another way: bytes that would have to pass in that time.
         #[test]
-        fn work_is_enough_exactly_if_it_takes_longer_than_the_threshold(
+        fn work_deserves_a_circuit_exactly_above_the_threshold(
             pending in any::<u64>(), moved in proptest::collection::vec((0..1_u64 << 40, 1..100_u64), 0..20),
             told in proptest::option::of(1e3..1e9_f64), hours in 1..48_u64, mbit in 1..100_000_u64, checks in 1..5_u32,
         ) {
@@ -213,7 +213,7 @@ mod tests {
         /// Monotonic: more pending bytes, or a slower link, never make a circuit less worthwhile; nor do
         /// fewer keep one longer.
         #[test]
-        fn more_work_is_never_worth_less(pending in 0..1_u64 << 50, more in 0..1_u64 << 50, rate in 1e4..1e8_f64) {
+        fn more_work_never_makes_a_circuit_less_worthwhile(pending in 0..1_u64 << 50, more in 0..1_u64 << 50, rate in 1e4..1e8_f64) {
             let settings = Settings::default();
             let worth = |bytes| {
                 let mut load = Workload::default();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_do_is_little_even_if_no_rate_is_known() {
+    fn no_work_releases_a_circuit_even_without_a_rate() {
         let leave = ReleaseRule { work_below: seconds(1), during: Duration::ZERO, age_min: Duration::ZERO };
         let mut load = Workload::default();
         load.set_pending(0, None);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_long_ago_fades() {
+    fn old_rates_decay() {
         let settings = Settings { rate_window: seconds(100), ..Settings::default() };
         let mut load = Workload::default();
         load.record_moved(false, 100_000, seconds(100), &settings, START);

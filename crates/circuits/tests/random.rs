@@ -520,7 +520,7 @@ impl World {
 }
 
 #[test]
-fn nothing_is_leaked_doubled_or_used_too_long_in_random_lives() {
+fn random_runs_leak_nothing_duplicate_nothing_and_overuse_nothing() {
     // `PROPTEST_CASES` asks for more.
     let cases = Config::default().cases.max(LIVES);
     let config = Config { cases, failure_persistence: None, ..Config::default() };

@@ -433,7 +433,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_names_addresses_and_urls() {
+    fn parses_names_addresses_and_urls() {
         let peer = |text: &str| text.parse::<Peer>().map(|peer| peer.to_string());
         for (text, wanted) in [
             ("far.example", "far.example:7470"),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_date_of_an_answer() {
+    fn parses_the_date_header() {
         let head = b"HTTP/1.1 404 Not Found\r\ndate: Sat, 21 Nov 2026 12:48:56 GMT\r\n\r\n";
         assert_eq!(date(head), Some("2026-11-21T12:48:56Z".parse().unwrap()));
         assert_eq!(date(b"HTTP/1.1 200 OK\r\nDate: yesterday\r\n\r\n"), None);

@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_control_messages_hold_is_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
+        fn any_control_message_is_parsed_safely(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
             let _ = icmp_error(&bytes);
             let mut led = 48_usize.to_ne_bytes().to_vec();
             led.extend(libc::IPPROTO_IP.to_ne_bytes());

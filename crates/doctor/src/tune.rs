@@ -198,7 +198,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_rates_and_times_as_people_write_them() {
+    fn parses_rates_and_times_as_people_write_them() {
         assert_eq!(parse_rtt("150ms"), Ok(150_000));
         assert_eq!(parse_rtt("0.15 s"), Ok(150_000));
         assert_eq!(parse_rtt("12"), Ok(12_000));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_for_a_host_that_says_nothing_names_everything() {
+    fn a_plan_for_an_unknown_host_lists_every_setting() {
         let path = PathShape { rate_bytes_per_s: RATE_BYTES_PER_S_ASSUMED, rtt_us: RTT_US_ASSUMED };
         let plan = plan(&HostFacts::default(), path, None);
         assert_eq!((plan.streams, plan.bdp_bytes), (4, 187_500_000));

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_needs_what_the_books_say() {
+    fn buffers_and_streams_match_the_bandwidth_delay_product() {
         assert_eq!(LONG.bdp_bytes(), 187_500_000);
         assert_eq!(LONG.buffer_bytes(1), 375_000_000);
         assert_eq!(LONG.streams_needed(64 * MIB), 6);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_ceiling_is_found_in_both_directions() {
+    fn the_larger_ceiling_is_chosen_in_both_directions() {
         let host = mistuned();
         let (receive, send) = (host.receive().unwrap(), host.send().unwrap());
         assert_eq!(
@@ -508,7 +508,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_advised_is_enough(host in any_host(), path in any_path(), streams in 1_u32..64) {
+        fn advised_settings_suffice(host in any_host(), path in any_path(), streams in 1_u32..64) {
             let mut after = host.clone();
             for one in advise(&host, path, streams, 1_500) {
                 let values: Vec<u64> = one.wanted.split(' ').filter_map(|word| word.parse().ok()).collect();

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_of_five_is_noticed_within_twenty_transfers() {
+    fn a_five_fold_shift_is_detected_within_twenty_transfers() {
         for (single, block) in KINDS {
             for (seed, change) in (0..40).flat_map(|seed| [(seed, -5_f64.ln()), (seed, 5_f64.ln())]) {
                 let mut stream = Stream::new(50_000 + seed, single, block);
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_below_its_part_of_an_end_is_known_to_wander() {
+    fn shortfalls_on_shared_ends_raise_the_noise() {
         let mut detector = ChangePointDetector::default();
         assert_eq!(run_among_other_links(&mut detector, 600, 0.5), None, "it is seldom far below");
         let wander = detector.block_noise();
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_does_not_pass_for_wandering() {
+    fn a_suspected_change_does_not_raise_the_noise() {
         let mut detector = ChangePointDetector::default();
         assert_eq!(run_among_other_links(&mut detector, 5, 0.1), None);
         let before = detector.block_noise();
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn wild_single_measurements_are_let_pass() {
+    fn outliers_raise_no_alarm() {
         let mut stream = Stream::new(7, 0.1, 0.05);
         let mut detector = ChangePointDetector::default();
         for second in 0..86_400 {
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fall_shows_in_single_windows_and_a_rise_does_not() {
+    fn single_windows_detect_a_fall_but_no_rise() {
         let (mut noise, mut falls) = (Noise(3), DropDetector::default());
         let now = Timestamp::from_seconds(1_800_000_000);
         let mut steady = |falls: &mut DropDetector, count: usize, level: f64| {
@@ -564,7 +564,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn absurd_numbers_leave_it_sound(values in proptest::collection::vec((any::<f64>(), any::<bool>(), any::<i64>()), 0..100)) {
+        fn extreme_inputs_keep_the_state_valid(values in proptest::collection::vec((any::<f64>(), any::<bool>(), any::<i64>()), 0..100)) {
             let (mut detector, mut falls) = (ChangePointDetector::default(), DropDetector::default());
             for (value, block, time) in values {
                 let now = Timestamp(time);

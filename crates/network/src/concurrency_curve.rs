@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn both_of_its_numbers_are_found() {
+    fn file_rate_and_capacity_are_estimated() {
         let curve = learned(&[1.0, 2.0, 4.0, 16.0, 32.0], model);
         assert!((curve.file_max().unwrap() / 20e6 - 1.0).abs() < 0.05);
         assert!((curve.capacity().unwrap() / 200e6 - 1.0).abs() < 0.05);
@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn absurd_numbers_leave_it_sound(steps in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<f64>(), any::<i64>()), 0..60), files in any::<f64>()) {
+        fn extreme_inputs_keep_the_state_valid(steps in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<f64>(), any::<i64>()), 0..60), files in any::<f64>()) {
             let mut curve = ConcurrencyCurve::default();
             for (files, rate, weight, time) in steps {
                 curve.observe(files, rate, weight, Timestamp(time));

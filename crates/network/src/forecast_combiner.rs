@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_that_is_right_is_found() {
+    fn weights_converge_to_the_right_model() {
         let mut blend = ForecastCombiner::default();
         let guesses = |round: u64| {
             let model = |which: u64| (noise(round * 8 + which) * 5.0).exp();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_has_a_level_and_a_spread_of_its_own() {
+    fn a_link_learns_its_bias_and_spread() {
         let mut level = LinkBias::default();
         (0..50).for_each(|round| level.update(1.0 + 0.2 * f64::from(noise(round.into())) - 0.1, round));
         assert!((level.mean(50) - 1.0).abs() < 0.2 && level.spread(0.6, 50) < 0.5, "{level:?}");
@@ -207,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_outcomes_leave_it_sound(all in proptest::collection::vec((any::<[f32; 4]>(), any::<f32>(), any::<f64>()), 0..60)) {
+        fn extreme_outcomes_keep_the_state_valid(all in proptest::collection::vec((any::<[f32; 4]>(), any::<f32>(), any::<f64>()), 0..60)) {
             let (mut blend, mut level) = (ForecastCombiner::default(), LinkBias::default());
             for (number, (models, start, took)) in (0..).zip(all) {
                 let guesses = ModelPredictions { models, start };

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_that_is_forgotten_is_in_no_window() {
+    fn discarded_silence_counts_in_no_window() {
         let mut meter = GoodputMeter::default();
         meter.attempt_began(at(0));
         assert!(meter.record_arrival(100_000_000, 0, at(1_000)).is_none());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_small_file_says_little_and_a_clock_that_goes_back_nothing() {
+    fn a_small_file_weighs_little_and_a_clock_step_back_nothing() {
         let mut meter = GoodputMeter::default();
         meter.attempt_began(at(0));
         meter.record_arrival(1_000, 1, at(400));

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_wins_over_the_directory_and_that_over_inference() {
+    fn the_table_precedes_the_directory_and_that_precedes_inference() {
         let ps = Some(Role::Bandwidth);
         let mut entries = vec![
             entry("ps.alpha.example", "beta", ps, Mapping::Explicit),
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_shared_domain_counts_and_public_suffixes_do_not() {
+    fn the_longest_shared_domain_wins_and_public_suffixes_are_ignored() {
         let mut mapping = HostMap::default();
         mapping.add_storage("se.physics.qm.ac.uk", site("qmul"));
         mapping.add_storage("se.imperial.ac.uk", site("imperial"));
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_map_the_addresses_in_and_beside_them() {
+    fn prefixes_map_addresses_in_and_near_them() {
         let mapping = HostMap::new([
             entry("192.0.2.0/25", "alpha", None, Mapping::Imported),
             entry("198.51.100.0/26", "beta", None, Mapping::Imported),
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_for_one_family_leaves_the_other_alone() {
+    fn an_entry_for_one_family_does_not_affect_the_other() {
         let mut only = entry("ps.alpha.example", "alpha", Some(Role::Both), Mapping::Explicit);
         only.family = Some(Family::Ipv6);
         let mapping = HostMap::new([only]);
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn places_have_one_spelling_and_nonsense_is_refused() {
+    fn hosts_are_canonicalized_and_invalid_text_is_rejected() {
         for (text, shown) in [
             ("PS.Alpha.Example.", "ps.alpha.example"),
             ("2001:DB8::1", "2001:db8::1"),
@@ -431,7 +431,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_place_prints_as_it_parses(text in "\\PC{0,30}") {
+        fn any_host_round_trips_through_its_text(text in "\\PC{0,30}") {
             if let Ok(place) = HostOrNetwork::parse(&text) {
                 prop_assert_eq!(HostOrNetwork::parse(&place.to_string()), Ok(place));
             }

@@ -444,7 +444,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_test_between_two_sites_opens_the_estimate_of_their_links() {
+    fn a_test_between_sites_updates_the_estimate_of_their_links() {
         let mut knowledge = world();
         let before = knowledge.rate(link(1, 2), at(0));
         for number in 0..3 {
@@ -470,7 +470,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_reason() {
+    fn implausible_observations_are_rejected_with_a_reason() {
         let mut knowledge = world();
         let mut say = |observation: Observation| match knowledge.observe(&observation, at(100_000)) {
             Ok(()) => "taken".to_owned(),
@@ -497,7 +497,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_ahead_shuts_no_door() {
+    fn a_clock_that_was_ahead_does_not_block_observations() {
         let mut knowledge = world();
         let ahead = between(1, 2, 1, 1_000_000, test_of(1e9));
         knowledge.observe(&ahead, at(1_000_000)).unwrap();
@@ -548,7 +548,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_seen_beliefs_stay_sound(
+        fn any_observation_keeps_estimates_valid(
             all in proptest::collection::vec((any_seen(), 1_u64..6, 1_u64..6, any::<u64>(), -3_000_000_i64..200, any::<i64>()), 0..60)
         ) {
             let mut knowledge = world();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_in_bins_and_what_came_before_in_hours() {
+    fn a_day_is_in_bins_and_older_history_in_hours() {
         let mut bins = RateHistory::default();
         for bin in 0..4 * DAY_BINS as i64 {
             let rate: f64 = if bin < 2 * DAY_BINS as i64 { 10e6 } else { 100e6 };

@@ -100,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn more_files_at_once_take_more_reports() {
+    fn more_concurrent_files_need_more_reports() {
         assert_eq!([1.0, 4.0, 16.0, 64.0].map(|files| windows(1e9, files)), [1, 4, 9, 19]);
     }
 
     #[test]
-    fn small_files_beside_a_large_one_are_no_reports() {
+    fn small_files_beside_a_large_one_do_not_complete_the_aggregate() {
         let mut gather = WindowAggregator::default();
         assert_eq!(gather.add(&window(1e9, 4.0), 1.0, [0.0; 2]), None);
         (0..10).for_each(|_| assert_eq!(gather.add(&window(1e6, 4.0), 1.0, [0.0; 2]), None));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_are_each_far_off_are_right_together() {
+    fn errors_of_single_windows_cancel_in_the_aggregate() {
         let mut gather = WindowAggregator::default();
         let rates = [3.6e9, 0.2e9, 0.1e9, 0.1e9].into_iter().cycle();
         let whole = rates.into_iter().find_map(|rate| gather.add(&window(rate, 1.0), 2.0, [5e9, 1e9]));

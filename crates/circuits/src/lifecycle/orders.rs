@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ordered_is_asked_for_once_kept_without_work_and_ends_with_its_time() {
+    fn an_order_is_requested_once_kept_without_work_and_expires() {
         let mut link = Link::new();
         let orders = vec![circuit(1, 400, 6 * HOUR)];
         let wish = link.tell(Event::Orders(orders.clone())).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_wish_is_told_with_the_providers_words_and_asked_for_once() {
+    fn a_refused_order_reports_the_provider_and_is_not_retried() {
         let mut link = Link::new();
         let orders = vec![circuit(1, 400, 6 * HOUR)];
         let first = link.tell(Event::Orders(orders.clone())).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_gives_back_is_not_asked_for_by_work_at_once() {
+    fn a_released_circuit_is_not_requested_again_for_work_at_once() {
         let mut link = Link::new();
         link.work(MUCH);
         let wish = link.after(2 * MINUTE).unwrap();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_rests_also_if_it_is_killed_while_streams_leave() {
+    fn a_release_cools_down_even_if_killed_while_draining() {
         let mut link = Link::new();
         link.work(MUCH);
         let wish = link.after(MINUTE).unwrap();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_already_rests_if_somebody_gives_it_back() {
+    fn a_release_while_draining_cools_down() {
         let mut link = Link::new();
         let wish = link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();
         link.grant(&wish);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_had_is_told_and_not_asked_for_again_after_a_kill() {
+    fn a_failed_order_is_reported_and_not_retried_after_a_kill() {
         let mut link = Link::new();
         let orders = vec![circuit(1, 400, 6 * HOUR)];
         let wish = link.tell(Event::Orders(orders.clone())).unwrap();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circuit_that_was_ordered_is_given_back_by_the_one_who_says_so() {
+    fn a_release_ends_an_ordered_circuit() {
         let mut link = Link::new();
         let wish = link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();
         link.grant(&wish);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_withdrawn_order_gives_back_what_was_begun_for_it_and_nothing_else() {
+    fn a_withdrawn_order_releases_only_its_own_circuit() {
         for begun in [true, false] {
             let mut link = Link::new();
             let wish = match begun {
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_while_a_circuit_drains_is_for_the_next_one() {
+    fn an_order_while_draining_is_for_the_next_circuit() {
         let mut link = Link::new();
         let wish = link.tell(Event::Orders(vec![circuit(1, 400, 6 * HOUR)])).unwrap();
         link.grant(&wish);
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn where_another_place_decides_work_asks_for_nothing_and_orders_do() {
+    fn with_a_central_planner_only_orders_request_circuits() {
         let mut link = Link::new();
         link.tell(Event::SetPlannedCentrally(true));
         link.work(MUCH);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_says_why_it_has_no_circuit_with_its_numbers() {
+    fn a_link_explains_why_it_has_no_circuit() {
         let mut link = Link::new();
         assert!(link.why().contains("nothing waits; a circuit is asked for"), "{}", link.why());
         link.tell(Event::Work { pending_bytes: LITTLE, bytes_per_s: None });

@@ -117,7 +117,7 @@ fn releases(decisions: &[Decision]) -> Vec<(BookingId, Reason)> {
 }
 
 #[test]
-fn a_circuit_is_asked_for_where_it_saves_time_and_the_reason_has_the_numbers() {
+fn a_circuit_that_saves_time_is_requested_with_its_reason() {
     let mut world = World::usual(vec![waits(0, 1, 4 * TB, 5)]);
     assert!(world.plan().is_empty(), "once is not enough");
     assert_eq!(*world.why(pair(0, 1)), Reason::AwaitingConfirmation { seen: 1, of: 2 });
@@ -136,7 +136,7 @@ fn a_circuit_is_asked_for_where_it_saves_time_and_the_reason_has_the_numbers() {
 }
 
 #[test]
-fn a_gain_must_be_seen_in_plans_in_a_row() {
+fn a_gain_must_be_confirmed_in_consecutive_plans() {
     let mut world = World::usual(vec![waits(0, 1, 4 * TB, 5)]);
     let rows = std::mem::take(&mut world.view.pending);
     for _ in 0..3 {
@@ -148,7 +148,7 @@ fn a_gain_must_be_seen_in_plans_in_a_row() {
 }
 
 #[test]
-fn work_below_the_floor_asks_for_none_until_it_has_waited_long() {
+fn work_below_the_priority_floor_gets_no_circuit_until_it_has_aged() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 3)]);
     assert!(world.asked().is_empty());
     assert_eq!(*world.why(pair(0, 1)), Reason::BelowPriorityFloor { highest: 3, floor: 5 });
@@ -157,7 +157,7 @@ fn work_below_the_floor_asks_for_none_until_it_has_waited_long() {
 }
 
 #[test]
-fn little_work_and_fast_links_need_none() {
+fn little_work_or_a_fast_link_gets_no_circuit() {
     // 20 min of work, of which a circuit would save 14.
     let mut world = World::usual(vec![waits(0, 1, 150_000_000_000, 8)]);
     assert!(world.asked().is_empty());
@@ -173,21 +173,21 @@ fn little_work_and_fast_links_need_none() {
 }
 
 #[test]
-fn nothing_is_guessed_of_links_of_which_nothing_is_known() {
+fn unknown_links_get_no_circuit() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
     world.view.best_effort.remove(&pair(0, 1));
     assert!(world.asked().is_empty());
 }
 
 #[test]
-fn what_was_seen_counts_more_than_a_forecast_below_it() {
+fn a_measured_rate_precedes_a_lower_forecast() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
     world.view.observed.insert(pair(0, 1), 5.0 * GBIT);
     assert!(world.asked().is_empty());
 }
 
 #[test]
-fn what_others_at_the_ports_lose_is_counted() {
+fn losses_of_others_at_the_ports_count() {
     // Two links fill the port that the circuit would take half of, for work that is far more urgent.
     let rows = vec![waits(0, 1, 4 * TB, 5), waits(0, 2, 9 * TB, 9), waits(0, 3, 9 * TB, 9)];
     let mut world = World::usual(rows);
@@ -212,7 +212,7 @@ fn what_others_at_the_ports_lose_is_counted() {
 }
 
 #[test]
-fn a_port_is_never_reserved_beyond_its_part() {
+fn a_port_is_never_reserved_beyond_its_share() {
     let rows = (1..6).map(|target| waits(0, target, 20 * TB, 8)).collect();
     let mut world = World::usual(rows);
     world.view.providers[0].circuits_max = 10;
@@ -241,7 +241,7 @@ fn the_only_circuit_goes_to_the_highest_priority() {
 }
 
 #[test]
-fn a_provider_has_no_more_than_it_has() {
+fn provider_limits_are_respected() {
     let rows = vec![waits(0, 1, 9 * TB, 8), waits(2, 3, 9 * TB, 8), waits(4, 5, 9 * TB, 8)];
     let mut world = World::usual(rows.clone());
     world.view.providers[0].mbit_total_max = Some(12_000);
@@ -256,7 +256,7 @@ fn a_provider_has_no_more_than_it_has() {
 }
 
 #[test]
-fn a_budget_is_kept_and_what_was_not_used_is_given_back() {
+fn budgets_are_enforced_and_unused_parts_refunded() {
     let settings = PlanSettings { budget: Some(12.0), ..PlanSettings::default() };
     let mut world = World::new(settings, vec![waits(0, 1, 4 * TB, 8), waits(2, 3, 4 * TB, 8)]);
     let asked = world.asked();
@@ -274,14 +274,14 @@ fn a_budget_is_kept_and_what_was_not_used_is_given_back() {
 }
 
 #[test]
-fn no_more_is_booked_than_the_storages_can_use() {
+fn bookings_do_not_exceed_what_storages_can_use() {
     let mut world = World::usual(vec![waits(0, 1, 9 * TB, 8)]);
     world.view.storage_rate_max.insert(pair(0, 1), 1.9 * GBIT);
     assert_eq!(world.asked()[0].mbit, 2_000);
 }
 
 #[test]
-fn a_source_that_could_have_a_circuit_counts_for_what_others_have_too() {
+fn shared_work_counts_for_a_source_that_could_have_a_circuit() {
     let mut row = waits(0, 1, 9 * TB, 8);
     row.sources = vec![SiteId(0), SiteId(2)];
     let mut world = World::usual(vec![row]);
@@ -297,7 +297,7 @@ fn a_source_that_could_have_a_circuit_counts_for_what_others_have_too() {
 }
 
 #[test]
-fn it_is_given_back_when_little_is_left_and_not_before() {
+fn a_circuit_is_released_when_little_work_is_left() {
     let mut world = World::usual(vec![waits(0, 1, 4 * TB, 8)]);
     let request = world.asked().remove(0);
     world.up(&request);
@@ -315,7 +315,7 @@ fn it_is_given_back_when_little_is_left_and_not_before() {
 }
 
 #[test]
-fn its_room_goes_to_what_gains_far_more() {
+fn a_far_larger_gain_preempts_a_circuit() {
     let mut world = World::usual(vec![waits(0, 1, 9 * TB, 5)]);
     world.view.providers = vec![provider(1)];
     let request = world.asked().remove(0);
@@ -335,7 +335,7 @@ fn its_room_goes_to_what_gains_far_more() {
 }
 
 #[test]
-fn a_link_that_was_refused_rests_and_longer_each_time() {
+fn refusals_back_off_exponentially() {
     let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8)]);
     for hours in [1, 2, 4] {
         let request = world.asked().remove(0);
@@ -352,7 +352,7 @@ fn a_link_that_was_refused_rests_and_longer_each_time() {
 }
 
 #[test]
-fn a_provider_that_gains_nothing_is_switched_off_for_a_while() {
+fn a_provider_without_gain_is_suspended() {
     let rows = vec![waits(0, 1, 90 * TB, 8), waits(2, 3, 90 * TB, 8), waits(4, 5, 90 * TB, 8)];
     let mut world = World::usual(rows.clone());
     let asked = world.asked();
@@ -386,7 +386,7 @@ fn a_provider_that_gains_nothing_is_switched_off_for_a_while() {
 }
 
 #[test]
-fn what_a_link_carries_on_its_circuit_says_nothing_about_the_plain_way() {
+fn circuit_rates_do_not_change_the_best_effort_rate() {
     let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8)]);
     let request = world.asked().remove(0);
     world.up(&request);
@@ -400,7 +400,7 @@ fn what_a_link_carries_on_its_circuit_says_nothing_about_the_plain_way() {
 }
 
 #[test]
-fn an_outage_touches_only_what_ends_there() {
+fn an_outage_affects_only_its_own_links() {
     let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8), waits(2, 3, 90 * TB, 8)]);
     let asked = world.asked();
     assert_eq!(asked.len(), 2);
@@ -429,7 +429,7 @@ fn an_outage_touches_only_what_ends_there() {
 
 /// Work on each of 3,540 links, and room for as many circuits: a plan asks for some, the next ones for more.
 #[test]
-fn a_plan_is_bounded_however_much_waits() {
+fn planning_is_bounded_for_any_backlog() {
     let pairs = (0..60).flat_map(|from| (0..60).map(move |to| (from, to)));
     let pairs: Vec<(u64, u64)> = pairs.filter(|(from, to)| from != to).collect();
     let rows = pairs.iter().map(|(from, to)| waits(*from, *to, 20 * TB, 5 + (from + to) as u8 % 5)).collect();
@@ -543,7 +543,7 @@ proptest! {
     /// Never more than ports, provider and budgets have, over restarts too; and the same again gives the
     /// same.
     #[test]
-    fn bounds_hold_whatever_waits_and_whatever_becomes_of_it(
+    fn limits_hold_for_any_work_and_outcome(
         waits in prop::collection::vec(rows(), 1..12), fates in prop::collection::vec(fate(), 1..12),
         at_once in 1..8_u32, all in prop::option::of(1_000..20_000_u64), share in 0.1..1.0_f64, per_hour in 1..20_u32,
         budget in prop::option::of(1.0..200.0_f64), floor in 1..9_u8, away in prop::option::of(0..6_u64),
@@ -611,7 +611,7 @@ proptest! {
 
     /// While nothing changes, what was decided stays: links are not asked for again and again.
     #[test]
-    fn nothing_flaps_while_nothing_changes(rows in rows(), at_once in 1..8_u32, share in 0.3..1.0_f64) {
+    fn decisions_are_stable_while_nothing_changes(rows in rows(), at_once in 1..8_u32, share in 0.3..1.0_f64) {
         let mut world = World::usual(rows);
         // It does not grow older either.
         world.view.pending.iter_mut().for_each(|row| row.since = START.plus(100 * HOUR));
@@ -717,7 +717,7 @@ impl World {
 }
 
 #[test]
-fn a_restart_asks_for_nothing_twice_and_forgets_no_rest() {
+fn a_restart_repeats_no_request_and_keeps_back_offs() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8), waits(2, 3, 40 * TB, 8)]);
     let asked = world.asked();
     assert_eq!(asked.len(), 2);
@@ -738,7 +738,7 @@ fn a_restart_asks_for_nothing_twice_and_forgets_no_rest() {
 }
 
 #[test]
-fn what_was_asked_for_by_a_plan_that_is_lost_is_taken_over() {
+fn circuits_of_a_lost_plan_are_adopted() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8)]);
     let booking = world.planner.adopt(pair(0, 1), "exchange", 5_000, START, HOUR);
     assert!(world.plans(5).is_empty(), "it is there");
@@ -748,7 +748,7 @@ fn what_was_asked_for_by_a_plan_that_is_lost_is_taken_over() {
 }
 
 #[test]
-fn a_pair_with_a_circuit_of_somebody_else_gets_none_and_its_room_is_taken() {
+fn foreign_circuits_block_their_pair_and_take_capacity() {
     let mut world = World::usual(vec![waits(0, 1, 40 * TB, 8), waits(2, 1, 40 * TB, 8)]);
     world.view.providers = vec![Provider { mbit: vec![5_000], ..provider(4) }];
     let held = longhaul_circuits::plan::ForeignCircuit { provider: "exchange".to_owned(), mbit: 5_000 };

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn another_rate_is_made_before_the_old_one_is_broken() {
+fn resizing_is_make_before_break() {
     let mut world = World::usual(vec![waits(0, 1, 2 * TB, 8)]);
     world.view.providers[0].mbit = vec![1_500, 4_000];
     world.view.storage_rate_max.insert(pair(0, 1), 1.4 * GBIT);
@@ -24,7 +24,7 @@ fn another_rate_is_made_before_the_old_one_is_broken() {
 }
 
 #[test]
-fn the_next_is_booked_before_one_expires() {
+fn renewal_is_booked_before_expiry() {
     let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8)]);
     world.view.providers[0].port_share = 1.0;
     let request = world.asked().remove(0);
@@ -46,7 +46,7 @@ fn the_next_is_booked_before_one_expires() {
 }
 
 #[test]
-fn a_circuit_whose_old_one_is_replaced_and_lost_leaves_the_old_one() {
+fn a_lost_replacement_keeps_the_old_circuit() {
     let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8)]);
     world.view.providers[0].port_share = 1.0;
     let request = world.asked().remove(0);
@@ -63,7 +63,7 @@ fn a_circuit_whose_old_one_is_replaced_and_lost_leaves_the_old_one() {
 }
 
 #[test]
-fn one_that_ends_because_another_took_its_place_is_no_failure() {
+fn a_replaced_circuit_is_no_failure() {
     let mut world = World::usual(vec![waits(0, 1, 2 * TB, 8)]);
     world.view.providers[0].mbit = vec![1_500, 4_000];
     world.view.storage_rate_max.insert(pair(0, 1), 1.4 * GBIT);
@@ -80,7 +80,7 @@ fn one_that_ends_because_another_took_its_place_is_no_failure() {
 }
 
 #[test]
-fn where_a_pair_can_have_but_one_the_next_is_asked_for_after_it() {
+fn with_one_circuit_per_pair_renewal_follows_the_end() {
     let mut world = World::usual(vec![waits(0, 1, 400 * TB, 8), waits(2, 3, 400 * TB, 8)]);
     let own = BTreeMap::from([(pair(0, 1), vec![2_000])]);
     world.view.providers = vec![Provider { pairs: Some(own), one_circuit_per_pair: true, ..provider(4) }];
@@ -95,7 +95,7 @@ fn where_a_pair_can_have_but_one_the_next_is_asked_for_after_it() {
 }
 
 #[test]
-fn one_that_is_short_is_not_followed_from_its_beginning() {
+fn a_short_booking_is_not_renewed_from_its_beginning() {
     let mut world = World::usual(vec![waits(0, 1, 90 * TB, 8)]);
     (world.view.providers[0].port_share, world.view.providers[0].lifetime) = (1.0, 20 * MINUTE);
     let request = world.asked().remove(0);

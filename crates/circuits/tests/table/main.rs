@@ -247,7 +247,7 @@ fn rows_10_to_12_after_a_restart_what_lasts_is_used_on_and_the_rest_given_back()
 }
 
 #[test]
-fn a_rest_survives_a_restart() {
+fn a_cooldown_survives_a_restart() {
     let mut link = Link::new(Settings::default());
     let wish_before = link.asked();
     link.answer(wish_before.key, refused(false));
@@ -286,7 +286,7 @@ fn row_14_a_circuit_whose_ends_do_not_answer_is_never_used() {
 }
 
 #[test]
-fn what_the_provider_holds_and_nobody_knows_is_given_back_and_what_it_lost_is_left() {
+fn reconciliation_releases_orphans_and_drops_lost_circuits() {
     let mut link = Link::new(Settings::default());
     let wish = link.used();
     link.now = link.now.plus(MINUTE);
@@ -304,7 +304,7 @@ fn what_the_provider_holds_and_nobody_knows_is_given_back_and_what_it_lost_is_le
 }
 
 #[test]
-fn a_provider_that_makes_up_circuits_costs_bounded_memory() {
+fn invented_circuits_use_bounded_memory() {
     let mut link = Link::new(Settings::default());
     let held: Vec<_> =
         (0..100_000).map(|number| ProviderReservation { key: RequestKey(number), up: true }).collect();
@@ -313,7 +313,7 @@ fn a_provider_that_makes_up_circuits_costs_bounded_memory() {
 }
 
 #[test]
-fn a_circuit_is_given_back_early_when_little_is_left_to_do() {
+fn a_circuit_is_released_early_when_little_work_is_left() {
     let leave = ReleaseRule { work_below: HOUR, during: 10 * MINUTE, age_min: 30 * MINUTE };
     let mut link = Link::new(Settings { release: Some(leave), ..Settings::default() });
     let wish = link.used();
@@ -331,7 +331,7 @@ fn a_circuit_is_given_back_early_when_little_is_left_to_do() {
 }
 
 #[test]
-fn a_wish_needs_no_work_and_ends_with_a_word() {
+fn a_wanted_circuit_needs_no_work_and_ends_when_unwanted() {
     let mut link = Link::new(Settings::default());
     let first = wish(&link.tell(Event::SetWanted(true))).unwrap();
     let actions = link.tell(Event::SetWanted(false));
@@ -345,7 +345,7 @@ fn a_wish_needs_no_work_and_ends_with_a_word() {
 }
 
 #[test]
-fn a_link_says_when_it_wants_to_be_woken() {
+fn next_wake_covers_all_deadlines() {
     let mut link = Link::new(Settings {
         check_interval: 24 * HOUR,
         reconciliation_interval: 24 * HOUR,
@@ -359,7 +359,7 @@ fn a_link_says_when_it_wants_to_be_woken() {
 }
 
 #[test]
-fn a_circuit_that_carries_less_than_the_plain_way_is_left() {
+fn a_circuit_slower_than_best_effort_is_dropped() {
     for (megabytes, left) in [(75, true), (85, false)] {
         let mut link = Link::new(Settings::default());
         let seconds = Duration::from_secs;
@@ -385,7 +385,7 @@ fn a_circuit_that_carries_less_than_the_plain_way_is_left() {
 }
 
 #[test]
-fn what_was_seen_counts_more_than_what_is_told_and_a_fast_link_needs_no_circuit() {
+fn a_measured_rate_precedes_a_forecast_and_a_fast_link_needs_no_circuit() {
     let moved = |bytes| Event::Moved { on_circuit: false, bytes, during: Duration::from_secs(10) };
     let asks = |events: &[Event]| {
         let mut link = Link::new(Settings::default());
@@ -402,7 +402,7 @@ fn what_was_seen_counts_more_than_what_is_told_and_a_fast_link_needs_no_circuit(
 }
 
 #[test]
-fn an_owner_that_ends_gives_all_back_and_asks_for_nothing() {
+fn an_ending_owner_releases_everything_and_requests_nothing() {
     let mut link = Link::new(Settings::default());
     let wish_of = link.used();
     let actions = link.tell(Event::OwnerEnded);

@@ -45,7 +45,7 @@ fn grant_elsewhere(link: &mut Link, wish: CircuitRequest, expires: Option<Timest
 }
 
 #[test]
-fn the_second_is_used_before_the_first_is_given_back() {
+fn a_replacement_is_used_before_its_predecessor_is_released() {
     let (mut link, first, second) = wanted();
     link.tell(Event::Users(3));
     let actions = grant_elsewhere(&mut link, second, None);
@@ -64,7 +64,7 @@ fn the_second_is_used_before_the_first_is_given_back() {
 }
 
 #[test]
-fn what_does_not_leave_the_first_is_not_waited_for_long_and_where_both_have_one_address_nothing_leaves() {
+fn draining_a_predecessor_is_bounded_and_skipped_for_equal_endpoints() {
     let (mut link, first, second) = wanted();
     grant_elsewhere(&mut link, second, None);
     link.tell(Event::Probed { key: second.key, good: true });
@@ -80,7 +80,7 @@ fn what_does_not_leave_the_first_is_not_waited_for_long_and_where_both_have_one_
 }
 
 #[test]
-fn where_the_second_cannot_be_had_the_first_stays() {
+fn a_failed_replacement_keeps_the_present_circuit() {
     let cases: [fn(&mut Link, CircuitRequest) -> Vec<Action>; 4] = [
         |link, wish| link.answer(wish.key, refused(false)),
         |link, _| link.after(Settings::default().request_timeout),
@@ -109,7 +109,7 @@ fn where_the_second_cannot_be_had_the_first_stays() {
 }
 
 #[test]
-fn with_less_than_was_asked_for_it_is_tried_again() {
+fn a_replacement_retries_with_a_lower_rate() {
     let (mut link, _, second) = wanted();
     let third = wish(&link.answer(second.key, refused(true))).unwrap();
     assert_eq!(third.mbit, 400);
@@ -119,7 +119,7 @@ fn with_less_than_was_asked_for_it_is_tried_again() {
 }
 
 #[test]
-fn the_second_takes_the_place_of_a_first_that_is_lost() {
+fn a_replacement_is_promoted_when_its_predecessor_is_lost() {
     for is_granted in [false, true] {
         let (mut link, first, second) = wanted();
         if is_granted {
@@ -138,7 +138,7 @@ fn the_second_takes_the_place_of_a_first_that_is_lost() {
 }
 
 #[test]
-fn who_changes_their_mind_keeps_the_first() {
+fn cancelling_a_replacement_keeps_the_present_circuit() {
     let (mut link, first, second) = wanted();
     let actions = link.tell(Event::Orders(vec![order(1, 400, None)]));
     assert!(actions.contains(&Action::TearDown(second.key)), "{actions:?}");
@@ -161,7 +161,7 @@ fn is_released(link: &Link, actions: &[Action], key: RequestKey) -> bool {
 }
 
 #[test]
-fn who_gives_back_what_another_has_replaced_gives_that_back() {
+fn releasing_a_superseded_circuit_releases_its_successor() {
     // Somebody asked for the second.
     let (mut link, first, second) = wanted();
     grant_elsewhere(&mut link, second, None);
@@ -197,7 +197,7 @@ fn who_gives_back_what_another_has_replaced_gives_that_back() {
 }
 
 #[test]
-fn who_gives_back_what_was_refused_gives_back_the_smaller_one_that_is_asked_for_instead() {
+fn releasing_a_refused_request_releases_its_smaller_successor() {
     let mut link = Link::new(Settings::default());
     let first = wish(&link.tell(Event::Orders(vec![order(1, 400, None)]))).unwrap();
     let second = wish(&link.answer(first.key, refused(true))).unwrap();
@@ -206,7 +206,7 @@ fn who_gives_back_what_was_refused_gives_back_the_smaller_one_that_is_asked_for_
 }
 
 #[test]
-fn who_gives_back_the_first_of_two_that_a_run_before_had_gives_back_the_one_that_is_left() {
+fn releasing_the_first_of_two_restored_circuits_releases_the_remaining_one() {
     let one = |number: u128, since: Timestamp| {
         let (key, stage) = (RequestKey(number), ReservationStage::Established);
         Reservation { key, stage, since, mbit: 1000, expires: None, ends: Some(ends()) }
@@ -222,7 +222,7 @@ fn who_gives_back_the_first_of_two_that_a_run_before_had_gives_back_the_one_that
 }
 
 #[test]
-fn what_people_are_told_of_both() {
+fn the_history_covers_both_circuits() {
     let (mut link, mut record) = (Link::new(Settings::default()), CircuitHistory::default());
     let mut tell = |link: &mut Link, event: Event| {
         let actions = link.tell(event);
@@ -272,7 +272,7 @@ fn expiring(lasts: std::time::Duration) -> (Link, CircuitRequest) {
 }
 
 #[test]
-fn while_there_is_enough_to_do_the_next_is_asked_for_before_one_expires() {
+fn enough_work_renews_a_circuit_before_expiry() {
     let (mut link, first) = expiring(10 * HOUR);
     assert_eq!(wish(&link.after(10 * HOUR - 16 * MINUTE)), None);
     let second = wish(&link.after(MINUTE)).expect("a quarter of an hour before");
@@ -308,7 +308,7 @@ fn while_there_is_enough_to_do_the_next_is_asked_for_before_one_expires() {
 }
 
 #[test]
-fn of_two_that_a_run_before_has_left_the_later_is_used_on() {
+fn of_two_restored_circuits_the_later_one_is_kept() {
     let one = |number: u128, stage, since: Timestamp| Reservation {
         key: RequestKey(number),
         stage,

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_passed_an_interface() {
+    fn parses_interface_counters() {
         let table = "Inter-|   Receive                    |  Transmit\n face |bytes packets\n    lo:  10 1 0 \
             0 0 0 0 0 10 1 0 0 0 0 0 0\n\
                      bond0.12:1500 2 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n  bad: x\n";
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_table_of_interrupts() {
+    fn parses_the_interrupt_table() {
         let text = "           CPU0       CPU1\n 41:       6038          0 \
             PCI-MSIX-0000:00:04.0   1-edge      virtio3-rx\n\
                     NMI:          0          0   Non-maskable interrupts\n 9: x 2 odd\n 42:  7\n";

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_opens_and_a_changed_bit_does_not() {
+    fn sealed_chunks_open_and_corrupted_ones_do_not() {
         let key = [3; KEY_BYTES];
         let plain = pattern(CHUNK_BYTES, 9);
         let mut sealed = vec![0; SEALED_CHUNK_BYTES];

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_what_it_says_in_every_mode() {
+    fn every_flush_mode_writes_the_stated_bytes() {
         let directory = tempfile::tempdir().unwrap();
         for (number, flush) in [Flush::None, Flush::End, Flush::Dsync, Flush::Sync].into_iter().enumerate() {
             let options = DiskOptions { flush, ..small() };
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_exists_is_overwritten_and_nothing_is_left() {
+    fn existing_files_are_kept_and_temporary_ones_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("precious");
         std::fs::write(&path, "precious").unwrap();

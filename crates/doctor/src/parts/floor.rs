@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_are_measured_for_real() {
+    fn all_parts_are_benchmarked() {
         let directory = tempfile::tempdir().unwrap();
         let disk = DiskOptions { size_bytes: 2 << 20, ..DiskOptions::default() };
         let options = FloorOptions {

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_chunk_is_noticed() {
+    fn a_corrupted_chunk_is_detected() {
         for place in [0, 5, 9, STAMP_BYTES, CHUNK_BYTES - 1] {
             let mut chunk = Chunks::new(1).stamped(7).to_vec();
             let verdict = |chunk: &[u8]| {
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_takes_a_peer_and_ends_when_told() {
+    fn a_listener_serves_a_peer_and_stops_on_request() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let took = AtomicU64::new(0);

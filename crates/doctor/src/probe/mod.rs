@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_an_address_is_told() {
+    fn an_unresolvable_name_is_reported() {
         let why = probe_peer(&["no-such-host.invalid:7470".to_owned()], PATIENCE).unwrap_err();
         assert!(why.contains("no-such-host.invalid"), "{why}");
         assert!(probe_peer(&[], PATIENCE).is_err() && probe_peer(&["x".to_owned()], PATIENCE).is_err());

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_that_passes_is_found_in_few_steps() {
+    fn binary_search_finds_the_largest_passing_size() {
         for limit in [0, 1_279, 1_280, 1_350, 1_420, 1_499, 1_500, 5_000, 9_000] {
             let mut asked = 0;
             let found = largest_passing(&COMMON_MTUS_BYTES, |bytes| {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_is_never_complete() {
+    fn a_client_hello_is_never_complete() {
         let greeting = partial_client_hello(1 << 20);
         let says = usize::from(u16::from_be_bytes([greeting[3], greeting[4]]));
         assert!(greeting.len() < says + 5, "whoever reads it waits for more");

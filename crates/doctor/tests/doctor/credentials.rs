@@ -97,7 +97,7 @@ fn dates_are_told() {
 }
 
 #[test]
-fn files_that_are_no_credentials_are_told() {
+fn invalid_credential_files_are_reported() {
     let made = made((2026, 1, 1), (2027, 3, 1));
     let all = look(Some(&made.key), Some(&made.certificate), None);
     assert_eq!(finding(&all, "certificate").severity, Severity::Problem);
@@ -121,7 +121,7 @@ fn a_chain_out_of_order_is_a_problem() {
 }
 
 #[test]
-fn bad_lines_of_a_grid_map_have_their_numbers() {
+fn bad_grid_map_lines_are_reported_by_number() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("grid-mapfile");
     let mut text = String::from(

@@ -74,7 +74,7 @@ fn the_two_ceilings_disagree_in_both_directions() {
 }
 
 #[test]
-fn every_fault_of_a_badly_tuned_host_is_told_with_its_cost_and_remedy() {
+fn every_fault_of_a_mistuned_host_has_cost_and_remedy() {
     let done = look(MISTUNED, long_path());
     assert_eq!((done.path.rtt_from, done.path.rate_from), (FigureSource::Given, FigureSource::Given));
     for (check, level, cost, remedy) in [
@@ -145,7 +145,7 @@ fn missing_and_damaged_files_are_unknown() {
 
 /// An assumed path makes nobody's host a problem.
 #[test]
-fn buffers_are_a_problem_only_for_a_path_that_was_asked_about() {
+fn buffers_are_a_problem_only_for_a_given_path() {
     let far = PathOverrides { rtt_us: Some(300_000), rate_bytes_per_s: Some(12_500_000_000), streams: None };
     assert_eq!(finding(&look(MISTUNED, far), "receive buffers").severity, Severity::Problem);
     let guessed = PathOverrides { rtt_us: None, ..far };

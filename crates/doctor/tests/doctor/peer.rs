@@ -119,7 +119,7 @@ fn peers_without_tls_do_not_hold_us() {
 }
 
 #[test]
-fn clear_text_is_told_and_its_clock_read() {
+fn clear_text_is_reported_and_its_clock_read() {
     let address = server(|mut socket| {
         let _ = socket.read(&mut [0; 1024]);
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ndate: Sat, 21 Nov 2026 12:00:01 GMT\r\n\r\n");

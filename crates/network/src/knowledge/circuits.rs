@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circuit_is_believed_at_once_and_so_is_the_plain_way_after_it() {
+    fn switching_paths_restores_the_estimate_of_each() {
         let mut knowledge = Knowledge::default();
         let now = run(&mut knowledge, 60, 1e8, 0);
         let elsewhere = knowledge.rate(OTHER, at(now)).bytes_per_s;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn files_under_way_go_on_and_count_for_the_way_that_they_end_on() {
+    fn files_under_way_count_for_the_path_they_end_on() {
         let mut knowledge = Knowledge::default();
         let now = run(&mut knowledge, 60, 1e8, 0);
         knowledge.attempt_began(LINK, at(now));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_outlast_a_restart_and_absurd_rates_are_no_circuits() {
+    fn both_paths_survive_a_restart_and_invalid_rates_are_ignored() {
         let mut knowledge = Knowledge::default();
         let now = run(&mut knowledge, 60, 1e8, 0);
         knowledge.set_circuits(&circuit(1e9), at(now));

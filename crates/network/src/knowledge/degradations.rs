@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fall_stands_with_its_numbers_until_the_link_is_itself_again() {
+    fn a_degradation_lasts_until_the_link_recovers() {
         let mut knowledge = Knowledge::default();
         let fell = run(&mut knowledge, 100_000_000, 0, 900);
         assert_eq!(knowledge.ongoing_degradations(at(fell)), []);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_way_stands_until_the_short_one_is_back() {
+    fn a_longer_round_trip_lasts_until_the_route_recovers() {
         let mut knowledge = Knowledge::default();
         knowledge.set_storage_site(StorageId(1), SiteId(1));
         knowledge.set_storage_site(StorageId(2), SiteId(2));

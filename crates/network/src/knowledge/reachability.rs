@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_silent_only_if_no_family_answers_and_not_for_ever() {
+    fn a_pair_is_unreachable_only_if_no_family_answers_and_only_for_a_while() {
         let mut knowledge = world();
         let mut see = |number, family, up, seconds| {
             let seen = over(family, between(1, 2, number, seconds, Metric::Reach { up }));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_uplink_is_told_with_whose_traffic_it_is() {
+    fn a_full_uplink_is_explained_with_the_owner_of_its_traffic() {
         let mut knowledge = world();
         let mut count = |number, out_bytes_per_s| {
             let seen =

@@ -23,7 +23,7 @@ fn run(knowledge: &mut Knowledge, link: Link, files: i64, rate: f64, from: i64) 
 }
 
 #[test]
-fn the_unknown_has_a_stated_rank() {
+fn an_unmeasured_link_states_the_basis_of_its_estimate() {
     let mut knowledge = Knowledge::default();
     let unknown = knowledge.rate(link(1, 2), at(0));
     assert_eq!(unknown.basis, Basis::Assumed);
@@ -39,7 +39,7 @@ fn the_unknown_has_a_stated_rank() {
 
 /// A source disappears during its transfers and comes back: it failed for a while, and is as fast as before.
 #[test]
-fn silence_that_ends_in_failures_is_no_rate() {
+fn silence_before_failures_does_not_lower_the_rate() {
     let mut knowledge = Knowledge::default();
     let end = run(&mut knowledge, link(1, 2), 100, 100e6, 0);
     for round in 0..3 {
@@ -81,7 +81,7 @@ fn totals_add_up_over_links() {
 }
 
 #[test]
-fn a_link_that_only_awaits_its_turn_is_not_slow() {
+fn a_link_waiting_for_a_busy_end_is_not_slow() {
     let mut knowledge = Knowledge::default();
     let end = run(&mut knowledge, link(1, 9), 30, 100e6, 0);
     // Source 2 has work for the same target for 3 s, and is served a little.
@@ -96,7 +96,7 @@ fn a_link_that_only_awaits_its_turn_is_not_slow() {
 }
 
 #[test]
-fn failures_are_remembered_for_a_while() {
+fn failures_decay() {
     let mut knowledge = Knowledge::default();
     for step in 0..20 {
         knowledge.attempt_began(link(1, 2), at(step));
@@ -157,7 +157,7 @@ fn the_number_of_links_is_bounded() {
 
 proptest! {
     #[test]
-    fn any_history_gives_sound_estimates(steps in proptest::collection::vec((0u64..4, 0u64..4, any::<u64>(), any::<i64>(), 0u8..4), 0..200)) {
+    fn any_history_gives_valid_estimates(steps in proptest::collection::vec((0u64..4, 0u64..4, any::<u64>(), any::<i64>(), 0u8..4), 0..200)) {
         let mut knowledge = Knowledge::default();
         for (source, target, bytes, time, what) in steps {
             let (link, now) = (link(source, target), Timestamp(time));

@@ -29,7 +29,7 @@ fn measured(rate: f64) -> Knowledge {
 }
 
 #[test]
-fn kernels_tell_what_holds_a_link_up() {
+fn sender_limits_identify_the_bottleneck() {
     for (limit, window, bottleneck) in [
         (SenderLimit::Application, 0, Bottleneck::SourceRead),
         (SenderLimit::SendBuffer, 0, Bottleneck::SendBuffer),
@@ -69,7 +69,7 @@ fn uplink(knowledge: &mut Knowledge, site: u64, into: f64, out: f64) {
 }
 
 #[test]
-fn a_full_uplink_is_told_from_an_idle_one() {
+fn a_full_uplink_is_distinguished_from_an_idle_one() {
     let mut knowledge = measured(40e6);
     uplink(&mut knowledge, 1, 1.2e9, 0.1e9);
     assert_eq!(knowledge.bottleneck(link(1, 2), at(61.0)), Bottleneck::Unknown, "only its way in is full");
@@ -79,7 +79,7 @@ fn a_full_uplink_is_told_from_an_idle_one() {
 }
 
 #[test]
-fn tests_that_give_more_point_at_the_storages() {
+fn faster_tests_point_at_the_storages() {
     let mut knowledge = measured(40e6);
     let test = Metric::Throughput { bytes_per_s: 1e9, seconds: 25.0, streams: 4 };
     probe(&mut knowledge, 1, 2, test, 60.0);
@@ -92,7 +92,7 @@ fn tests_that_give_more_point_at_the_storages() {
 }
 
 #[test]
-fn loss_packets_and_families_are_advised_on() {
+fn advice_covers_loss_mtu_and_address_families() {
     let mut knowledge = measured(100e6);
     probe(&mut knowledge, 1, 2, Metric::Rtt { us: 150_000.0 }, 60.0);
     probe(&mut knowledge, 1, 2, Metric::Loss { sent: 1_000_000, lost: 100 }, 60.0);

@@ -23,7 +23,7 @@ fn rates(knowledge: &Knowledge) -> Vec<Change> {
 /// As the paper on the site in London tells: from one far site the rate drops to a fifth for days, while from
 /// others it stays.
 #[test]
-fn one_bad_path_among_good_ones() {
+fn one_degraded_path_is_detected_among_good_ones() {
     let mut knowledge = sites(5);
     let mut noise = Noise(4);
     let mut links = [(1, 5, 100e6), (2, 5, 200e6), (3, 5, 150e6), (1, 4, 120e6)];
@@ -55,7 +55,7 @@ fn one_bad_path_among_good_ones() {
 }
 
 #[test]
-fn a_slow_source_is_told_from_a_slow_target() {
+fn a_slow_source_is_distinguished_from_a_slow_target() {
     for (slow, location) in [(0, CauseLocation::Source), (1, CauseLocation::Target)] {
         let mut knowledge = sites(6);
         let mut noise = Noise(9);
@@ -90,7 +90,7 @@ fn test_of(bytes_per_s: f64) -> Metric {
 }
 
 #[test]
-fn one_test_and_a_new_route_are_enough() {
+fn an_outlier_and_a_route_change_confirm_a_shift() {
     for route_first in [true, false] {
         let mut knowledge = sites(2);
         for hour in 0..24 {
@@ -124,7 +124,7 @@ fn one_test_and_a_new_route_are_enough() {
 }
 
 #[test]
-fn one_odd_test_is_no_change_two_are() {
+fn one_outlier_is_no_change_but_two_are() {
     let mut knowledge = sites(2);
     for number in 0..10 {
         probe(&mut knowledge, 1, 2, test_of(1e9), f64::from(number) * 21_600.0);
@@ -138,7 +138,7 @@ fn one_odd_test_is_no_change_two_are() {
 }
 
 #[test]
-fn a_longer_route_shows_in_the_round_trip() {
+fn a_longer_route_shifts_the_round_trip() {
     let mut knowledge = sites(2);
     for minute in 0..200 {
         probe(
@@ -162,7 +162,7 @@ fn a_longer_route_shows_in_the_round_trip() {
 }
 
 #[test]
-fn a_router_in_common_is_found() {
+fn a_common_router_is_located() {
     let mut knowledge = sites(8);
     let paths: [(u64, u64, &[u8]); 4] =
         [(1, 2, &[10, 50, 20]), (3, 4, &[30, 50, 40]), (5, 6, &[60, 51, 70]), (7, 8, &[80, 52, 90])];
@@ -186,7 +186,7 @@ fn a_router_in_common_is_found() {
 }
 
 #[test]
-fn loss_and_flapping_are_told_with_their_numbers() {
+fn loss_and_flapping_are_reported_with_numbers() {
     let mut knowledge = sites(3);
     for minute in 0..60 {
         probe(&mut knowledge, 1, 2, Metric::Loss { sent: 6_000, lost: 0 }, f64::from(minute) * 60.0);
@@ -225,7 +225,7 @@ fn loss_and_flapping_are_told_with_their_numbers() {
 
 /// Many links, a month, load that comes and goes, transfers one after the other or many at once.
 #[test]
-fn a_month_in_which_nothing_changes_is_quiet() {
+fn a_stable_month_raises_no_alarm() {
     let mut false_alarms = 0;
     let links = 8;
     for number in 0..links {

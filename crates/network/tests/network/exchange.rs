@@ -45,7 +45,7 @@ fn document(instance: &str, links: Vec<ExchangeLink>) -> Exchange {
 }
 
 #[test]
-fn a_link_known_only_elsewhere_is_known_after_an_import() {
+fn an_import_adds_unknown_links() {
     let mut production = sites(3);
     busy(&mut production, 1, 2, 400e6, 0.0, 100);
     busy(&mut production, 3, 2, 20e6, 0.0, 100);
@@ -71,7 +71,7 @@ fn a_link_known_only_elsewhere_is_known_after_an_import() {
 }
 
 #[test]
-fn own_recent_data_wins_over_foreign_old_data() {
+fn own_recent_data_precedes_foreign_old_data() {
     let mut own = sites(2);
     busy(&mut own, 1, 2, 50e6, 100_000.0, 60);
     let before = own.rate(link(1, 2), at(100_100.0));
@@ -99,7 +99,7 @@ fn merges_weigh_by_volume_and_age() {
 }
 
 #[test]
-fn contradictions_are_refused_with_their_names() {
+fn contradictory_aliases_are_rejected_by_name() {
     let say = |pairs: &[(&str, &str)]| Aliases::new(pairs.iter().copied()).unwrap_err().detail;
     assert_eq!(
         say(&[("T2_X", "alpha"), ("T2_X", "beta")]),
@@ -117,7 +117,7 @@ fn contradictions_are_refused_with_their_names() {
 }
 
 #[test]
-fn what_is_no_document_is_refused() {
+fn invalid_documents_are_rejected() {
     let good = document("x", vec![one("alpha", "nowhere", 1e6, 1.0, at(0.0))]);
     let say = |document: &Exchange| document.check().unwrap_err().detail;
     assert!(say(&Exchange { format: "phedex".into(), ..good.clone() }).contains("no network knowledge"));
@@ -138,7 +138,7 @@ fn what_is_no_document_is_refused() {
 
 proptest! {
     #[test]
-    fn no_document_breaks_anything(
+    fn any_document_keeps_the_state_valid(
         all in proptest::collection::vec(("[a-d]", "[a-d]", any::<f64>(), any::<f64>(), any::<f64>(), any::<i64>()), 0..30),
         mild in proptest::collection::vec(("[a-d]", "[a-d]", 1.0..1e12_f64, 0.0..9.0_f64, 0.0..1e6_f64, -1_000_000..1_000_000_i64), 0..30),
     ) {

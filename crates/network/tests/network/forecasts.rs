@@ -107,7 +107,7 @@ fn truths(noise: &mut Noise) -> Vec<Truth> {
 }
 
 #[test]
-fn nine_in_ten_outcomes_lie_within() {
+fn intervals_cover_nine_in_ten_outcomes() {
     let mut sums = [[0.0; 4]; 4];
     for seed in 0..8 {
         let mut noise = Noise(1_000 + seed);
@@ -135,7 +135,7 @@ fn nine_in_ten_outcomes_lie_within() {
 }
 
 #[test]
-fn more_files_get_more_until_the_link_is_full() {
+fn the_rate_grows_with_concurrency_until_the_link_saturates() {
     let mut noise = Noise(5);
     let mut knowledge = sites(3);
     let truth = Truth { link: link(1, 2), file_max: 20e6, capacity: 160e6, start: 0.1 };
@@ -161,7 +161,7 @@ fn more_files_get_more_until_the_link_is_full() {
 
 /// One answer to all that may be asked before work is given to a link.
 #[test]
-fn what_more_work_would_come_to() {
+fn what_if_answers_rates_times_and_failures() {
     let mut noise = Noise(6);
     let mut knowledge = sites(3);
     let truth = Truth { link: link(1, 2), file_max: 20e6, capacity: 160e6, start: 0.1 };
@@ -211,7 +211,7 @@ fn what_more_work_would_come_to() {
 
 /// What answers nobody is expected to fail by the network, though no attempt has failed yet.
 #[test]
-fn where_nothing_answers_the_network_is_expected_to_fail() {
+fn an_unreachable_pair_is_expected_to_fail_by_the_network() {
     let mut knowledge = sites(2);
     crate::world::probe(&mut knowledge, 1, 2, longhaul_network::Metric::Reach { up: false }, 1.0);
     let odds = knowledge.what_if(link(1, 2), &WhatIfQuery::default(), at(2.0)).failures;
@@ -220,7 +220,7 @@ fn where_nothing_answers_the_network_is_expected_to_fail() {
 }
 
 #[test]
-fn other_work_of_an_end_counts() {
+fn other_work_of_an_end_lowers_the_rate() {
     let mut knowledge = sites(4);
     let mut now = 0.0;
     for _ in 0..50 {
@@ -239,7 +239,7 @@ fn other_work_of_an_end_counts() {
 }
 
 #[test]
-fn a_cold_path_is_bound_by_its_loss() {
+fn the_prior_of_a_cold_path_is_bounded_by_its_loss() {
     let mut knowledge = sites(3);
     for number in 0..50 {
         crate::world::transfer(&mut knowledge, link(1, 3), 1_000_000_000, 1.0, f64::from(number) * 2.0);

@@ -28,7 +28,7 @@ fn commits(kind: Kind) -> &'static str {
 }
 
 #[test]
-fn a_refusal_that_comes_late_is_cleared_away() {
+fn a_late_refusal_is_cleaned_up() {
     for &kind in REMOTE {
         let mut bench = bench(kind);
         bench.simulator().order(mischief(begins(kind), json!({ "refuse": "00705" })));
@@ -45,7 +45,7 @@ fn a_refusal_that_comes_late_is_cleared_away() {
 }
 
 #[test]
-fn what_is_only_said_to_be_gone_is_given_back_again() {
+fn a_false_release_is_retried() {
     for &kind in REMOTE {
         for operation in ends(kind) {
             let mut bench = bench(kind);
@@ -78,7 +78,7 @@ fn what_is_only_said_to_be_gone_is_given_back_again() {
 
 /// SENSE cannot: an instance has the name that was given before.
 #[test]
-fn of_two_reservations_of_one_request_one_goes() {
+fn a_duplicate_reservation_is_released() {
     for &kind in REMOTE.iter().filter(|&&kind| kind != Kind::Sense) {
         let mut bench = bench(kind);
         bench.simulator().order(mischief(asks(kind), json!("twice")));
@@ -99,7 +99,7 @@ fn of_two_reservations_of_one_request_one_goes() {
 
 /// Commitments that never arrive, until the provider has given it away.
 #[test]
-fn a_hold_that_cannot_be_committed_in_time_is_lost() {
+fn a_hold_not_committed_in_time_is_lost() {
     for &kind in REMOTE.iter().filter(|&&kind| kind != Kind::Sense) {
         let mut bench = bench(kind);
         let rule = json!({ "on": commits(kind), "do": { "status": 503 }, "times": 999 });
@@ -118,7 +118,7 @@ fn a_hold_that_cannot_be_committed_in_time_is_lost() {
 
 /// A budget that is used up is no fault: less is asked for.
 #[test]
-fn a_licence_that_is_used_up_is_a_refusal_of_so_much() {
+fn an_exhausted_licence_is_a_refusal_of_the_rate() {
     let mut bench = bench(Kind::Sense);
     let words = "the licence of this profile allows 200 Mbps";
     bench.simulator().order(mischief("intent", json!({ "refuse": words })));
@@ -134,7 +134,7 @@ fn a_licence_that_is_used_up_is_a_refusal_of_so_much() {
 
 /// What is sent to a provider whose clock is ahead begins by that clock: it refuses what is past there.
 #[test]
-fn nothing_begins_in_the_past_of_the_provider() {
+fn no_request_starts_in_the_providers_past() {
     for &kind in REMOTE {
         for ahead in ["600", "86400"] {
             let mut bench = bench_with(kind, &["--think", "1", "--ahead", ahead], "lasts_s = 7200\n");
@@ -148,7 +148,7 @@ fn nothing_begins_in_the_past_of_the_provider() {
 
 /// Nothing is in the way of a second try, whatever the first came to.
 #[test]
-fn a_provider_that_restarts_in_the_middle_of_a_request_leaves_nothing_behind() {
+fn a_provider_restart_during_a_request_leaves_nothing_behind() {
     for &kind in REMOTE {
         for steps in STEPS {
             let place = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ fn a_provider_that_restarts_in_the_middle_of_a_request_leaves_nothing_behind() {
 
 /// The same in the middle of a give-back.
 #[test]
-fn a_provider_that_restarts_while_something_is_given_back_has_nothing_left() {
+fn a_provider_restart_during_a_release_leaves_nothing_behind() {
     for &kind in REMOTE {
         for steps in [0, 1, 2, 4] {
             let place = tempfile::tempdir().unwrap();
@@ -202,7 +202,7 @@ fn take(bench: &mut Bench, steps: usize) {
 
 /// The one that is always there, and is told to misbehave by its own file.
 #[test]
-fn a_static_circuit_is_late_silent_and_over_when_it_is_told_to_be() {
+fn a_static_circuit_is_late_silent_and_over_when_configured() {
     let mut bench = bench_with(Kind::Static, &[], "setup_s = 90\nlasts_s = 600\n");
     let asked = bench.now();
     let key = bench.request(400);

@@ -40,7 +40,7 @@ impl Traffic for Willing {
 }
 
 #[test]
-fn a_keeper_gets_a_circuit_and_gives_it_back() {
+fn a_keeper_obtains_and_releases_a_circuit() {
     for kind in [Kind::NsiCalled, Kind::Oscars] {
         let simulator = Simulator::start(&[]);
         let text = config(kind, Some(&simulator), "");

@@ -110,7 +110,7 @@ fn begins(kind: Kind) -> &'static str {
 }
 
 #[test]
-fn a_circuit_is_granted_and_given_back() {
+fn a_circuit_is_granted_and_released() {
     for &kind in ALL {
         let mut bench = bench(kind);
         for _ in 0..2 {
@@ -133,7 +133,7 @@ fn a_circuit_is_granted_and_given_back() {
 
 /// Made before the one that there is is broken.
 #[test]
-fn another_is_granted_beside_the_one_that_there_is() {
+fn a_second_circuit_is_granted_beside_the_first() {
     for &kind in ALL {
         let mut bench = bench(kind);
         let first = bench.request(400);
@@ -161,7 +161,7 @@ fn another_is_granted_beside_the_one_that_there_is() {
 }
 
 #[test]
-fn more_than_there_is_is_refused() {
+fn a_request_beyond_capacity_is_refused() {
     for &kind in ALL {
         let mut bench = bench(kind);
         let key = bench.request(20_000);
@@ -176,7 +176,7 @@ fn more_than_there_is_is_refused() {
 /// Of two who want more than a port has, one gets it; the other hears that there may be less, and gets it
 /// afterwards. Neither touches what the other has.
 #[test]
-fn two_who_want_one_port_get_it_one_after_the_other() {
+fn two_requests_for_one_port_are_served_in_turn() {
     for &kind in REMOTE {
         let mut first = bench(kind);
         let text = config(kind, first.simulator.as_deref(), "");
@@ -212,7 +212,7 @@ fn two_who_want_one_port_get_it_one_after_the_other() {
 }
 
 #[test]
-fn less_than_asked_is_what_is_granted() {
+fn a_lower_grant_is_accepted() {
     // SENSE does not say what it gives.
     for &kind in REMOTE.iter().filter(|&&kind| kind != Kind::Sense) {
         let mut bench = bench(kind);
@@ -248,7 +248,7 @@ fn a_request_is_cancelled_at_any_time() {
 }
 
 #[test]
-fn our_end_at_any_time_leaves_nothing_behind() {
+fn a_restart_at_any_time_leaves_nothing_behind() {
     for &kind in REMOTE {
         for steps in STEPS {
             let mut bench = bench(kind);
@@ -272,7 +272,7 @@ fn our_end_at_any_time_leaves_nothing_behind() {
 
 /// Nothing was heard of the end of it, and it is used on.
 #[test]
-fn what_was_granted_before_our_end_is_there_after_it() {
+fn a_granted_circuit_survives_our_restart() {
     for &kind in REMOTE {
         let mut bench = bench(kind);
         let key = bench.request(400);
@@ -290,7 +290,7 @@ fn what_was_granted_before_our_end_is_there_after_it() {
 }
 
 #[test]
-fn a_provider_that_never_answers_is_left() {
+fn an_unresponsive_provider_times_out() {
     for &kind in REMOTE {
         let mut bench = bench(kind);
         bench.simulator().order(mischief(begins(kind), json!("silence")));
@@ -319,7 +319,7 @@ fn a_circuit_outlives_a_restart_of_its_provider() {
 }
 
 #[test]
-fn what_the_provider_has_forgotten_is_gone() {
+fn a_forgotten_reservation_is_reported_lost() {
     for &kind in REMOTE {
         let mut bench = bench(kind);
         let key = bench.request(400);
@@ -332,7 +332,7 @@ fn what_the_provider_has_forgotten_is_gone() {
 }
 
 #[test]
-fn a_circuit_expires_when_it_was_said_to() {
+fn a_circuit_expires_on_time() {
     for &kind in REMOTE {
         // Its clock is ahead: what counts is ours.
         for ahead in ["0", "3600", "-3600"] {
@@ -352,7 +352,7 @@ fn a_circuit_expires_when_it_was_said_to() {
 }
 
 #[test]
-fn an_end_before_its_time_is_noticed() {
+fn an_early_end_is_detected() {
     for &kind in REMOTE {
         let mut bench = bench(kind);
         let key = bench.request(400);
@@ -371,7 +371,7 @@ fn an_end_before_its_time_is_noticed() {
 /// Faults, pages for people, silence, nonsense: a request ends by a grant after another try or by a refusal,
 /// and nothing is left of it.
 #[test]
-fn answers_that_are_none_are_survived() {
+fn malformed_replies_are_survived() {
     for &kind in REMOTE {
         let forms = ["garbage", "huge", "entities", "deep", "cut"].map(|form| json!({ "answer": form }));
         let deeds = [
@@ -404,7 +404,7 @@ fn answers_that_are_none_are_survived() {
 }
 
 #[test]
-fn a_provider_that_is_not_there_is_no_use() {
+fn an_absent_provider_fails_requests() {
     for &kind in REMOTE {
         let mut bench = bench(kind);
         bench.simulator = None;

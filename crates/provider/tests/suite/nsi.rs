@@ -11,7 +11,7 @@ use crate::{HOUR, Kind, bench, bench_with, mischief};
 const BOTH: &[Kind] = &[Kind::NsiCalled, Kind::NsiPolling];
 
 #[test]
-fn confirmations_may_come_as_they_like() {
+fn confirmations_may_come_late_early_or_out_of_order() {
     let calls = [
         "reserveConfirmed",
         "reserveCommitConfirmed",
@@ -39,7 +39,7 @@ fn confirmations_may_come_as_they_like() {
 }
 
 #[test]
-fn confirmations_that_never_come_are_found_by_asking() {
+fn missing_confirmations_are_recovered_by_query() {
     let mut bench = bench(Kind::NsiCalled);
     let calls = [
         "reserveConfirmed",
@@ -59,7 +59,7 @@ fn confirmations_that_never_come_are_found_by_asking() {
 
 /// With a simulator that thinks for no time, everything is known from callbacks.
 #[test]
-fn nothing_is_asked_twice_when_all_is_well() {
+fn no_queries_are_repeated_without_faults() {
     let mut bench = bench_with(Kind::NsiCalled, &["--think", "0"], "");
     let key = bench.request(400);
     bench.granted(key);
@@ -109,7 +109,7 @@ fn each_class_of_error_has_its_outcome() {
 }
 
 #[test]
-fn what_fails_later_is_cleared_away() {
+fn a_late_failure_is_cleaned_up() {
     for &kind in BOTH {
         for (on, error) in [("reserve", "00705"), ("reserveCommit", "00500"), ("provision", "00500")] {
             let mut bench = bench(kind);
@@ -133,7 +133,7 @@ fn what_fails_later_is_cleared_away() {
 }
 
 #[test]
-fn a_hold_that_is_over_is_reserved_anew() {
+fn an_expired_hold_is_reserved_again() {
     for &kind in BOTH {
         let mut bench = bench(kind);
         // The confirmation is late, and so is the next look.
@@ -179,7 +179,7 @@ fn a_hold_that_is_over_is_reserved_anew() {
 }
 
 #[test]
-fn what_anybody_says_is_a_reason_to_ask_and_no_more() {
+fn unauthenticated_notifications_only_trigger_queries() {
     let mut bench = bench(Kind::NsiCalled);
     let key = bench.request(400);
     bench.granted(key);
@@ -205,7 +205,7 @@ fn what_anybody_says_is_a_reason_to_ask_and_no_more() {
 
 /// What a message came to that got lost behind the provider, asking tells; its time is the owner's.
 #[test]
-fn a_message_that_got_lost_behind_the_provider_is_said_again() {
+fn an_undelivered_message_is_resent() {
     for &kind in BOTH {
         for on in ["reserveCommit", "provision", "terminate"] {
             let mut bench = bench(kind);
@@ -229,7 +229,7 @@ fn a_message_that_got_lost_behind_the_provider_is_said_again() {
 }
 
 #[test]
-fn a_circuit_that_cannot_be_taken_down_is_terminated_again() {
+fn a_failed_teardown_is_retried() {
     for &kind in BOTH {
         let mut bench = bench(kind);
         let key = bench.request(400);
@@ -246,7 +246,7 @@ fn a_circuit_that_cannot_be_taken_down_is_terminated_again() {
 
 /// An error of the data plane is a reason to ask: one that has passed costs nothing.
 #[test]
-fn an_error_of_the_data_plane_ends_the_use_if_it_lasts() {
+fn a_lasting_data_plane_error_ends_the_use() {
     for is_active in [true, false] {
         let mut bench = bench(Kind::NsiCalled);
         let key = bench.request(400);

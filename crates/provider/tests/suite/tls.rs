@@ -42,7 +42,7 @@ fn over_tls(kind: Kind, simulator: &Simulator, more: &str) -> String {
 }
 
 #[test]
-fn who_has_no_certificate_or_trusts_another_authority_gets_nothing() {
+fn mutual_tls_rejects_unknown_clients_and_authorities() {
     let place = tempfile::tempdir().unwrap();
     authority(place.path(), "ca", &["server", "client"]);
     authority(place.path(), "other", &["stranger"]);
