@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         self.machine.handle(event, self.now);
     }
 
@@ -322,7 +322,7 @@ impl World {
         while self.elapsed < until {
             let wake = if asleep { time } else { self.machine.next_wake().since(self.now) };
             self.pass(wake.min(until - self.elapsed));
-            self.tell(Event::Tick);
+            self.handle(Event::Tick);
             self.go_on();
         }
     }
@@ -347,10 +347,10 @@ impl World {
             return;
         }
         if twice {
-            self.tell(event.clone());
+            self.handle(event.clone());
             self.carry_out(usize::MAX);
         }
-        self.tell(event);
+        self.handle(event);
     }
 
     fn step(&mut self, step: Step) {
@@ -360,13 +360,13 @@ impl World {
                 self.now = self.now - Duration::from_secs(u64::from(seconds));
                 // Nothing lasts longer than if it began now.
                 self.marks = Marks::default();
-                self.tell(Event::Tick);
+                self.handle(Event::Tick);
             }
             Step::Work { hours } => {
                 let pending_bytes = u64::from(hours) * 3600 * 100_000_000;
-                self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) });
+                self.handle(Event::Work { pending_bytes, bytes_per_s: Some(1e8) });
             }
-            Step::Wanted(wanted) => self.tell(Event::SetWanted(wanted)),
+            Step::Wanted(wanted) => self.handle(Event::SetWanted(wanted)),
             Step::Order { minutes } => {
                 let until = self.now.plus(MINUTE * minutes);
                 self.order(OrderKind::Circuit { mbit: 400, until, replaces: None });
@@ -389,25 +389,25 @@ impl World {
             }
             Step::Moved { on_circuit, megabytes, seconds } => {
                 let (bytes, during) = (u64::from(megabytes) * 1_000_000, Duration::from_secs(seconds.into()));
-                self.tell(Event::Moved { on_circuit, bytes, during });
+                self.handle(Event::Moved { on_circuit, bytes, during });
             }
             Step::Decide { which, how } => self.provider.decide(which, how, self.now),
             Step::Deliver { which, lost, twice } => self.deliver(which, lost, twice),
             Step::End { which, told } => self.end_one(which, told),
             Step::Lie => self.provider.lies += 1,
-            Step::Transfer { on_circuit, good } => self.tell(Event::Transfer { on_circuit, good }),
-            Step::Users(users) => self.tell(Event::Users(users)),
-            Step::Left => self.tell(Event::PredecessorDrained),
+            Step::Transfer { on_circuit, good } => self.handle(Event::Transfer { on_circuit, good }),
+            Step::Users(users) => self.handle(Event::Users(users)),
+            Step::Left => self.handle(Event::PredecessorDrained),
             Step::Ends { answer } => self.ends_answer = answer,
             Step::Kill { after } => {
-                self.tell(Event::Tick);
+                self.handle(Event::Tick);
                 self.carry_out(after);
                 self.kill();
-                self.tell(Event::Tick);
+                self.handle(Event::Tick);
             }
         }
         self.go_on();
-        self.tell(Event::Orders(self.orders.clone()));
+        self.handle(Event::Orders(self.orders.clone()));
         self.go_on();
     }
 
@@ -486,14 +486,14 @@ impl World {
         self.ends_answer = true;
         self.provider.lies = 0;
         self.orders.clear();
-        self.tell(Event::Orders(Vec::new()));
-        self.tell(Event::SetWanted(false));
-        self.tell(Event::Work { pending_bytes: 0, bytes_per_s: Some(1e8) });
-        self.tell(Event::Users(0));
+        self.handle(Event::Orders(Vec::new()));
+        self.handle(Event::SetWanted(false));
+        self.handle(Event::Work { pending_bytes: 0, bytes_per_s: Some(1e8) });
+        self.handle(Event::Users(0));
         // Longer than the longest rest and request, and than circuits if no clock jumps.
         for _ in 0..1400 {
             self.pass(Duration::from_secs(30));
-            self.tell(Event::Tick);
+            self.handle(Event::Tick);
             self.carry_out(usize::MAX);
             while !self.provider.waiting.is_empty() {
                 self.provider.decide(0, How::Grant { minutes: None }, self.now);
@@ -541,7 +541,7 @@ fn random_runs_leak_nothing_duplicate_nothing_and_overuse_nothing() {
                 prop_assert_eq!((world.machine.state(), &world.book), (state, &book));
             }
             // Whatever there is, its owner can end it.
-            world.tell(Event::OwnerEnded);
+            world.handle(Event::OwnerEnded);
             world.settle();
             prop_assert_eq!((world.machine.state(), world.book.is_empty()), (State::Off, true));
             Ok(())

@@ -61,7 +61,7 @@ Options:
   --tls CERT KEY CA HTTPS with this certificate; clients show one that CA has issued
 ";
 
-type Shared = Arc<(Mutex<World>, Condvar)>;
+type SharedWorld = Arc<(Mutex<World>, Condvar)>;
 
 fn main() -> ExitCode {
     match run() {
@@ -150,11 +150,11 @@ fn run() -> Result<(), String> {
     let clock = Clock::new(options.speed, options.ahead);
     let mut world = World::new(options.settings, clock, Network::new(options.ports));
     world.load()?;
-    let shared: Shared = Arc::new((Mutex::new(world), Condvar::new()));
+    let shared: SharedWorld = Arc::new((Mutex::new(world), Condvar::new()));
     let address = |listener: &TcpListener| listener.local_addr().map(|at| at.to_string()).unwrap_or_default();
     println!("{}", serde_json::json!({ "service": address(&service), "control": address(&control) }));
     for (listener, tls, handle) in
-        [(service, tls, serve as fn(&Shared, Request) -> Reply), (control, None, serve_control)]
+        [(service, tls, serve as fn(&SharedWorld, Request) -> Reply), (control, None, serve_control)]
     {
         let shared = shared.clone();
         let handler: http::Handler = Arc::new(move |request| handle(&shared, request));
@@ -165,12 +165,12 @@ fn run() -> Result<(), String> {
     Ok(())
 }
 
-fn lock(shared: &Shared) -> MutexGuard<'_, World> {
+fn lock(shared: &SharedWorld) -> MutexGuard<'_, World> {
     shared.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs due jobs forever.
-fn work(shared: &Shared) {
+fn work(shared: &SharedWorld) {
     let mut world = lock(shared);
     loop {
         let next = world.run_due_jobs();
@@ -195,7 +195,7 @@ fn make(call: nsi::Callback) {
     }
 }
 
-fn serve(shared: &Shared, request: Request) -> Reply {
+fn serve(shared: &SharedWorld, request: Request) -> Reply {
     let mut world = lock(shared);
     world.calls_first = false;
     let mut reply = match request.path.as_str() {
@@ -209,7 +209,7 @@ fn serve(shared: &Shared, request: Request) -> Reply {
     reply
 }
 
-fn serve_control(shared: &Shared, request: Request) -> Reply {
+fn serve_control(shared: &SharedWorld, request: Request) -> Reply {
     let mut world = lock(shared);
     let reply = match request.path.as_str() {
         control::PATH => control::answer(&mut world, &request),
@@ -221,7 +221,7 @@ fn serve_control(shared: &Shared, request: Request) -> Reply {
     reply
 }
 
-fn finish(shared: &Shared, mut world: MutexGuard<'_, World>) {
+fn finish(shared: &SharedWorld, mut world: MutexGuard<'_, World>) {
     let first = if world.calls_first { std::mem::take(&mut world.calls) } else { VecDeque::new() };
     if let Err(problem) = world.persist() {
         eprintln!("longhaul-provider: {problem}");

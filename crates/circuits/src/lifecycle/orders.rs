@@ -274,7 +274,7 @@ mod tests {
         }
 
         /// Handles an event; returns the request that it led to, if any.
-        fn tell(&mut self, event: Event) -> Option<CircuitRequest> {
+        fn handle(&mut self, event: Event) -> Option<CircuitRequest> {
             self.machine.handle(event, self.now);
             let mut wish = None;
             while let Some(action) = self.machine.poll() {
@@ -289,23 +289,23 @@ mod tests {
 
         fn after(&mut self, time: Duration) -> Option<CircuitRequest> {
             self.now = self.now.plus(time);
-            self.tell(Event::Tick)
+            self.handle(Event::Tick)
         }
 
         fn work(&mut self, pending_bytes: u64) -> Option<CircuitRequest> {
-            self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) })
+            self.handle(Event::Work { pending_bytes, bytes_per_s: Some(1e8) })
         }
 
         fn grant(&mut self, wish: &CircuitRequest) {
             let ends = CircuitEndpoints { source: "10.1.0.1".into(), target: "10.1.0.2".into() };
             let expires = wish.lifetime.map(|lifetime| self.now.plus(lifetime));
             let answer = Answer::Granted(Grant { mbit: wish.mbit, ends, expires });
-            self.tell(Event::Answer { key: wish.key, answer });
-            self.tell(Event::Probed { key: wish.key, good: true });
+            self.handle(Event::Answer { key: wish.key, answer });
+            self.handle(Event::Probed { key: wish.key, good: true });
         }
 
         fn refuse(&mut self, key: RequestKey, less: bool) -> Option<CircuitRequest> {
-            self.tell(Event::Answer { key, answer: Answer::Refused { less, detail: "maintenance".into() } })
+            self.handle(Event::Answer { key, answer: Answer::Refused { less, detail: "maintenance".into() } })
         }
 
         fn order(&self, id: u64) -> Option<&OrderState> {
@@ -334,9 +334,9 @@ mod tests {
     fn an_order_is_requested_once_kept_without_work_and_expires() {
         let mut link = Link::new();
         let orders = vec![circuit(1, 400, 6 * HOUR)];
-        let wish = link.tell(Event::Orders(orders.clone())).unwrap();
+        let wish = link.handle(Event::Orders(orders.clone())).unwrap();
         assert_eq!((wish.mbit, wish.lifetime), (400, Some(6 * HOUR)));
-        assert_eq!(link.tell(Event::Orders(orders.clone())), None, "said again");
+        assert_eq!(link.handle(Event::Orders(orders.clone())), None, "said again");
         assert_eq!(link.order(1), Some(&OrderState::Accepted));
         link.grant(&wish);
         link.work(0);
@@ -347,14 +347,14 @@ mod tests {
         link.after(4 * HOUR - MINUTE);
         assert_eq!(link.machine.state(), State::Off);
         assert!(matches!(link.order(1), Some(OrderState::Done(why)) if why.contains("is over")));
-        assert_eq!((link.tell(Event::Orders(orders)), link.after(HOUR)), (None, None), "and not again");
+        assert_eq!((link.handle(Event::Orders(orders)), link.after(HOUR)), (None, None), "and not again");
     }
 
     #[test]
     fn a_refused_order_reports_the_provider_and_is_not_retried() {
         let mut link = Link::new();
         let orders = vec![circuit(1, 400, 6 * HOUR)];
-        let first = link.tell(Event::Orders(orders.clone())).unwrap();
+        let first = link.handle(Event::Orders(orders.clone())).unwrap();
         let second = link.refuse(first.key, true).unwrap();
         assert_eq!(second.mbit, 200, "half of what was ordered");
         assert_eq!(link.refuse(second.key, false), None);
@@ -364,7 +364,7 @@ mod tests {
         };
         assert!(link.order(1).is_some_and(failed), "{:?}", link.order(1));
         assert!(link.why().contains("the last request failed, so none is asked for until"), "{}", link.why());
-        assert_eq!((link.tell(Event::Orders(orders)), link.after(2 * HOUR)), (None, None));
+        assert_eq!((link.handle(Event::Orders(orders)), link.after(2 * HOUR)), (None, None));
         // A person may insist during the cool-down.
         let third = link.refuse_all_then(circuit(2, 100, 6 * HOUR));
         assert_eq!(third.mbit, 100);
@@ -374,12 +374,12 @@ mod tests {
         /// Cools down after a refusal, and gets an order then.
         fn refuse_all_then(&mut self, order: Order) -> CircuitRequest {
             let before = circuit(order.id.0 - 1, 100, 6 * HOUR);
-            self.tell(Event::Orders(vec![before]));
+            self.handle(Event::Orders(vec![before]));
             self.work(MUCH);
             let wish = self.after(2 * MINUTE).unwrap();
             self.refuse(wish.key, false);
             assert!(matches!(self.machine.state(), State::Cooldown(_)));
-            self.tell(Event::Orders(vec![order])).unwrap()
+            self.handle(Event::Orders(vec![order])).unwrap()
         }
     }
 
@@ -389,10 +389,10 @@ mod tests {
         link.work(MUCH);
         let wish = link.after(2 * MINUTE).unwrap();
         link.grant(&wish);
-        link.tell(Event::Orders(vec![release(1, RequestKey(7))]));
+        link.handle(Event::Orders(vec![release(1, RequestKey(7))]));
         assert!(matches!(link.order(1), Some(OrderState::Failed(why)) if why.contains("not there")));
         assert!(link.is_used());
-        link.tell(Event::Orders(vec![release(2, wish.key)]));
+        link.handle(Event::Orders(vec![release(2, wish.key)]));
         assert!(
             matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Released)
         );
@@ -410,8 +410,8 @@ mod tests {
         link.work(MUCH);
         let wish = link.after(MINUTE).unwrap();
         link.grant(&wish);
-        link.tell(Event::Users(2));
-        link.tell(Event::Orders(vec![release(1, wish.key)]));
+        link.handle(Event::Users(2));
+        link.handle(Event::Orders(vec![release(1, wish.key)]));
         assert_eq!(link.machine.state(), State::Draining);
         let (released, book) = (link.now, link.machine.ledger());
         link.now = link.now.plus(MINUTE);
@@ -432,19 +432,19 @@ mod tests {
     #[test]
     fn a_release_while_draining_cools_down() {
         let mut link = Link::new();
-        let wish = link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();
+        let wish = link.handle(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();
         link.grant(&wish);
-        link.tell(Event::Users(2));
+        link.handle(Event::Users(2));
         // The withdrawal may arrive before the release.
-        link.tell(Event::Orders(Vec::new()));
+        link.handle(Event::Orders(Vec::new()));
         assert_eq!(link.machine.state(), State::Draining);
-        link.tell(Event::Orders(vec![release(2, wish.key)]));
+        link.handle(Event::Orders(vec![release(2, wish.key)]));
         assert!(matches!(link.order(2), Some(OrderState::Done(_))), "{:?}", link.order(2));
         assert!(
             link.machine.ledger().cooldown.is_some_and(|rest| rest.reason == CooldownReason::Released),
             "it is in the book"
         );
-        link.tell(Event::Users(0));
+        link.handle(Event::Users(0));
         assert!(
             matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Released)
         );
@@ -454,24 +454,24 @@ mod tests {
     fn a_failed_order_is_reported_and_not_retried_after_a_kill() {
         let mut link = Link::new();
         let orders = vec![circuit(1, 400, 6 * HOUR)];
-        let wish = link.tell(Event::Orders(orders.clone())).unwrap();
+        let wish = link.handle(Event::Orders(orders.clone())).unwrap();
         link.refuse(wish.key, false);
         let book = link.machine.ledger();
         link.record = CircuitHistory::default();
         link.machine = Lifecycle::restore("beta→alpha", Settings::default(), 2, book, link.now);
-        assert_eq!(link.tell(Event::Orders(orders.clone())), None, "the link rests");
+        assert_eq!(link.handle(Event::Orders(orders.clone())), None, "the link rests");
         let failed = |state: &OrderState| {
             matches!(state, OrderState::Failed(why) if why.contains("before \
             the restart"))
         };
         assert!(link.order(1).is_some_and(failed), "{:?}", link.order(1));
         assert_eq!(
-            (link.tell(Event::Orders(orders)), link.after(HOUR)),
+            (link.handle(Event::Orders(orders)), link.after(HOUR)),
             (None, None),
             "and not later either"
         );
         assert!(
-            link.tell(Event::Orders(vec![circuit(2, 100, 6 * HOUR)])).is_some(),
+            link.handle(Event::Orders(vec![circuit(2, 100, 6 * HOUR)])).is_some(),
             "a new request is another matter"
         );
     }
@@ -479,10 +479,10 @@ mod tests {
     #[test]
     fn a_release_ends_an_ordered_circuit() {
         let mut link = Link::new();
-        let wish = link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();
+        let wish = link.handle(Event::Orders(vec![circuit(1, 400, HOUR)])).unwrap();
         link.grant(&wish);
         // The service sends the release in place of the order.
-        link.tell(Event::Orders(vec![release(2, wish.key)]));
+        link.handle(Event::Orders(vec![release(2, wish.key)]));
         assert!(matches!(link.order(2), Some(OrderState::Done(_))), "{:?}", link.order(2));
         assert!(matches!(link.order(1), Some(OrderState::Done(_))), "{:?}", link.order(1));
         assert!(
@@ -495,16 +495,16 @@ mod tests {
         for begun in [true, false] {
             let mut link = Link::new();
             let wish = match begun {
-                true => link.tell(Event::Orders(vec![circuit(1, 400, HOUR)])),
+                true => link.handle(Event::Orders(vec![circuit(1, 400, HOUR)])),
                 false => {
                     link.work(MUCH);
                     link.after(2 * MINUTE)
                 }
             };
             link.grant(&wish.unwrap());
-            link.tell(Event::Orders(vec![circuit(1, 400, HOUR)]));
+            link.handle(Event::Orders(vec![circuit(1, 400, HOUR)]));
             assert_eq!((link.is_used(), link.order(1)), (true, Some(&OrderState::Satisfied)));
-            link.tell(Event::Orders(Vec::new()));
+            link.handle(Event::Orders(Vec::new()));
             assert_eq!(link.is_used(), !begun);
         }
     }
@@ -512,29 +512,29 @@ mod tests {
     #[test]
     fn an_order_while_draining_is_for_the_next_circuit() {
         let mut link = Link::new();
-        let wish = link.tell(Event::Orders(vec![circuit(1, 400, 6 * HOUR)])).unwrap();
+        let wish = link.handle(Event::Orders(vec![circuit(1, 400, 6 * HOUR)])).unwrap();
         link.grant(&wish);
-        link.tell(Event::Users(1));
-        link.tell(Event::Orders(vec![release(2, wish.key)]));
+        link.handle(Event::Users(1));
+        link.handle(Event::Orders(vec![release(2, wish.key)]));
         assert_eq!(link.machine.state(), State::Draining);
-        assert_eq!(link.tell(Event::Orders(vec![circuit(3, 300, 6 * HOUR)])), None);
-        link.tell(Event::Users(0));
+        assert_eq!(link.handle(Event::Orders(vec![circuit(3, 300, 6 * HOUR)])), None);
+        link.handle(Event::Users(0));
         assert_eq!(link.after(2 * MINUTE).map(|wish| wish.mbit), Some(300), "{}", link.why());
     }
 
     #[test]
     fn with_a_central_planner_only_orders_request_circuits() {
         let mut link = Link::new();
-        link.tell(Event::SetPlannedCentrally(true));
+        link.handle(Event::SetPlannedCentrally(true));
         link.work(MUCH);
         assert_eq!(link.after(HOUR), None);
         let why = link.why();
         assert!(why.contains("2.88 TB wait") && why.contains("the service's plan decides"), "{why}");
-        let wish = link.tell(Event::Orders(vec![circuit(1, 400, 6 * HOUR)])).unwrap();
+        let wish = link.handle(Event::Orders(vec![circuit(1, 400, 6 * HOUR)])).unwrap();
         link.grant(&wish);
         assert!(link.is_used());
-        link.tell(Event::Orders(vec![release(2, wish.key)]));
-        link.tell(Event::SetPlannedCentrally(false));
+        link.handle(Event::Orders(vec![release(2, wish.key)]));
+        link.handle(Event::SetPlannedCentrally(false));
         link.work(MUCH);
         assert!(link.after(2 * HOUR).is_some(), "and when it does no more, the work counts again");
     }
@@ -543,7 +543,7 @@ mod tests {
     fn a_link_explains_why_it_has_no_circuit() {
         let mut link = Link::new();
         assert!(link.why().contains("nothing waits; a circuit is asked for"), "{}", link.why());
-        link.tell(Event::Work { pending_bytes: LITTLE, bytes_per_s: None });
+        link.handle(Event::Work { pending_bytes: LITTLE, bytes_per_s: None });
         assert!(link.why().contains("nobody knows yet what the link carries"), "{}", link.why());
         link.work(LITTLE);
         let why = link.why();
@@ -553,7 +553,7 @@ mod tests {
                 circuit is asked \
              for above 5.0 h, which is 1.80 TB"
         );
-        link.tell(Event::Work { pending_bytes: MUCH, bytes_per_s: Some(2e8) });
+        link.handle(Event::Work { pending_bytes: MUCH, bytes_per_s: Some(2e8) });
         assert!(link.why().contains("a circuit of 1000 Mbit/s would not be faster"), "{}", link.why());
         link.work(MUCH);
         assert!(link.why().contains("more than 5.0 h, as 0 of 1 checks"), "{}", link.why());

@@ -7,7 +7,7 @@ use super::orders::StandingOrder;
 use super::{Lifecycle, Phase, Probe};
 use crate::deadline::Deadline;
 use crate::event::{Action, Answer, CircuitRequest};
-use crate::ledger::{RequestKey, Reservation, ReservationStage as Held};
+use crate::ledger::{RequestKey, Reservation, ReservationStage};
 use crate::{Note, ReservationLedger};
 
 /// A replacement for the present circuit.
@@ -266,7 +266,7 @@ impl Lifecycle {
     /// Releases a circuit once nothing is under way on it; it takes no new transfers.
     pub(super) fn release_after_drain(&mut self, reservation: Reservation, now: Timestamp) {
         self.release_predecessor(now);
-        let reservation = Reservation { stage: Held::Releasing, ..reservation };
+        let reservation = Reservation { stage: ReservationStage::Releasing, ..reservation };
         self.predecessor =
             Some(Predecessor { reservation, until: Deadline::after(now, self.settings.drain_timeout) });
         self.persist();

@@ -34,11 +34,11 @@ impl Link {
     pub fn restored(book: ReservationLedger, now: Timestamp) -> (Link, Vec<Action>) {
         let machine = Lifecycle::restore("alpha→beta", Settings::default(), 2, book.clone(), now);
         let mut link = Link { machine, now, book };
-        let actions = link.tell(Event::Tick);
+        let actions = link.handle(Event::Tick);
         (link, actions)
     }
 
-    pub fn tell(&mut self, event: Event) -> Vec<Action> {
+    pub fn handle(&mut self, event: Event) -> Vec<Action> {
         self.machine.handle(event, self.now);
         let actions: Vec<_> = std::iter::from_fn(|| self.machine.poll()).collect();
         for action in &actions {
@@ -51,11 +51,11 @@ impl Link {
 
     pub fn after(&mut self, time: Duration) -> Vec<Action> {
         self.now = self.now.plus(time);
-        self.tell(Event::Tick)
+        self.handle(Event::Tick)
     }
 
     pub fn work(&mut self, pending_bytes: u64) -> Vec<Action> {
-        self.tell(Event::Work { pending_bytes, bytes_per_s: Some(1e8) })
+        self.handle(Event::Work { pending_bytes, bytes_per_s: Some(1e8) })
     }
 
     /// Until a request has left.
@@ -72,12 +72,12 @@ impl Link {
 
     pub fn used(&mut self) -> CircuitRequest {
         let (wish, _) = self.granted(None);
-        self.tell(Event::Probed { key: wish.key, good: true });
+        self.handle(Event::Probed { key: wish.key, good: true });
         wish
     }
 
     pub fn answer(&mut self, key: RequestKey, answer: Answer) -> Vec<Action> {
-        self.tell(Event::Answer { key, answer })
+        self.handle(Event::Answer { key, answer })
     }
 }
 

@@ -37,7 +37,7 @@ fn row_2_nothing_is_asked_for_when_little_waits_or_no_rate_is_known() {
         rates.map(|rate| (if rate == Some(1e8) { LITTLE } else { MUCH }, rate))
     {
         let mut link = Link::new(Settings::default());
-        link.tell(Event::Work { pending_bytes, bytes_per_s });
+        link.handle(Event::Work { pending_bytes, bytes_per_s });
         for _ in 0..10 {
             assert_eq!(wish(&link.after(MINUTE)), None, "{bytes_per_s:?}");
         }
@@ -58,11 +58,11 @@ fn rows_3_and_6_what_is_granted_is_used_once_its_ends_answer() {
     assert_eq!(link.book.reservations[0].ends, Some(ends()));
     assert!(actions.iter().any(|action| matches!(action, Action::Probe { key, .. } if *key == wish.key)));
     assert!(!actions.iter().any(|action| matches!(action, Action::Use { .. })), "before it was probed");
-    let actions = link.tell(Event::Probed { key: wish.key, good: false });
+    let actions = link.handle(Event::Probed { key: wish.key, good: false });
     assert_eq!(actions, [], "it may still come");
-    let actions = link.tell(Event::Probed { key: wish.key, good: true });
+    let actions = link.handle(Event::Probed { key: wish.key, good: true });
     assert!(actions.contains(&Action::Use { key: wish.key, mbit: 1000, ends: ends() }), "{actions:?}");
-    assert_eq!(link.tell(Event::Probed { key: wish.key, good: true }), [], "used once");
+    assert_eq!(link.handle(Event::Probed { key: wish.key, good: true }), [], "used once");
     // The timer of the request is off.
     let later = link.after(2 * HOUR);
     assert!(matches!(link.machine.state(), State::Established { used: true, .. }), "{later:?}");
@@ -107,7 +107,7 @@ fn row_5_a_request_without_an_answer_is_cancelled_after_ten_minutes_smaller_wish
     );
     // It is said again until it is.
     assert!(link.after(MINUTE).contains(&Action::TearDown(second.key)));
-    link.tell(Event::TornDown(second.key));
+    link.handle(Event::TornDown(second.key));
     assert_eq!(link.book.reservations, []);
     assert!(!link.after(MINUTE).contains(&Action::TearDown(second.key)));
 }
@@ -117,24 +117,24 @@ fn row_7_use_stops_before_a_circuit_expires_and_it_is_given_back_when_nobody_is_
     let mut link = Link::new(Settings::default());
     let expires = START.plus(HOUR);
     let (wish, _) = link.granted(Some(expires));
-    link.tell(Event::Probed { key: wish.key, good: true });
-    link.tell(Event::Users(2));
+    link.handle(Event::Probed { key: wish.key, good: true });
+    link.handle(Event::Users(2));
     link.work(0);
     let actions = link.after(HOUR - 2 * MINUTE);
     assert!(actions.contains(&Action::StopUsing(wish.key)), "{actions:?}");
     assert!(!actions.contains(&Action::TearDown(wish.key)), "two use it still");
     assert_eq!(link.machine.state(), State::Draining);
     assert_eq!(link.book.reservations[0].stage, ReservationStage::Releasing);
-    let actions = link.tell(Event::Users(0));
+    let actions = link.handle(Event::Users(0));
     assert!(actions.contains(&Action::TearDown(wish.key)));
     assert_eq!(link.machine.state(), State::Off);
 
     // Those that do not leave are not waited for longer than the settings say.
     let mut link = Link::new(Settings::default());
     let wish = link.used();
-    link.tell(Event::SetWanted(true));
-    link.tell(Event::Users(2));
-    assert!(link.tell(Event::SetWanted(false)).contains(&Action::StopUsing(wish.key)));
+    link.handle(Event::SetWanted(true));
+    link.handle(Event::Users(2));
+    assert!(link.handle(Event::SetWanted(false)).contains(&Action::StopUsing(wish.key)));
     assert!(!link.after(5 * MINUTE - Duration::from_secs(1)).contains(&Action::TearDown(wish.key)));
     assert!(link.after(Duration::from_secs(1)).contains(&Action::TearDown(wish.key)));
 }
@@ -144,9 +144,9 @@ fn row_8_a_circuit_on_which_transfers_fail_is_left_and_the_link_rests() {
     let mut link = Link::new(Settings::default());
     let wish = link.used();
     for good in [false, true, false] {
-        assert_eq!(link.tell(Event::Transfer { on_circuit: true, good }), []);
+        assert_eq!(link.handle(Event::Transfer { on_circuit: true, good }), []);
     }
-    let actions = link.tell(Event::Transfer { on_circuit: true, good: false });
+    let actions = link.handle(Event::Transfer { on_circuit: true, good: false });
     assert!(
         has_note(&actions, |note| matches!(note, Note::TransfersFailing { failed: 3, of: 4, .. })),
         "{actions:?}"
@@ -159,8 +159,8 @@ fn row_8_a_circuit_on_which_transfers_fail_is_left_and_the_link_rests() {
     let mut link = Link::new(Settings::default());
     link.used();
     for _ in 0..20 {
-        link.tell(Event::Transfer { on_circuit: false, good: false });
-        link.tell(Event::Transfer { on_circuit: true, good: false });
+        link.handle(Event::Transfer { on_circuit: false, good: false });
+        link.handle(Event::Transfer { on_circuit: true, good: false });
     }
     assert!(matches!(link.machine.state(), State::Established { used: true, .. }));
 
@@ -168,7 +168,7 @@ fn row_8_a_circuit_on_which_transfers_fail_is_left_and_the_link_rests() {
     let mut link = Link::new(Settings::default());
     link.used();
     for _ in 0..6 {
-        link.tell(Event::Transfer { on_circuit: true, good: false });
+        link.handle(Event::Transfer { on_circuit: true, good: false });
         link.after(6 * MINUTE);
     }
     assert!(matches!(link.machine.state(), State::Established { used: true, .. }));
@@ -192,7 +192,7 @@ fn row_9_a_clock_that_goes_back_does_not_prolong_a_rest() {
     link.answer(wish_before.key, refused(false));
     link.work(0);
     link.now = START - 1000 * HOUR;
-    link.tell(Event::Tick);
+    link.handle(Event::Tick);
     // Nor does a restart after it.
     let (mut restarted, _) = Link::restored(link.book.clone(), link.now.plus(HOUR / 2));
     for (link, left) in [(&mut link, HOUR), (&mut restarted, HOUR / 2)] {
@@ -237,10 +237,10 @@ fn rows_10_to_12_after_a_restart_what_lasts_is_used_on_and_the_rest_given_back()
                 actions.iter().any(|action| matches!(action, Action::Probe { .. })),
                 "it is probed again"
             );
-            let actions = link.tell(Event::Probed { key, good: true });
+            let actions = link.handle(Event::Probed { key, good: true });
             assert!(matches!(actions[..], [.., Action::Use { .. }]), "{actions:?}");
         } else {
-            link.tell(Event::TornDown(key));
+            link.handle(Event::TornDown(key));
             assert_eq!(link.book, ReservationLedger::default());
         }
     }
@@ -262,7 +262,7 @@ fn row_13_a_grant_that_nobody_waits_for_is_given_back_at_once() {
     let mut link = Link::new(Settings::default());
     let wish = link.asked();
     link.after(10 * MINUTE);
-    link.tell(Event::TornDown(wish.key));
+    link.handle(Event::TornDown(wish.key));
     let state = link.machine.state();
     let actions = link.answer(wish.key, granted(1000, None));
     assert!(actions.contains(&Action::TearDown(wish.key)), "{actions:?}");
@@ -276,7 +276,7 @@ fn row_14_a_circuit_whose_ends_do_not_answer_is_never_used() {
     let (wish, mut actions) = link.granted(None);
     for _ in 0..10 {
         actions.extend(link.after(Duration::from_secs(6)));
-        actions.extend(link.tell(Event::Probed { key: wish.key, good: false }));
+        actions.extend(link.handle(Event::Probed { key: wish.key, good: false }));
     }
     let probes = actions.iter().filter(|action| matches!(action, Action::Probe { .. })).count();
     assert_eq!(probes, 10, "{actions:?}");
@@ -292,13 +292,13 @@ fn reconciliation_releases_orphans_and_drops_lost_circuits() {
     link.now = link.now.plus(MINUTE);
     let orphan = RequestKey(77);
     let held = |key| ProviderReservation { key, up: true };
-    let actions = link.tell(Event::Listed { asked: link.now, held: vec![held(wish.key), held(orphan)] });
+    let actions = link.handle(Event::Listed { asked: link.now, held: vec![held(wish.key), held(orphan)] });
     assert!(actions.contains(&Action::TearDown(orphan)), "{actions:?}");
     assert!(!actions.contains(&Action::TearDown(wish.key)));
     // A list from before the grant proves nothing.
-    link.tell(Event::Listed { asked: START, held: vec![] });
+    link.handle(Event::Listed { asked: START, held: vec![] });
     assert!(matches!(link.machine.state(), State::Established { .. }));
-    let actions = link.tell(Event::Listed { asked: link.now, held: vec![] });
+    let actions = link.handle(Event::Listed { asked: link.now, held: vec![] });
     assert!(actions.contains(&Action::StopUsing(wish.key)), "{actions:?}");
     assert!(matches!(link.machine.state(), State::Cooldown(_)));
 }
@@ -308,7 +308,7 @@ fn invented_circuits_use_bounded_memory() {
     let mut link = Link::new(Settings::default());
     let held: Vec<_> =
         (0..100_000).map(|number| ProviderReservation { key: RequestKey(number), up: true }).collect();
-    link.tell(Event::Listed { asked: link.now, held });
+    link.handle(Event::Listed { asked: link.now, held });
     assert!(link.machine.ledger().reservations.len() <= 256);
 }
 
@@ -333,12 +333,12 @@ fn a_circuit_is_released_early_when_little_work_is_left() {
 #[test]
 fn a_wanted_circuit_needs_no_work_and_ends_when_unwanted() {
     let mut link = Link::new(Settings::default());
-    let first = wish(&link.tell(Event::SetWanted(true))).unwrap();
-    let actions = link.tell(Event::SetWanted(false));
+    let first = wish(&link.handle(Event::SetWanted(true))).unwrap();
+    let actions = link.handle(Event::SetWanted(false));
     assert!(actions.contains(&Action::TearDown(first.key)), "{actions:?}");
     assert_eq!(link.machine.state(), State::Off);
     // A grant that expires at once would be asked for again and again.
-    let second = wish(&link.tell(Event::SetWanted(true))).unwrap();
+    let second = wish(&link.handle(Event::SetWanted(true))).unwrap();
     let actions = link.answer(second.key, granted(1000, Some(link.now)));
     assert!(actions.contains(&Action::TearDown(second.key)));
     assert!(matches!(link.machine.state(), State::Cooldown(_)));
@@ -351,10 +351,10 @@ fn next_wake_covers_all_deadlines() {
         reconciliation_interval: 24 * HOUR,
         ..Settings::default()
     });
-    link.tell(Event::SetWanted(true));
+    link.handle(Event::SetWanted(true));
     assert_eq!(link.machine.next_wake(), START.plus(10 * MINUTE));
     link.now = link.machine.next_wake();
-    link.tell(Event::Tick);
+    link.handle(Event::Tick);
     assert_eq!(link.machine.next_wake(), link.now.plus(HOUR), "the end of the rest");
 }
 
@@ -364,13 +364,13 @@ fn a_circuit_slower_than_best_effort_is_dropped() {
         let mut link = Link::new(Settings::default());
         let seconds = Duration::from_secs;
         let moved = |on_circuit, bytes| Event::Moved { on_circuit, bytes, during: seconds(1) };
-        (0..60).for_each(|_| drop(link.tell(moved(false, 99_000_000))));
+        (0..60).for_each(|_| drop(link.handle(moved(false, 99_000_000))));
         let wish = link.used();
         let mut actions = Vec::new();
         for second in 0..301 {
             assert!(!actions.contains(&Action::StopUsing(wish.key)), "after {second} s");
             link.now = link.now.plus(seconds(1));
-            actions.extend(link.tell(moved(true, megabytes * 1_000_000)));
+            actions.extend(link.handle(moved(true, megabytes * 1_000_000)));
             if second == 299 {
                 break;
             }
@@ -389,7 +389,7 @@ fn a_measured_rate_precedes_a_forecast_and_a_fast_link_needs_no_circuit() {
     let moved = |bytes| Event::Moved { on_circuit: false, bytes, during: Duration::from_secs(10) };
     let asks = |events: &[Event]| {
         let mut link = Link::new(Settings::default());
-        events.iter().for_each(|event| drop(link.tell(event.clone())));
+        events.iter().for_each(|event| drop(link.handle(event.clone())));
         wish(&link.after(MINUTE)).is_some()
     };
     let told = |bytes_per_s| Event::Work { pending_bytes: MUCH, bytes_per_s };
@@ -405,10 +405,10 @@ fn a_measured_rate_precedes_a_forecast_and_a_fast_link_needs_no_circuit() {
 fn an_ending_owner_releases_everything_and_requests_nothing() {
     let mut link = Link::new(Settings::default());
     let wish_of = link.used();
-    let actions = link.tell(Event::OwnerEnded);
+    let actions = link.handle(Event::OwnerEnded);
     assert!(actions.contains(&Action::TearDown(wish_of.key)), "{actions:?}");
     for event in [Event::SetWanted(true), Event::TornDown(wish_of.key)] {
-        assert_eq!(wish(&link.tell(event)), None);
+        assert_eq!(wish(&link.handle(event)), None);
     }
     assert_eq!(wish(&link.after(10 * MINUTE)), None);
     assert_eq!((link.machine.state(), link.book.is_empty()), (State::Off, true));

@@ -28,11 +28,11 @@ fn is_used(link: &Link, key: RequestKey) -> bool {
 /// A circuit that ada wants is used, and she wants another in its place.
 fn wanted() -> (Link, CircuitRequest, CircuitRequest) {
     let mut link = Link::new(Settings::default());
-    let first = wish(&link.tell(Event::Orders(vec![order(1, 400, None)]))).unwrap();
+    let first = wish(&link.handle(Event::Orders(vec![order(1, 400, None)]))).unwrap();
     link.answer(first.key, granted(400, None));
-    link.tell(Event::Probed { key: first.key, good: true });
+    link.handle(Event::Probed { key: first.key, good: true });
     let orders = vec![order(1, 400, None), order(2, 800, Some(first.key))];
-    let actions = link.tell(Event::Orders(orders));
+    let actions = link.handle(Event::Orders(orders));
     let second = wish(&actions).expect("another is asked for");
     assert_eq!((second.mbit, is_used(&link, first.key)), (800, true));
     assert!(link.book.reservations.iter().any(|one| one.key == second.key), "written down before");
@@ -47,19 +47,19 @@ fn grant_elsewhere(link: &mut Link, wish: CircuitRequest, expires: Option<Timest
 #[test]
 fn a_replacement_is_used_before_its_predecessor_is_released() {
     let (mut link, first, second) = wanted();
-    link.tell(Event::Users(3));
+    link.handle(Event::Users(3));
     let actions = grant_elsewhere(&mut link, second, None);
     assert!(actions.contains(&Action::Probe { key: second.key, ends: others() }), "{actions:?}");
-    let actions = link.tell(Event::Probed { key: second.key, good: true });
+    let actions = link.handle(Event::Probed { key: second.key, good: true });
     assert!(actions.contains(&Action::Use { key: second.key, mbit: 800, ends: others() }), "{actions:?}");
     let broken = |action: &Action| matches!(action, Action::StopUsing(_) | Action::TearDown(_));
     assert!(!actions.iter().any(broken), "nothing stops for it: {actions:?}");
     assert!(is_used(&link, second.key) && link.machine.is_draining());
     assert_eq!(
-        link.tell(Event::PredecessorDrained),
+        link.handle(Event::PredecessorDrained),
         [Action::Persist(link.book.clone()), Action::TearDown(first.key)]
     );
-    link.tell(Event::TornDown(first.key));
+    link.handle(Event::TornDown(first.key));
     assert_eq!((link.book.reservations.len(), link.machine.is_draining()), (1, false));
 }
 
@@ -67,14 +67,14 @@ fn a_replacement_is_used_before_its_predecessor_is_released() {
 fn draining_a_predecessor_is_bounded_and_skipped_for_equal_endpoints() {
     let (mut link, first, second) = wanted();
     grant_elsewhere(&mut link, second, None);
-    link.tell(Event::Probed { key: second.key, good: true });
+    link.handle(Event::Probed { key: second.key, good: true });
     let drain = Settings::default().drain_timeout;
     assert!(!link.after(drain - MINUTE).contains(&Action::TearDown(first.key)));
     assert!(link.after(MINUTE).contains(&Action::TearDown(first.key)));
 
     let (mut link, first, second) = wanted();
     link.answer(second.key, granted(800, None));
-    let actions = link.tell(Event::Probed { key: second.key, good: true });
+    let actions = link.handle(Event::Probed { key: second.key, good: true });
     let used = |action: &Action| *action == Action::Use { key: second.key, mbit: 800, ends: ends() };
     assert!(in_order(&actions, used, |action| *action == Action::TearDown(first.key)), "{actions:?}");
 }
@@ -101,7 +101,7 @@ fn a_failed_replacement_keeps_the_present_circuit() {
         let stopped = |action: &Action| matches!(action, Action::StopUsing(_));
         assert!(!actions.iter().any(stopped) && is_used(&link, first.key), "{number}");
         assert_eq!(actions.contains(&Action::TearDown(second.key)), number > 0, "{number}: {actions:?}");
-        link.tell(Event::TornDown(second.key));
+        link.handle(Event::TornDown(second.key));
         assert_eq!(link.book.reservations.len(), 1, "{number}");
         // And is not asked for again because of that wish.
         assert_eq!(wish(&link.after(HOUR)), None, "{number}");
@@ -114,7 +114,7 @@ fn a_replacement_retries_with_a_lower_rate() {
     let third = wish(&link.answer(second.key, refused(true))).unwrap();
     assert_eq!(third.mbit, 400);
     grant_elsewhere(&mut link, third, None);
-    link.tell(Event::Probed { key: third.key, good: true });
+    link.handle(Event::Probed { key: third.key, good: true });
     assert!(is_used(&link, third.key));
 }
 
@@ -132,7 +132,7 @@ fn a_replacement_is_promoted_when_its_predecessor_is_lost() {
             assert!(matches!(link.machine.state(), State::Requested { .. }));
             grant_elsewhere(&mut link, second, None);
         }
-        link.tell(Event::Probed { key: second.key, good: true });
+        link.handle(Event::Probed { key: second.key, good: true });
         assert!(is_used(&link, second.key), "it does not rest: {:?}", link.machine.state());
     }
 }
@@ -140,11 +140,11 @@ fn a_replacement_is_promoted_when_its_predecessor_is_lost() {
 #[test]
 fn cancelling_a_replacement_keeps_the_present_circuit() {
     let (mut link, first, second) = wanted();
-    let actions = link.tell(Event::Orders(vec![order(1, 400, None)]));
+    let actions = link.handle(Event::Orders(vec![order(1, 400, None)]));
     assert!(actions.contains(&Action::TearDown(second.key)), "{actions:?}");
     assert!(is_used(&link, first.key));
     // A grant that comes too late is given back.
-    link.tell(Event::TornDown(second.key));
+    link.handle(Event::TornDown(second.key));
     assert!(grant_elsewhere(&mut link, second, None).contains(&Action::TearDown(second.key)));
 }
 
@@ -165,10 +165,10 @@ fn releasing_a_superseded_circuit_releases_its_successor() {
     // Somebody asked for the second.
     let (mut link, first, second) = wanted();
     grant_elsewhere(&mut link, second, None);
-    link.tell(Event::Probed { key: second.key, good: true });
-    link.tell(Event::PredecessorDrained);
-    link.tell(Event::TornDown(first.key));
-    let actions = link.tell(release(3, first.key));
+    link.handle(Event::Probed { key: second.key, good: true });
+    link.handle(Event::PredecessorDrained);
+    link.handle(Event::TornDown(first.key));
+    let actions = link.handle(release(3, first.key));
     assert!(is_released(&link, &actions, second.key), "{actions:?}");
 
     // Because of the work, twice, and whoever gives it back knows of the first alone.
@@ -176,21 +176,21 @@ fn releasing_a_superseded_circuit_releases_its_successor() {
     link.after(10 * HOUR - 16 * MINUTE);
     let second = wish(&link.after(MINUTE)).unwrap();
     link.answer(second.key, granted(1000, Some(link.now.plus(10 * HOUR))));
-    link.tell(Event::Probed { key: second.key, good: true });
+    link.handle(Event::Probed { key: second.key, good: true });
     link.after(10 * HOUR - 16 * MINUTE);
     let third = wish(&link.after(MINUTE)).unwrap();
     link.answer(third.key, granted(1000, None));
-    link.tell(Event::Probed { key: third.key, good: true });
+    link.handle(Event::Probed { key: third.key, good: true });
     // After a restart as well.
     let (now, book) = (link.now, link.book.clone());
     for mut link in [link, Link::restored(book, now).0] {
-        let actions = link.tell(release(1, first.key));
+        let actions = link.handle(release(1, first.key));
         assert!(is_released(&link, &actions, third.key), "{actions:?}");
         // What is asked for afterwards is another matter.
         link.work(MUCH);
         let fourth = wish(&link.after(2 * HOUR)).or_else(|| wish(&link.after(MINUTE)));
         let fourth = fourth.expect("the work counts again");
-        let actions = link.tell(release(2, first.key));
+        let actions = link.handle(release(2, first.key));
         assert!(has_note(&actions, |note| matches!(note, Note::NothingToRelease { .. })), "{actions:?}");
         assert!(!actions.contains(&Action::TearDown(fourth.key)));
     }
@@ -199,9 +199,9 @@ fn releasing_a_superseded_circuit_releases_its_successor() {
 #[test]
 fn releasing_a_refused_request_releases_its_smaller_successor() {
     let mut link = Link::new(Settings::default());
-    let first = wish(&link.tell(Event::Orders(vec![order(1, 400, None)]))).unwrap();
+    let first = wish(&link.handle(Event::Orders(vec![order(1, 400, None)]))).unwrap();
     let second = wish(&link.answer(first.key, refused(true))).unwrap();
-    let actions = link.tell(release(2, first.key));
+    let actions = link.handle(release(2, first.key));
     assert!(is_released(&link, &actions, second.key), "{actions:?}");
 }
 
@@ -216,8 +216,8 @@ fn releasing_the_first_of_two_restored_circuits_releases_the_remaining_one() {
         ReservationLedger { reservations, ..ReservationLedger::default() },
         START.plus(2 * HOUR),
     );
-    link.tell(Event::Probed { key: RequestKey(2), good: true });
-    let actions = link.tell(release(1, RequestKey(1)));
+    link.handle(Event::Probed { key: RequestKey(2), good: true });
+    let actions = link.handle(release(1, RequestKey(1)));
     assert!(is_released(&link, &actions, RequestKey(2)), "{actions:?}");
 }
 
@@ -225,7 +225,7 @@ fn releasing_the_first_of_two_restored_circuits_releases_the_remaining_one() {
 fn the_history_covers_both_circuits() {
     let (mut link, mut record) = (Link::new(Settings::default()), CircuitHistory::default());
     let mut tell = |link: &mut Link, event: Event| {
-        let actions = link.tell(event);
+        let actions = link.handle(event);
         for action in &actions {
             if let Action::Note(note) = action {
                 record.note(note, link.now);
@@ -267,7 +267,7 @@ fn the_history_covers_both_circuits() {
 fn expiring(lasts: std::time::Duration) -> (Link, CircuitRequest) {
     let mut link = Link::new(Settings::default());
     let (first, _) = link.granted(Some(START.plus(MINUTE).plus(lasts)));
-    link.tell(Event::Probed { key: first.key, good: true });
+    link.handle(Event::Probed { key: first.key, good: true });
     (link, first)
 }
 
@@ -279,7 +279,7 @@ fn enough_work_renews_a_circuit_before_expiry() {
     assert!(is_used(&link, first.key));
     let expires = link.now.plus(10 * HOUR);
     link.answer(second.key, granted(1000, Some(expires)));
-    link.tell(Event::Probed { key: second.key, good: true });
+    link.handle(Event::Probed { key: second.key, good: true });
     assert!(is_used(&link, second.key));
 
     // With little to do it ends as it always did.
@@ -302,7 +302,7 @@ fn enough_work_renews_a_circuit_before_expiry() {
     // And where it is switched off, none is.
     let mut link = Link::new(Settings { renewal: None, ..Settings::default() });
     let (first, _) = link.granted(Some(START.plus(10 * HOUR)));
-    link.tell(Event::Probed { key: first.key, good: true });
+    link.handle(Event::Probed { key: first.key, good: true });
     assert_eq!(wish(&link.after(10 * HOUR - 5 * MINUTE)), None);
     assert_ne!(Settings::default().renewal, None::<RenewalRule>);
 }
@@ -325,7 +325,7 @@ fn of_two_restored_circuits_the_later_one_is_kept() {
             later.plus(HOUR),
         );
         assert!(actions.contains(&Action::TearDown(RequestKey(3 - used))), "{actions:?}");
-        link.tell(Event::Probed { key: RequestKey(used), good: true });
+        link.handle(Event::Probed { key: RequestKey(used), good: true });
         assert!(is_used(&link, RequestKey(used)));
     }
 }

@@ -40,7 +40,7 @@ fn made(from: (i32, u8, u8), until: (i32, u8, u8)) -> Made {
     }
 }
 
-fn look(certificate: Option<&Path>, key: Option<&Path>, grid_map: Option<&Path>) -> Vec<Finding> {
+fn examine_with(certificate: Option<&Path>, key: Option<&Path>, grid_map: Option<&Path>) -> Vec<Finding> {
     let order = ExaminationRequest {
         root: "/nonexistent".into(),
         certificate: certificate.map(Path::to_owned),
@@ -59,7 +59,7 @@ fn finding<'a>(all: &'a [Finding], check: &str) -> &'a Finding {
 #[test]
 fn a_pair_that_belongs_together_is_fine() {
     let made = made((2026, 1, 1), (2027, 3, 1));
-    let all = look(Some(&made.certificate), Some(&made.key), None);
+    let all = examine_with(Some(&made.certificate), Some(&made.key), None);
     assert!(all.iter().all(|one| one.severity == Severity::Ok), "{all:#?}");
     assert_eq!(all.len(), 3);
     let found = &finding(&all, "certificate").found;
@@ -71,7 +71,7 @@ fn a_pair_that_belongs_together_is_fine() {
 fn a_key_of_another_certificate_and_a_key_for_all_to_read_are_problems() {
     let made = made((2026, 1, 1), (2027, 3, 1));
     std::fs::set_permissions(&made.other_key, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let all = look(Some(&made.certificate), Some(&made.other_key), None);
+    let all = examine_with(Some(&made.certificate), Some(&made.other_key), None);
     let mismatch = finding(&all, "key and certificate");
     assert_eq!(mismatch.severity, Severity::Problem);
     assert!(mismatch.found.contains("other.pem is not the key of"), "{mismatch:?}");
@@ -84,7 +84,7 @@ fn a_key_of_another_certificate_and_a_key_for_all_to_read_are_problems() {
 fn dates_are_told() {
     let level = |from, until| {
         let made = made(from, until);
-        let all = look(Some(&made.certificate), None, None);
+        let all = examine_with(Some(&made.certificate), None, None);
         (all[0].severity, all[0].found.clone())
     };
     let (expired, words) = level((2025, 1, 1), (2026, 11, 20));
@@ -99,10 +99,10 @@ fn dates_are_told() {
 #[test]
 fn invalid_credential_files_are_reported() {
     let made = made((2026, 1, 1), (2027, 3, 1));
-    let all = look(Some(&made.key), Some(&made.certificate), None);
+    let all = examine_with(Some(&made.key), Some(&made.certificate), None);
     assert_eq!(finding(&all, "certificate").severity, Severity::Problem);
     assert!(finding(&all, "key").found.contains("no private key"));
-    let all = look(Some(Path::new("/nonexistent/a")), None, None);
+    let all = examine_with(Some(Path::new("/nonexistent/a")), None, None);
     assert!(all[0].found.contains("No such file"), "{all:?}");
 }
 
@@ -116,7 +116,7 @@ fn a_chain_out_of_order_is_a_problem() {
     params.distinguished_name.push(DnType::CommonName, "stranger");
     let stranger = params.self_signed(&key).unwrap().pem();
     std::fs::write(&first.certificate, format!("{}{}{stranger}", text(&first), text(&second))).unwrap();
-    let all = look(Some(&first.certificate), None, None);
+    let all = examine_with(Some(&first.certificate), None, None);
     assert!(finding(&all, "certificate chain").found.contains("certificate 2 is not issued by"), "{all:#?}");
 }
 
@@ -130,7 +130,7 @@ fn bad_grid_map_lines_are_reported_by_number() {
     );
     text.push_str(&"nonsense\n".repeat(30));
     std::fs::write(&path, text).unwrap();
-    let all = look(None, None, Some(&path));
+    let all = examine_with(None, None, Some(&path));
     assert!(all[0].found.contains("3 lines map"), "{all:#?}");
     assert!(
         all.iter().any(|one| one.severity == Severity::Problem && one.found.contains("grid-mapfile:3: ")),
@@ -142,5 +142,5 @@ fn bad_grid_map_lines_are_reported_by_number() {
         "{all:#?}"
     );
     assert!(all.len() < 20, "a page of bad lines is enough: {}", all.len());
-    assert_eq!(look(None, None, Some(Path::new("/nonexistent/map")))[0].severity, Severity::Problem);
+    assert_eq!(examine_with(None, None, Some(Path::new("/nonexistent/map")))[0].severity, Severity::Problem);
 }

@@ -21,7 +21,7 @@ fn lay_out(recording: &str) -> tempfile::TempDir {
     root
 }
 
-fn look(recording: &str, path: PathOverrides) -> Examination {
+fn examine_with(recording: &str, path: PathOverrides) -> Examination {
     let root = lay_out(recording);
     examine(
         &ExaminationRequest { root: root.path().into(), path, ..ExaminationRequest::default() },
@@ -45,7 +45,7 @@ fn long_path() -> PathOverrides {
 /// reverse.
 #[test]
 fn the_two_ceilings_disagree_in_both_directions() {
-    let done = look(MISTUNED, PathOverrides { streams: Some(1), ..long_path() });
+    let done = examine_with(MISTUNED, PathOverrides { streams: Some(1), ..long_path() });
     let send = finding(&done, "send buffers");
     assert_eq!(send.severity, Severity::Advice, "{send:?}");
     for part in [
@@ -75,7 +75,7 @@ fn the_two_ceilings_disagree_in_both_directions() {
 
 #[test]
 fn every_fault_of_a_mistuned_host_has_cost_and_remedy() {
-    let done = look(MISTUNED, long_path());
+    let done = examine_with(MISTUNED, long_path());
     assert_eq!((done.path.rtt_from, done.path.rate_from), (FigureSource::Given, FigureSource::Given));
     for (check, level, cost, remedy) in [
         ("tcp_window_scaling", Severity::Problem, "at most 437 kB/s", "net.ipv4.tcp_window_scaling=\"1\""),
@@ -112,7 +112,7 @@ fn every_fault_of_a_mistuned_host_has_cost_and_remedy() {
 
 #[test]
 fn a_well_tuned_host_gets_no_advice() {
-    let done = look(TUNED, PathOverrides { rtt_us: Some(50_000), ..PathOverrides::default() });
+    let done = examine_with(TUNED, PathOverrides { rtt_us: Some(50_000), ..PathOverrides::default() });
     // The rate is that of its interface.
     assert_eq!(done.path.path.rate_bytes_per_s, 12_500_000_000);
     let bad: Vec<&Finding> = done.findings.iter().filter(|one| one.severity > Severity::Unknown).collect();
@@ -125,7 +125,7 @@ fn a_well_tuned_host_gets_no_advice() {
 /// Containers hide half of these files: what cannot be read is not known, and never a problem.
 #[test]
 fn missing_and_damaged_files_are_unknown() {
-    let done = look("", PathOverrides::default());
+    let done = examine_with("", PathOverrides::default());
     assert_eq!((done.problems, done.path.rtt_from), (0, FigureSource::Assumed));
     assert_eq!(finding(&done, "send buffers").severity, Severity::Unknown);
     assert_eq!(finding(&done, "open files").severity, Severity::Unknown);
@@ -147,15 +147,15 @@ fn missing_and_damaged_files_are_unknown() {
 #[test]
 fn buffers_are_a_problem_only_for_a_given_path() {
     let far = PathOverrides { rtt_us: Some(300_000), rate_bytes_per_s: Some(12_500_000_000), streams: None };
-    assert_eq!(finding(&look(MISTUNED, far), "receive buffers").severity, Severity::Problem);
+    assert_eq!(finding(&examine_with(MISTUNED, far), "receive buffers").severity, Severity::Problem);
     let guessed = PathOverrides { rtt_us: None, ..far };
-    assert_eq!(finding(&look(MISTUNED, guessed), "receive buffers").severity, Severity::Advice);
+    assert_eq!(finding(&examine_with(MISTUNED, guessed), "receive buffers").severity, Severity::Advice);
     let near = PathOverrides { rtt_us: Some(1_000), rate_bytes_per_s: Some(125_000_000), streams: None };
-    assert_eq!(finding(&look(MISTUNED, near), "send buffers").severity, Severity::Ok);
-    assert_eq!(finding(&look(MISTUNED, near), "receive buffers").severity, Severity::Ok);
+    assert_eq!(finding(&examine_with(MISTUNED, near), "send buffers").severity, Severity::Ok);
+    assert_eq!(finding(&examine_with(MISTUNED, near), "receive buffers").severity, Severity::Ok);
     // Nothing hurts but setting: that is told.
     let middle = PathOverrides { rtt_us: Some(20_000), rate_bytes_per_s: Some(1_250_000_000), streams: None };
-    let receive = finding(&look(MISTUNED, middle), "receive buffers").clone();
+    let receive = finding(&examine_with(MISTUNED, middle), "receive buffers").clone();
     assert_eq!(receive.severity, Severity::Advice);
     assert!(receive.cost.unwrap().contains("unless a program sets"), "{:?}", receive.found);
 }

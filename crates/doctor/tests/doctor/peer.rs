@@ -10,7 +10,7 @@ use longhaul_doctor::{Examination, ExaminationRequest, FigureSource, Finding, Se
 use longhaul_model::Timestamp;
 use rustls::pki_types::PrivateKeyDer;
 
-fn look(peer: &str, patience: Duration) -> Examination {
+fn examine_with(peer: &str, patience: Duration) -> Examination {
     let order = ExaminationRequest {
         root: "/nonexistent".into(),
         peer: Some(peer.parse().unwrap()),
@@ -63,7 +63,7 @@ fn tls_server(reply: &'static [u8]) -> SocketAddr {
 #[test]
 fn a_peer_with_tls_and_a_clock_that_is_wrong() {
     let address = tls_server(b"HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 13:00:00 GMT\r\n\r\n");
-    let done = look(&format!("https://{address}/"), Duration::from_secs(10));
+    let done = examine_with(&format!("https://{address}/"), Duration::from_secs(10));
     assert_eq!((done.path.rtt_from, done.path.rate_from), (FigureSource::Measured, FigureSource::Assumed));
     assert!(done.path.path.rtt_us < 1_000_000, "{:?}", done.path);
     assert_eq!(finding(&done, "ipv4").severity, Severity::Ok);
@@ -80,7 +80,7 @@ fn a_closed_port_says_so() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let done = look(&address.to_string(), Duration::from_secs(10));
+    let done = examine_with(&address.to_string(), Duration::from_secs(10));
     let refused = finding(&done, "ipv4");
     assert_eq!(refused.severity, Severity::Problem);
     assert!(
@@ -96,13 +96,13 @@ fn peers_without_tls_do_not_hold_us() {
         let _ = socket.write_all(b"220 an FTP server is here\r\n");
         let _ = socket.read(&mut [0; 512]);
     });
-    let tls = finding(&look(&talker.to_string(), Duration::from_secs(10)), "tls").clone();
+    let tls = finding(&examine_with(&talker.to_string(), Duration::from_secs(10)), "tls").clone();
     assert_eq!(tls.severity, Severity::Problem, "{tls:?}");
 
     let silent = server(|mut socket| {
         let _ = socket.read_to_end(&mut Vec::new());
     });
-    let tls = finding(&look(&silent.to_string(), Duration::from_millis(200)), "tls").clone();
+    let tls = finding(&examine_with(&silent.to_string(), Duration::from_millis(200)), "tls").clone();
     assert!(tls.found.contains("no answer"), "{tls:?}");
 
     // A record that comes byte by byte keeps the time limit of each call, and not that of the whole.
@@ -114,7 +114,7 @@ fn peers_without_tls_do_not_hold_us() {
             thread::park_timeout(Duration::from_millis(20));
         }
     });
-    let tls = finding(&look(&dripping.to_string(), Duration::from_millis(300)), "tls").clone();
+    let tls = finding(&examine_with(&dripping.to_string(), Duration::from_millis(300)), "tls").clone();
     assert!(tls.found.contains("no answer"), "{tls:?}");
 }
 
@@ -124,7 +124,7 @@ fn clear_text_is_reported_and_its_clock_read() {
         let _ = socket.read(&mut [0; 1024]);
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ndate: Sat, 21 Nov 2026 12:00:01 GMT\r\n\r\n");
     });
-    let done = look(&format!("http://{address}"), Duration::from_secs(10));
+    let done = examine_with(&format!("http://{address}"), Duration::from_secs(10));
     assert_eq!(finding(&done, "tls").severity, Severity::Advice);
     let clock = done.findings.iter().rfind(|one| one.check == "clock").unwrap();
     assert_eq!(clock.severity, Severity::Ok, "{clock:?}");
@@ -132,7 +132,7 @@ fn clear_text_is_reported_and_its_clock_read() {
 
 #[test]
 fn a_name_that_is_not_known_is_a_problem() {
-    let done = look("no-such-host.invalid", Duration::from_secs(10));
+    let done = examine_with("no-such-host.invalid", Duration::from_secs(10));
     let name = finding(&done, "name");
     assert_eq!(name.severity, Severity::Problem);
     assert!(name.remedy[0].contains("getent ahosts no-such-host.invalid"), "{name:?}");

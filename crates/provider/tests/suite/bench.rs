@@ -127,17 +127,17 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(config: &str, simulator: Option<Simulator>) -> Bench {
-        Bench::of(LINK, 1, config, simulator.map(Rc::new))
+        Bench::with_link(LINK, 1, config, simulator.map(Rc::new))
     }
 
     /// The owner of another link, who asks the same provider and knows nothing of the first one.
     pub fn beside(other: &Bench, config: &str) -> Bench {
-        let mut this = Bench::of("gamma→beta", 1 << 32, config, other.simulator.clone());
+        let mut this = Bench::with_link("gamma→beta", 1 << 32, config, other.simulator.clone());
         this.jumped = other.now().since(this.now());
         this
     }
 
-    fn of(link: &str, keys: u128, config: &str, simulator: Option<Rc<Simulator>>) -> Bench {
+    fn with_link(link: &str, keys: u128, config: &str, simulator: Option<Rc<Simulator>>) -> Bench {
         let config = CircuitConfig::parse(config, "circuit.toml").unwrap();
         let place = tempfile::tempdir().unwrap();
         let (wake, woken) = channel();
@@ -207,7 +207,7 @@ impl Bench {
     }
 
     /// What has come is taken in.
-    pub fn look(&mut self) {
+    pub fn poll_news(&mut self) {
         let news = self.provider.news(self.now());
         self.news.extend(news);
     }

@@ -195,7 +195,7 @@ fn a_provider_restart_during_a_release_leaves_nothing_behind() {
 
 fn take(bench: &mut Bench, steps: usize) {
     for _ in 0..steps {
-        bench.look();
+        bench.poll_news();
         bench.step();
     }
 }
