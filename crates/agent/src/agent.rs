@@ -41,7 +41,7 @@ use crate::stop::StopFlag;
 use crate::storage_health::{StorageHealth, StorageWatch};
 use crate::tape::{TapeSystems, Tapes};
 use crate::tasks::{TaskContext, Tasks};
-use crate::threads::{ended, guarded, locked};
+use crate::threads::{ended_fault, guarded, locked};
 
 /// Interval between reports until the service sets another.
 const REPORT_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ impl Agent {
                 None => start_engine(start),
             })
         });
-        agent.await.map_err(|error| ended("the start", error))??.run_until(shutdown).await
+        agent.await.map_err(|error| ended_fault("the start", error))??.run_until(shutdown).await
     }
 
     /// Opens the agent and starts its threads.
@@ -272,13 +272,13 @@ impl Agent {
         let result = tokio::select! {
             () = shutdown => Ok(()),
             Some(ended_loop) = loops.join_next() => {
-                Err(ended_loop.unwrap_or_else(|error| ended("a loop", error)))
+                Err(ended_loop.unwrap_or_else(|error| ended_fault("a loop", error)))
             }
             ended_doors = &mut doors => Err(match ended_doors {
                 Ok(Err(fault)) => fault,
-                other => ended("the doors", format!("{other:?}")),
+                other => ended_fault("the doors", format!("{other:?}")),
             }),
-            Ok(fault) = broken.wait_for(Option::is_some) => Err(fault.clone().unwrap_or_else(|| ended("the \
+            Ok(fault) = broken.wait_for(Option::is_some) => Err(fault.clone().unwrap_or_else(|| ended_fault("the \
                 engine", "it broke"))),
         };
         close.send_replace(true);
@@ -291,7 +291,7 @@ impl Agent {
         }
         loops.shutdown().await;
         let stopped = tokio::task::spawn_blocking(move || stop(context)).await;
-        stopped.map_err(|error| ended("the stop", error))?;
+        stopped.map_err(|error| ended_fault("the stop", error))?;
         match &result {
             Ok(()) => tracing::info!("agent stopped"),
             Err(fault) => tracing::error!(%fault, "agent cannot go on"),

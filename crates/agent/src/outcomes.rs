@@ -139,7 +139,7 @@ impl OutcomeRecorder {
 /// Outcomes for recalled leases that have not begun: they end untried. An attempt that began so recently that
 /// the log does not know it yet is stopped with them; its partial file stays and is found when the file is
 /// leased again.
-pub(crate) fn give_back(asked: &[AskedBack], log: &OutboxLog) -> Vec<Outcome> {
+pub(crate) fn give_back_unbegun(asked: &[AskedBack], log: &OutboxLog) -> Vec<Outcome> {
     let waiting = asked.iter().filter_map(|asked| Some((asked, log.epoch_of_waiting(asked.attempt)?)));
     waiting
         .map(|(asked, epoch)| {

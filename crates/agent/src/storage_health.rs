@@ -49,12 +49,12 @@ struct WriteFailure {
 /// Write failures at one storage, on their way to its watcher.
 struct FailureQueue {
     storage: StorageName,
-    queue: Mutex<Queue>,
+    queue: Mutex<QueuedFailures>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct QueuedFailures {
     failures: VecDeque<WriteFailure>,
     is_closed: bool,
 }
@@ -80,7 +80,7 @@ impl FailureQueue {
 
     /// Waits for a failure, at most for `time`; false once the queue is closed.
     fn wait(&self, time: Duration) -> bool {
-        let is_idle = |queue: &mut Queue| queue.failures.is_empty() && !queue.is_closed;
+        let is_idle = |queue: &mut QueuedFailures| queue.failures.is_empty() && !queue.is_closed;
         let waited = self.changed.wait_timeout_while(locked(&self.queue), time, is_idle);
         !waited.unwrap_or_else(PoisonError::into_inner).0.is_closed
     }

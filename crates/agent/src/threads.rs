@@ -13,8 +13,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
     match tokio::task::spawn_blocking(body).await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
-            Ok(panic) => Err(ended("a step", message(panic.as_ref()))),
-            Err(error) => Err(ended("a step", error)),
+            Ok(panic) => Err(ended_fault("a step", message(panic.as_ref()))),
+            Err(error) => Err(ended_fault("a step", error)),
         },
     }
 }
@@ -36,7 +36,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// The fault of a loop that ended and must not.
-pub(crate) fn ended(what: &str, why: impl std::fmt::Display) -> Fault {
+pub(crate) fn ended_fault(what: &str, why: impl std::fmt::Display) -> Fault {
     Fault::new(FaultCode::Internal, format!("{what} ended: {why}"))
 }
 

@@ -151,7 +151,7 @@ fn apply_work(context: &AgentContext, work: Work) -> Result<bool, Fault> {
 /// Gives recalled leases back if they have not begun. Durable first: a lease that was given back must not
 /// begin after a restart. If that cannot be written, nothing is given back and the leases go on.
 fn give_back(context: &AgentContext, asked: &[AskedBack]) {
-    let given = outcomes::give_back(asked, &context.log);
+    let given = outcomes::give_back_unbegun(asked, &context.log);
     match context.log.finish(&given) {
         Ok(_) if given.is_empty() => {}
         Ok(_) => {

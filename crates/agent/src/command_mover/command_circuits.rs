@@ -51,7 +51,7 @@ impl CommandCircuits {
     }
 
     /// Ends a command with the bytes that arrived; none if that says nothing about the circuit.
-    pub(super) fn ended(&mut self, source: AgentId, bytes: Option<u64>) {
+    pub(super) fn end(&mut self, source: AgentId, bytes: Option<u64>) {
         let commands = self.commands.entry(source).or_default();
         commands.running = commands.running.saturating_sub(1);
         let Some(bytes) = bytes else { return };
@@ -120,13 +120,13 @@ mod tests {
             (circuits.begin(source), circuits.begin(AgentId(8))),
             (Some("10.1.0.1".parse().ok()), None)
         );
-        circuits.ended(source, Some(70));
+        circuits.end(source, Some(70));
         assert_eq!(circuits.commands(source), CircuitCommands { running: 0, bytes: 70 });
         for _ in 0..FAILURES_MAX {
             assert!(circuits.begin(source).is_some());
             // Said again, for another storage of the same agent.
             circuits.set(source, &[circuit("10.1.0.2:7000")]);
-            circuits.ended(source, Some(0));
+            circuits.end(source, Some(0));
         }
         assert_eq!(circuits.begin(source), None, "it brings nothing");
         circuits.set(source, &[circuit("10.2.0.2:7000")]);
@@ -137,7 +137,7 @@ mod tests {
             (None, 1),
             "one goes on there"
         );
-        circuits.ended(source, None);
+        circuits.end(source, None);
         assert_eq!(circuits.commands(source), CircuitCommands { running: 0, bytes: 70 });
     }
 }

@@ -25,7 +25,7 @@ use crate::stop::StopFlag;
 use crate::threads::locked;
 
 struct CommandMover {
-    shared: Arc<CommandMoverInner>,
+    inner: Arc<CommandMoverInner>,
     engine: Box<dyn Mover>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn start(
     let runtime =
         Handle::try_current().map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
     let events: Arc<dyn Fn(Vec<Event>) + Send + Sync> = start.events.into();
-    let shared = Arc::new(CommandMoverInner {
+    let inner = Arc::new(CommandMoverInner {
         by_storage: of,
         events: events.clone(),
         clock: start.clock.clone(),
@@ -110,7 +110,7 @@ pub(crate) fn start(
         stop: StopFlag::default(),
     });
     let engine = start_engine(MoverStart { events: Box::new(move |those| events(those)), ..start })?;
-    Ok(Box::new(CommandMover { shared, engine }))
+    Ok(Box::new(CommandMover { inner, engine }))
 }
 
 impl CommandMoverInner {
@@ -209,13 +209,13 @@ impl Mover for CommandMover {
     }
 
     fn fetch(&self, batch: FetchBatch) {
-        if !self.shared.is_for_command(&batch) {
+        if !self.inner.is_for_command(&batch) {
             return self.engine.fetch(batch);
         }
-        let received: Timestamp = (self.shared.clock)();
-        let Some(of) = self.shared.storage_command(&batch.target_storage) else { return };
+        let received: Timestamp = (self.inner.clock)();
+        let Some(of) = self.inner.storage_command(&batch.target_storage) else { return };
         let attempts = batch.files.iter().map(|file| (file.attempt, LiveAttempt::default()));
-        locked(&self.shared.state).live.extend(attempts);
+        locked(&self.inner.state).live.extend(attempts);
         for files in batch.files.chunks(of.config.files) {
             let job = run::CommandJob {
                 source: batch.source_storage.clone(),
@@ -226,39 +226,39 @@ impl Mover for CommandMover {
                 received,
                 files: files.to_vec(),
             };
-            let (shared, mut stopping) = (self.shared.clone(), self.shared.stopping.subscribe());
-            self.shared.runtime.spawn(async move {
+            let (inner, mut stopping) = (self.inner.clone(), self.inner.stopping.subscribe());
+            self.inner.runtime.spawn(async move {
                 tokio::select! {
                     _ = stopping.wait_for(|stopping| *stopping) => {}
-                    () = run::run(shared, job) => {}
+                    () = run::run(inner, job) => {}
                 }
             });
         }
     }
 
     fn cancel(&self, attempts: &[AttemptId]) {
-        let mut state = locked(&self.shared.state);
+        let mut state = locked(&self.inner.state);
         let theirs: BTreeSet<AttemptId> =
             attempts.iter().copied().filter(|attempt| state.live.remove(attempt).is_some()).collect();
         drop(state);
         if !theirs.is_empty() {
-            self.shared.cancelled.send_modify(|count| *count += 1);
+            self.inner.cancelled.send_modify(|count| *count += 1);
         }
         self.engine.cancel(attempts);
     }
 
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
-        locked(&self.shared.state).in_bytes_per_s = in_bytes_per_s;
+        locked(&self.inner.state).in_bytes_per_s = in_bytes_per_s;
         self.engine.set_limits(in_bytes_per_s, out_bytes_per_s);
     }
 
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
-        self.shared.circuits(|circuits| circuits.set(source, &paths));
+        self.inner.circuits(|circuits| circuits.set(source, &paths));
         self.engine.set_paths(source, paths)
     }
 
     fn commands_on_circuit(&self, source: AgentId) -> CircuitCommands {
-        self.shared.circuits(|circuits| circuits.commands(source))
+        self.inner.circuits(|circuits| circuits.commands(source))
     }
 
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
@@ -267,7 +267,7 @@ impl Mover for CommandMover {
 
     fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.engine.snapshot();
-        let state = locked(&self.shared.state);
+        let state = locked(&self.inner.state);
         snapshot.bytes_in = snapshot.bytes_in.saturating_add(state.bytes_in);
         let written: Vec<(AttemptId, Option<PathBuf>)> =
             state.live.iter().map(|(attempt, live)| (*attempt, live.written_path.clone())).collect();
@@ -285,8 +285,8 @@ impl Mover for CommandMover {
     }
 
     fn stop(self: Box<Self>) {
-        self.shared.stop.set();
-        self.shared.stopping.send_replace(true);
+        self.inner.stop.set();
+        self.inner.stopping.send_replace(true);
         self.engine.stop();
     }
 }

@@ -43,7 +43,7 @@ struct PreparedCommand {
 
 /// Use of the circuit from a source, which is not released meanwhile.
 struct CircuitUseGuard {
-    shared: Arc<CommandMoverInner>,
+    mover: Arc<CommandMoverInner>,
     source: AgentId,
     /// Our address on it.
     local: Option<IpAddr>,
@@ -52,45 +52,44 @@ struct CircuitUseGuard {
 }
 
 impl CircuitUseGuard {
-    fn begin(shared: &Arc<CommandMoverInner>, source: AgentId) -> Option<CircuitUseGuard> {
-        let local = shared.circuits(|circuits| circuits.begin(source))?;
-        Some(CircuitUseGuard { shared: shared.clone(), source, local, bytes: None })
+    fn begin(mover: &Arc<CommandMoverInner>, source: AgentId) -> Option<CircuitUseGuard> {
+        let local = mover.circuits(|circuits| circuits.begin(source))?;
+        Some(CircuitUseGuard { mover: mover.clone(), source, local, bytes: None })
     }
 }
 
 impl Drop for CircuitUseGuard {
     fn drop(&mut self) {
-        self.shared.circuits(|circuits| circuits.ended(self.source, self.bytes));
+        self.mover.circuits(|circuits| circuits.end(self.source, self.bytes));
     }
 }
 
 /// Waits for a slot, runs the command, and completes when each file has an end or is not wanted any more.
-pub(super) async fn run(shared: Arc<CommandMoverInner>, job: CommandJob) {
-    let Some(of) = shared.storage_command(&job.target) else { return };
+pub(super) async fn run(mover: Arc<CommandMoverInner>, job: CommandJob) {
+    let Some(of) = mover.storage_command(&job.target) else { return };
     let Ok(_slot) = of.slots.acquire().await else { return };
-    let started = (shared.clock)();
-    let (all, times) =
-        (job.files.clone(), AttemptTimeline { received: job.received, ..AttemptTimeline::default() });
+    let started = (mover.clock)();
+    let (all, times) = (job.files.clone(), AttemptTimeline { received: job.received, ..AttemptTimeline::default() });
     let begun = {
-        let (shared, job) = (shared.clone(), job);
-        blocking(move || prepare(&shared, job, started)).await
+        let (mover, job) = (mover.clone(), job);
+        blocking(move || prepare(&mover, job, started)).await
     };
     let PreparedCommand { items, spool, mut by_circuit } = match begun {
         Ok(Some(begun)) => begun,
         Ok(None) => return,
         // Files that have ended already are not reported twice.
-        Err(fault) => return give_up(shared.clone(), all, fault, times).await,
+        Err(fault) => return give_up(mover.clone(), all, fault, times).await,
     };
     let attempts: Vec<AttemptId> = items.iter().map(|item| item.file.attempt).collect();
     let times = AttemptTimeline { started: Some(started), ..times };
     let ended = tokio::select! {
-        ended = run_command(&shared, of, &spool, by_circuit.as_ref()) => Some(ended),
-        () = shared.until_unwanted(&attempts) => None,
+        ended = run_command(&mover, of, &spool, by_circuit.as_ref()) => Some(ended),
+        () = mover.until_unwanted(&attempts) => None,
     };
-    let end = shared.clone();
+    let end = mover.clone();
     match blocking(move || finish(&end, &items, &spool, ended, times)).await {
         Ok(bytes) => by_circuit.iter_mut().for_each(|by_circuit| by_circuit.bytes = bytes),
-        Err(fault) => give_up(shared.clone(), all, fault, times).await,
+        Err(fault) => give_up(mover.clone(), all, fault, times).await,
     }
 }
 
@@ -99,14 +98,9 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     done.map_err(|error| Fault::new(FaultCode::Internal, format!("a step of a mover's command: {error}")))
 }
 
-async fn give_up(
-    shared: Arc<CommandMoverInner>,
-    files: Vec<FetchFile>,
-    fault: Fault,
-    times: AttemptTimeline,
-) {
+async fn give_up(mover: Arc<CommandMoverInner>, files: Vec<FetchFile>, fault: Fault, times: AttemptTimeline) {
     let ended = files.iter().map(|file| finished(file, Err(fault.clone()), times)).collect();
-    let told = blocking(move || shared.finish_attempts(ended)).await;
+    let told = blocking(move || mover.finish_attempts(ended)).await;
     if let Err(fault) = told {
         tracing::error!(%fault, "ends of attempts could not be reported");
     }
@@ -114,14 +108,14 @@ async fn give_up(
 
 /// Inspects each target, reports files that end here, and writes the copyjob for the others. None if there
 /// are none.
-fn prepare(shared: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp) -> Option<PreparedCommand> {
-    let of = shared.storage_command(&job.target)?;
+fn prepare(mover: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp) -> Option<PreparedCommand> {
+    let of = mover.storage_command(&job.target)?;
     let names = of.config.source(&job.source)?;
     let name = names.names_for_target(job.target.as_str());
     let late = started > job.start_by;
-    let files: Vec<FetchFile> = job.files.into_iter().filter(|file| shared.is_wanted(file.attempt)).collect();
+    let files: Vec<FetchFile> = job.files.into_iter().filter(|file| mover.is_wanted(file.attempt)).collect();
     if !late {
-        shared.emit(files.iter().map(|file| Event::Started { attempt: file.attempt, at: started }).collect());
+        mover.emit(files.iter().map(|file| Event::Started { attempt: file.attempt, at: started }).collect());
     }
     let times = AttemptTimeline {
         received: job.received,
@@ -132,7 +126,7 @@ fn prepare(shared: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp)
     for file in files {
         let found = match late {
             true => Err(Fault::new(FaultCode::LeaseExpired, format!("it had to begin by {}", job.start_by))),
-            false => inspect_target(shared, of, &file).and_then(|found| Ok((found, name(&file.lfn)?))),
+            false => inspect_target(mover, of, &file).and_then(|found| Ok((found, name(&file.lfn)?))),
         };
         match found {
             Ok((TargetFile::Present(success), _)) => ended.push(finished(&file, Ok(success), times)),
@@ -143,11 +137,11 @@ fn prepare(shared: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp)
         }
     }
     if items.is_empty() {
-        shared.finish_attempts(ended);
+        mover.finish_attempts(ended);
         return None;
     }
     let on_circuit = names.on_circuit.as_ref().filter(|_| job.circuits != CircuitUse::Never);
-    let by_circuit = on_circuit.and_then(|_| CircuitUseGuard::begin(shared, job.source_agent));
+    let by_circuit = on_circuit.and_then(|_| CircuitUseGuard::begin(mover, job.source_agent));
     // All files of a command take the same path.
     if let (Some(host), true) = (on_circuit, by_circuit.is_some()) {
         items.iter_mut().for_each(|item| item.pair.0 = at_host(&item.pair.0, host));
@@ -155,19 +149,19 @@ fn prepare(shared: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp)
     let bytes = items.iter().map(|item| item.file.size).fold(0u64, u64::saturating_add);
     let spool = check_space(&*of.export.storage, bytes).and_then(|()| {
         let pairs: Vec<FilePair> = items.iter().map(|item| item.pair.clone()).collect();
-        Spool::create(&shared.spool, shared.next_run(), &pairs)
+        Spool::create(&mover.spool, mover.next_run(), &pairs)
     });
     match spool {
         Ok(spool) => {
-            shared.finish_attempts(ended);
+            mover.finish_attempts(ended);
             items
                 .iter()
-                .for_each(|item| shared.set_written_path(item.file.attempt, item.pair.1.clone().into()));
+                .for_each(|item| mover.set_written_path(item.file.attempt, item.pair.1.clone().into()));
             Some(PreparedCommand { items, spool, by_circuit })
         }
         Err(fault) => {
             ended.extend(items.iter().map(|item| finished(&item.file, Err(fault.clone()), times)));
-            shared.finish_attempts(ended);
+            mover.finish_attempts(ended);
             None
         }
     }
@@ -179,7 +173,7 @@ enum TargetFile {
 }
 
 fn inspect_target(
-    shared: &CommandMoverInner,
+    mover: &CommandMoverInner,
     of: &StorageCommand,
     file: &FetchFile,
 ) -> Result<TargetFile, Fault> {
@@ -197,10 +191,10 @@ fn inspect_target(
         );
         return Err(Fault::new(FaultCode::MoverFailed, detail).retrying(longhaul_model::Retry::Never));
     }
-    if let Some(success) = commit::find_present(storage, &at, file, &shared.stop)? {
+    if let Some(success) = commit::find_present(storage, &at, file, &mover.stop)? {
         return Ok(TargetFile::Present(success));
     }
-    let temp = temp_name(shared.agent, file.attempt);
+    let temp = temp_name(mover.agent, file.attempt);
     storage.remove_temp(&temp)?;
     let path = storage.temp_path(&temp).and_then(|path| path.into_os_string().into_string().ok());
     let path = path.ok_or_else(|| {
@@ -223,14 +217,14 @@ fn check_space(storage: &dyn Storage, bytes: u64) -> Result<(), Fault> {
 }
 
 async fn run_command(
-    shared: &CommandMoverInner,
+    mover: &CommandMoverInner,
     of: &StorageCommand,
     spool: &Spool,
     by_circuit: Option<&CircuitUseGuard>,
 ) -> Result<CommandExit, Fault> {
     let (copyjob, report) = (spool.copyjob(), spool.report());
     let words = of.config.words(&copyjob.to_string_lossy(), &report.to_string_lossy());
-    let limit = shared.bytes_per_s().map(|limit| ("LONGHAUL_BYTES_PER_S", limit.to_string()));
+    let limit = mover.bytes_per_s().map(|limit| ("LONGHAUL_BYTES_PER_S", limit.to_string()));
     let local = by_circuit.and_then(|by_circuit| by_circuit.local);
     let local = local.map(|local| ("LONGHAUL_CIRCUIT_ADDRESS", local.to_string()));
     let told: Vec<(&str, String)> = limit.into_iter().chain(local).collect();
@@ -249,21 +243,21 @@ async fn run_command(
 /// Reports the result of each file and returns the bytes that arrived. `ended` is none if no file is wanted
 /// any more.
 fn finish(
-    shared: &CommandMoverInner,
+    mover: &CommandMoverInner,
     items: &[JobFile],
     spool: &Spool,
     ended: Option<Result<CommandExit, Fault>>,
     times: AttemptTimeline,
 ) -> Option<u64> {
-    let of = items.first().and_then(|item| shared.storage_command(&item.at.storage))?;
+    let of = items.first().and_then(|item| mover.storage_command(&item.at.storage))?;
     let (storage, mut bytes) = (&*of.export.storage, None);
     if let Some(ended) = ended {
-        let times = AttemptTimeline { last_byte: Some((shared.clock)()), ..times };
-        let results = results(storage, items, spool, &ended, shared);
-        let told = items.iter().zip(results).map(|(item, result)| finished_file(shared, item, result, times));
-        let told: Vec<AttemptOutcome> = told.collect();
+        let times = AttemptTimeline { last_byte: Some((mover.clock)()), ..times };
+        let results = results(storage, items, spool, &ended, mover);
+        let told = items.iter().zip(results).map(|(item, result)| finished_file(mover, item, result, times));
+        let told: Vec<Finished> = told.collect();
         bytes = Some(told.iter().map(|one| one.bytes_moved).sum());
-        shared.finish_attempts(told);
+        mover.finish_attempts(told);
     }
     // A committed file has no temporary name any more; of the rest nothing is kept.
     for item in items {
@@ -275,12 +269,12 @@ fn finish(
 }
 
 fn finished_file(
-    shared: &CommandMoverInner,
+    mover: &CommandMoverInner,
     item: &JobFile,
     result: Result<Success, Fault>,
     times: AttemptTimeline,
-) -> AttemptOutcome {
-    let committed = result.is_ok().then(|| (shared.clock)());
+) -> Finished {
+    let committed = result.is_ok().then(|| (mover.clock)());
     let one = finished(&item.file, result, AttemptTimeline { committed, ..times });
     tracing::debug!(
         attempt = %one.attempt, transfer = %one.transfer, lfn = %item.file.lfn, arrived = one.result.is_ok(),
@@ -294,7 +288,7 @@ fn results(
     items: &[JobFile],
     spool: &Spool,
     ended: &Result<CommandExit, Fault>,
-    shared: &CommandMoverInner,
+    mover: &CommandMoverInner,
 ) -> Vec<Result<Success, Fault>> {
     let pairs: Vec<FilePair> = items.iter().map(|item| item.pair.clone()).collect();
     let verdicts: Vec<Result<Verdict, String>> = match spool.verdicts(&pairs) {
@@ -305,13 +299,13 @@ fn results(
     let said: Vec<Result<(), Fault>> =
         items.iter().zip(verdicts).map(|(item, verdict)| judge(item, verdict, ended)).collect();
     let done =
-        items.iter().zip(&said).filter(|(item, said)| said.is_ok() && shared.is_wanted(item.file.attempt));
+        items.iter().zip(&said).filter(|(item, said)| said.is_ok() && mover.is_wanted(item.file.attempt));
     let arrived: Vec<WrittenFile<'_>> =
         done.map(|(item, _)| WrittenFile { file: &item.file, temp: &item.temp, at: &item.at }).collect();
     let mut landed: BTreeMap<AttemptId, Result<Success, Fault>> = arrived
         .iter()
         .map(|one| one.file.attempt)
-        .zip(commit::verify_and_commit(storage, &arrived, &shared.stop))
+        .zip(commit::verify_and_commit(storage, &arrived, &mover.stop))
         .collect();
     let gone = || Err(Fault::new(FaultCode::Cancelled, "it is not wanted any more"));
     let mut of = |item: &JobFile| landed.remove(&item.file.attempt).unwrap_or_else(gone);

@@ -22,7 +22,7 @@ pub struct CircuitLinkConfig {
     #[serde(default = "hours::<5>")]
     pub work_s: u32,
     /// Number of consecutive checks that have to find that.
-    #[serde(default = "one")]
+    #[serde(default = "default_checks")]
     pub checks: u32,
     #[serde(default = "seconds::<60>")]
     pub check_s: u32,
@@ -79,7 +79,7 @@ fn seconds<const COUNT: u32>() -> u32 {
     COUNT
 }
 
-fn one() -> u32 {
+fn default_checks() -> u32 {
     1
 }
 

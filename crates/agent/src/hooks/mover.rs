@@ -49,7 +49,7 @@ pub(crate) fn start(
     start: MoverStart,
     start_mover: impl FnOnce(MoverStart) -> Result<Box<dyn Mover>, Fault>,
 ) -> Result<Box<dyn Mover>, Fault> {
-    let shared = Arc::new(HookedMoverInner {
+    let inner = Arc::new(HookedMoverInner {
         hooks,
         mover: RwLock::new(None),
         events: start.events,
@@ -58,15 +58,15 @@ pub(crate) fn start(
         gate: Mutex::default(),
         stopped: watch::Sender::new(false),
     });
-    let after = Arc::downgrade(&shared);
+    let after = Arc::downgrade(&inner);
     let events = move |events| {
-        if let Some(shared) = after.upgrade() {
-            shared.filter_events(events);
+        if let Some(inner) = after.upgrade() {
+            inner.filter_events(events);
         }
     };
     let mover = start_mover(MoverStart { events: Box::new(events), ..start })?;
-    *shared.mover.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(mover);
-    Ok(Box::new(HookedMover(shared)))
+    *inner.mover.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(mover);
+    Ok(Box::new(HookedMover(inner)))
 }
 
 impl HookedMoverInner {
@@ -138,9 +138,9 @@ impl HookedMoverInner {
     async fn begin(self: Arc<Self>, mut batch: FetchBatch, received: Timestamp) {
         let mut asked = JoinSet::new();
         for (place, file) in batch.files.iter().enumerate() {
-            let (shared, storage, file) = (self.clone(), batch.target_storage.clone(), file.clone());
+            let (inner, storage, file) = (self.clone(), batch.target_storage.clone(), file.clone());
             asked.spawn(async move {
-                let before = match shared.hooks.validating(&storage) {
+                let before = match inner.hooks.validating(&storage) {
                     Some(of) => of.validate_before(&storage, &file).await,
                     None => PreTransferVerdict::Begin,
                 };
@@ -161,8 +161,8 @@ impl HookedMoverInner {
         }
         // The files have begun here: `start_by` does not apply any more.
         batch.start_by = Timestamp::MAX;
-        let shared = self.clone();
-        let given = tokio::task::spawn_blocking(move || shared.hand_to_mover(batch, ended));
+        let inner = self.clone();
+        let given = tokio::task::spawn_blocking(move || inner.hand_to_mover(batch, ended));
         if let Ok(events) = given.await {
             self.emit(events).await;
         }

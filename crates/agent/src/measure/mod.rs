@@ -24,12 +24,12 @@ const PROBE_QUEUE_MAX: usize = 16;
 pub(crate) struct Measurements {
     /// Whether the administrator allows probes.
     probing: bool,
-    state: Mutex<State>,
+    state: Mutex<MeasurementState>,
     probe_requested: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct MeasurementState {
     probe_queue: VecDeque<ProbeAsked>,
     unreported: MeasurementBatch,
 }

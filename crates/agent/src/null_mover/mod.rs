@@ -31,12 +31,12 @@ const EVENTS_PER_CALL_MAX: usize = 1_000;
 const STEP_INTERVAL_MIN: Duration = Duration::from_micros(100);
 
 pub(crate) struct NullMover {
-    shared: Arc<NullMoverInner>,
+    inner: Arc<NullMoverInner>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct NullMoverInner {
-    state: Mutex<State>,
+    state: Mutex<NullMoverState>,
     changed: Condvar,
     now: MoverTime,
     clock: Clock,
@@ -46,7 +46,7 @@ struct NullMoverInner {
 /// The clock by which a null mover is stepped.
 type MoverTime = Box<dyn Fn() -> AgentTime + Send + Sync>;
 
-struct State {
+struct NullMoverState {
     queue: LinkQueues,
     in_bytes_per_s: Option<u64>,
     /// Counts changes from outside.
@@ -72,15 +72,16 @@ pub(crate) fn start(links: NullLinks, start: MoverStart) -> Result<Box<dyn Mover
 impl NullMover {
     /// A null mover without a thread: everything happens in its steps, at the time that `now` returns.
     pub(crate) fn new(links: NullLinks, start: MoverStart, now: MoverTime) -> (NullMover, NullMoverSteps) {
-        let state = State { queue: LinkQueues::new(links), in_bytes_per_s: None, version: 0, stop: false };
-        let shared = Arc::new(NullMoverInner {
+        let state =
+            NullMoverState { queue: LinkQueues::new(links), in_bytes_per_s: None, version: 0, stop: false };
+        let inner = Arc::new(NullMoverInner {
             state: Mutex::new(state),
             changed: Condvar::new(),
             now,
             clock: start.clock,
             events: start.events,
         });
-        (NullMover { shared: shared.clone(), thread: None }, NullMoverSteps(shared))
+        (NullMover { inner: inner.clone(), thread: None }, NullMoverSteps(inner))
     }
 }
 
@@ -117,7 +118,7 @@ impl NullMoverSteps {
             state = locked(&inner.state);
             // An idle loop wakes once a day.
             let wait = due.map_or(Duration::from_secs(86_400), |due| due.saturating_sub(now));
-            let is_idle = |state: &mut State| state.version == version;
+            let is_idle = |state: &mut NullMoverState| state.version == version;
             let waited = inner.changed.wait_timeout_while(state, wait, is_idle);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -125,7 +126,7 @@ impl NullMoverSteps {
 }
 
 impl NullMoverInner {
-    fn update(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut NullMoverState)) {
         let mut state = locked(&self.state);
         change(&mut state);
         state.version += 1;
@@ -139,15 +140,15 @@ impl Mover for NullMover {
         Vec::new()
     }
     fn fetch(&self, batch: FetchBatch) {
-        let wall = (self.shared.clock)();
-        self.shared.update(|state| state.queue.add(batch, wall));
+        let wall = (self.inner.clock)();
+        self.inner.update(|state| state.queue.add(batch, wall));
     }
     fn cancel(&self, attempts: &[AttemptId]) {
-        let now = (self.shared.now)();
-        self.shared.update(|state| state.queue.cancel(attempts, now));
+        let now = (self.inner.now)();
+        self.inner.update(|state| state.queue.cancel(attempts, now));
     }
     fn set_limits(&self, in_bytes_per_s: Option<u64>, _out_bytes_per_s: Option<u64>) {
-        self.shared.update(|state| state.in_bytes_per_s = in_bytes_per_s);
+        self.inner.update(|state| state.in_bytes_per_s = in_bytes_per_s);
     }
     /// Ignored: it has no streams.
     fn set_paths(&self, _source: AgentId, _paths: Vec<Path>) -> Result<(), Fault> {
@@ -160,8 +161,8 @@ impl Mover for NullMover {
         Ok(())
     }
     fn snapshot(&self) -> Snapshot {
-        let now = (self.shared.now)();
-        let state = locked(&self.shared.state);
+        let now = (self.inner.now)();
+        let state = locked(&self.inner.state);
         let (running, waiting) = (state.queue.running(now), state.queue.waiting());
         Snapshot { running, waiting, bytes_in: state.queue.bytes_in, ..Snapshot::default() }
     }
@@ -172,7 +173,7 @@ impl Mover for NullMover {
 
 impl Drop for NullMover {
     fn drop(&mut self) {
-        self.shared.update(|state| state.stop = true);
+        self.inner.update(|state| state.stop = true);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

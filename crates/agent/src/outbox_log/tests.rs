@@ -67,7 +67,7 @@ fn done(task: u64) -> Fact {
 }
 
 /// Everything that must survive, as text.
-fn seen(log: &OutboxLog) -> String {
+fn durable_state(log: &OutboxLog) -> String {
     let (batches, tasks) = log.resumed();
     let entries: Vec<_> = locked(&log.state).pending_entries();
     format!("{} {} {batches:?} {tasks:?} {entries:?}", log.received(), log.clock_offset())
@@ -149,17 +149,17 @@ fn every_cut_is_the_state_after_a_whole_step() {
         &|| log.set_clock_offset(-3_600_000_000).unwrap(),
         &|| drop(log.receive(&Work { cancel: vec![AttemptId(1)], ..work(3, vec![]) }).unwrap()),
     ];
-    let mut states = vec![(0, seen(&log))];
+    let mut states = vec![(0, durable_state(&log))];
     for step in steps {
         step();
-        states.push((fs::metadata(&path).unwrap().len(), seen(&log)));
+        states.push((fs::metadata(&path).unwrap().len(), durable_state(&log)));
     }
     let whole = fs::read(&path).unwrap();
     let copy = tempfile::tempdir().unwrap();
     for cut in 0..=whole.len() {
         fs::write(copy.path().join("ledger"), &whole[..cut]).unwrap();
         let expected = states.iter().rev().find(|(end, _)| *end <= cut as u64).unwrap();
-        assert_eq!(seen(&open(copy.path())), expected.1, "cut at {cut}");
+        assert_eq!(durable_state(&open(copy.path())), expected.1, "cut at {cut}");
     }
 }
 
@@ -323,10 +323,10 @@ proptest! {
                 }
                 Step::Compact => log.compact(&mut locked(&log.file)).unwrap(),
                 Step::Restart => {
-                    let before = seen(&log);
+                    let before = durable_state(&log);
                     drop(log);
                     log = open(directory.path());
-                    prop_assert_eq!(seen(&log), before);
+                    prop_assert_eq!(durable_state(&log), before);
                 }
             }
             let entries = locked(&log.state).pending_entries();

@@ -431,9 +431,9 @@ impl TapeState {
     pub(super) fn apply(&mut self, record: Record) {
         match record {
             Record::Request { id, request } => self.add(id, request),
-            Record::Ended { at, end, files } => files.iter().for_each(|file| self.ended(file, at, &end)),
-            Record::Released { at, files } => files.iter().for_each(|file| self.released(file, at)),
-            Record::Spent { files } => files.iter().for_each(|file| self.spent(file)),
+            Record::Ended { at, end, files } => files.iter().for_each(|file| self.end_file(file, at, &end)),
+            Record::Released { at, files } => files.iter().for_each(|file| self.end_pin(file, at)),
+            Record::Spent { files } => files.iter().for_each(|file| self.spend_file(file)),
             Record::Forgotten { id } => {
                 self.requests.get_mut(&id).into_iter().for_each(|request| request.forgotten = true);
             }
@@ -488,7 +488,7 @@ impl TapeState {
         self.requests.insert(id, request);
     }
 
-    fn ended(&mut self, member: &FileRef, at: Timestamp, end: &End) {
+    fn end_file(&mut self, member: &FileRef, at: Timestamp, end: &End) {
         let Some(request) = self.requests.get_mut(&member.0) else { return };
         let Some(file) = request.files.get_mut(member.1 as usize) else { return };
         if file.state != FileState::Submitted {
@@ -518,7 +518,7 @@ impl TapeState {
         }
     }
 
-    fn released(&mut self, member: &FileRef, at: Timestamp) {
+    fn end_pin(&mut self, member: &FileRef, at: Timestamp) {
         let Some(file) =
             self.requests.get_mut(&member.0).and_then(|all| all.files.get_mut(member.1 as usize))
         else {
@@ -532,7 +532,7 @@ impl TapeState {
         }
     }
 
-    fn spent(&mut self, member: &FileRef) {
+    fn spend_file(&mut self, member: &FileRef) {
         let Some(request) = self.requests.get_mut(&member.0) else { return };
         let Some(file) = request.files.get_mut(member.1 as usize) else { return };
         let FileState::Completed { until } = file.state else { return };

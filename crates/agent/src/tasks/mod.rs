@@ -130,16 +130,35 @@ impl Tasks {
 
     fn work(&self) {
         while let Some((task, stop)) = self.next() {
-            let outcome = guarded("a task", || self.run(&task, &stop)).and_then(|result| result);
-            if !stop.is_set() {
-                self.finish(task.id, outcome, &stop);
-            }
-            locked(&self.queue).running.remove(&task.id);
-            if stop.is_set() && !self.context.stop.is_set() {
-                tracing::info!(task = %task.id, "task cancelled");
-                scan::remove_cache(&self.context.scans, task.id);
-            }
+            self.carry_out(&task, &stop);
         }
+    }
+
+    /// Runs the next queued task in the caller's thread; false if there is none. Would block for ever on a
+    /// task with more facts than may be unacknowledged.
+    #[cfg(test)]
+    pub(crate) fn run_next(&self) -> bool {
+        let next = self.take_next(&mut locked(&self.queue));
+        next.inspect(|(task, stop)| self.carry_out(task, stop)).is_some()
+    }
+
+    fn carry_out(&self, task: &Task, stop: &StopFlag) {
+        let outcome = guarded("a task", || self.run(task, stop)).and_then(|result| result);
+        if !stop.is_set() {
+            self.finish(task.id, outcome, stop);
+        }
+        locked(&self.queue).running.remove(&task.id);
+        if stop.is_set() && !self.context.stop.is_set() {
+            tracing::info!(task = %task.id, "task cancelled");
+            scan::remove_cache(&self.context.scans, task.id);
+        }
+    }
+
+    fn take_next(&self, queue: &mut TaskQueue) -> Option<(Task, StopFlag)> {
+        let task = queue.waiting.pop_front()?;
+        let stop = self.context.stop.child();
+        queue.running.insert(task.id, stop.clone());
+        Some((task, stop))
     }
 
     fn next(&self) -> Option<(Task, StopFlag)> {
@@ -148,10 +167,8 @@ impl Tasks {
             if self.context.stop.is_set() {
                 return None;
             }
-            if let Some(task) = queue.waiting.pop_front() {
-                let stop = self.context.stop.child();
-                queue.running.insert(task.id, stop.clone());
-                return Some((task, stop));
+            if let Some(next) = self.take_next(&mut queue) {
+                return Some(next);
             }
             // The timeout covers a wake-up between the check and the wait.
             let waited = self.wake.wait_timeout(queue, STATE_RETRY_INTERVAL);

@@ -19,7 +19,7 @@ use crate::fault_injecting_storage::FaultInjectingStorage;
 const BOTH: [Algorithm; 2] = [Algorithm::Adler32, Algorithm::Crc32c];
 
 /// A storage, a state directory, and the tasks of one run over them.
-struct Site {
+struct TestSite {
     files: TempDir,
     state: TempDir,
     storage: Arc<FaultInjectingStorage>,
@@ -41,11 +41,11 @@ struct TaskReport {
     fault: Option<Fault>,
 }
 
-impl Site {
-    fn new() -> Site {
+impl TestSite {
+    fn new() -> TestSite {
         let files = tempfile::tempdir().unwrap();
         let storage = FaultInjectingStorage::new(files.path());
-        Site { files, state: tempfile::tempdir().unwrap(), storage, rules: NameRules::default() }
+        TestSite { files, state: tempfile::tempdir().unwrap(), storage, rules: NameRules::default() }
     }
 
     fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) {
@@ -136,7 +136,7 @@ fn expected(lfn: &str, bytes: &[u8]) -> ExpectedFile {
 
 #[tokio::test]
 async fn every_kind_of_name_and_file_is_registered_or_left_out_with_its_reason() {
-    let site = Site::new();
+    let site = TestSite::new();
     let long = "n".repeat(255);
     let good = [
         "plain",
@@ -202,7 +202,7 @@ async fn every_kind_of_name_and_file_is_registered_or_left_out_with_its_reason()
 
 #[tokio::test]
 async fn paths_become_lfns_by_the_rules_of_the_storage() {
-    let mut site = Site::new();
+    let mut site = TestSite::new();
     site.rules = NameRules::prefix("store", "data");
     site.write("data/run/f", b"f");
     site.write("elsewhere/g", b"g");
@@ -220,7 +220,7 @@ async fn paths_become_lfns_by_the_rules_of_the_storage() {
 /// Promise 4: a scan that is killed reads nothing twice but the file it was reading.
 #[tokio::test]
 async fn a_restarted_scan_reads_nothing_twice() {
-    let site = Site::new();
+    let site = TestSite::new();
     for n in 0..300 {
         site.write(format!("d{}/f{n}", n % 7), format!("content {n}").as_bytes());
     }
@@ -260,7 +260,7 @@ async fn a_restarted_scan_reads_nothing_twice() {
 
 #[tokio::test]
 async fn a_file_that_changes_while_it_is_read_is_left_out() {
-    let site = Site::new();
+    let site = TestSite::new();
     site.write("steady", b"steady");
     site.write("growing", b"grow");
     site.write("vanishing", b"vanish");
@@ -286,7 +286,7 @@ async fn a_file_that_changes_while_it_is_read_is_left_out() {
 /// A panic is told, and takes nothing else with it.
 #[tokio::test]
 async fn a_panic_costs_one_file_and_is_reported() {
-    let site = Site::new();
+    let site = TestSite::new();
     for name in ["a", "poison", "z"] {
         site.write(name, name.as_bytes());
     }
@@ -325,7 +325,7 @@ async fn a_panic_costs_one_file_and_is_reported() {
 
 #[tokio::test]
 async fn a_scan_of_a_missing_directory_fails() {
-    let site = Site::new();
+    let site = TestSite::new();
     let run = site.run();
     run.give(scan_all("no/such/directory"));
     assert!(run.task_report().await.fault.is_some());
@@ -337,7 +337,7 @@ async fn a_scan_of_a_missing_directory_fails() {
 
 #[tokio::test]
 async fn verification_reports_each_kind_of_damage() {
-    let site = Site::new();
+    let site = TestSite::new();
     for name in ["right", "flipped", "cut", "longer", "unreadable", "changing"] {
         site.write(name, b"0123456789");
     }
@@ -376,7 +376,7 @@ async fn verification_reports_each_kind_of_damage() {
 
 #[tokio::test]
 async fn deletion_removes_only_what_the_catalog_has() {
-    let site = Site::new();
+    let site = TestSite::new();
     site.write("d/old", b"old");
     site.write("other", b"somebody else's");
     let files = || vec![expected("d/old", b"old"), expected("other", b"ours"), expected("gone", b"gone")];
@@ -393,7 +393,7 @@ async fn deletion_removes_only_what_the_catalog_has() {
 
 #[tokio::test]
 async fn a_cancelled_task_ends_silently() {
-    let site = Site::new();
+    let site = TestSite::new();
     for name in ["a", "b", "c"] {
         site.write(name, b"x");
     }

@@ -9,7 +9,7 @@ use longhaul_api::circuits::{CircuitOrder, CircuitState, CircuitWish};
 use longhaul_model::{CircuitOrderId, CircuitUse};
 
 use super::lease;
-use super::one_agent::{Running, Site};
+use super::one_agent::{Running, TestSite};
 
 /// Tells what it brings from where, and waits for the test with one file.
 const MOVER: &str = r##"
@@ -29,7 +29,7 @@ const SETTINGS: &str = "files = 10\n[[sources]]\nstorage = 'alpha'\nurl = \
     'fdt://me@dtn.example:8444/data'\non_circuit = '2001:db8::7'\n";
 
 struct World {
-    site: Site,
+    site: TestSite,
     folder: tempfile::TempDir,
     /// The circuit's other end, which answers.
     _end: TcpListener,
@@ -37,7 +37,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let (mut site, folder) = (Site::new(), tempfile::tempdir().unwrap());
+        let (mut site, folder) = (TestSite::new(), tempfile::tempdir().unwrap());
         let here = folder.path().to_str().unwrap();
         let end = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, file) = (end.local_addr().unwrap(), folder.path().join("circuit.toml"));
@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    fn order(&self, wanted: bool) {
+    fn set_order(&self, wanted: bool) {
         let what = CircuitWish::Request {
             mbit: 100,
             until: self.site.deployment.clock.now().plus(Duration::from_secs(86_400)),
@@ -101,7 +101,7 @@ async fn a_command_uses_the_circuit_that_is_up_when_it_begins() {
     let by_circuit = |file: u64| format!("fdt://me@[2001:db8::7]:8444/data/f{file} from 127.0.0.1");
     world.lease(1, CircuitUse::Prefer);
     world.site.service.wait_for_outcomes(1).await;
-    world.order(true);
+    world.set_order(true);
     until_paths(&agent, true).await;
     // What never goes by circuits stays on the plain way beside it.
     for (attempt, circuits) in [(2, CircuitUse::Prefer), (4, CircuitUse::Never), (5, CircuitUse::Only)] {
@@ -115,7 +115,7 @@ async fn a_command_uses_the_circuit_that_is_up_when_it_begins() {
     rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     world.lease(3, CircuitUse::Prefer);
     world.until_said(5).await;
-    world.order(false);
+    world.set_order(false);
     until_paths(&agent, false).await;
     world.until_state(CircuitState::Draining).await;
     fs::write(&go, "go\n").unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use longhaul_api::agent::Outcome;
 use longhaul_model::{Blame, Fault, FaultCode, Retry, Verification};
 
-use super::one_agent::{Site, attempts};
+use super::one_agent::{TestSite, attempts};
 use crate::{MoverConfig, SourceNames};
 
 /// Copies as it is told and writes its report, except where a file's name says otherwise.
@@ -43,13 +43,13 @@ exit 4
 "##;
 
 struct Moved {
-    site: Site,
+    site: TestSite,
     folder: tempfile::TempDir,
 }
 
 impl Moved {
     fn new(change: impl FnOnce(&mut MoverConfig)) -> Moved {
-        let (mut site, folder) = (Site::new(), tempfile::tempdir().unwrap());
+        let (mut site, folder) = (TestSite::new(), tempfile::tempdir().unwrap());
         let here = folder.path().to_str().unwrap().to_owned();
         fs::create_dir(folder.path().join("source")).unwrap();
         for number in 1..=15 {

@@ -6,12 +6,12 @@ use longhaul_model::{AttemptId, Blame, Epoch, FaultCode};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::one_agent::Site;
+use super::one_agent::TestSite;
 use crate::ForeignMoverConfig;
 
 /// A site that makes such copies, and may reach these networks.
-fn site(allow: &str) -> Site {
-    let mut site = Site::new();
+fn site(allow: &str) -> TestSite {
+    let mut site = TestSite::new();
     site.config.mover = ForeignMoverConfig {
         files: 2,
         bytes_per_s: None,

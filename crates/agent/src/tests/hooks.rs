@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use longhaul_api::agent::Outcome;
 use longhaul_model::{Blame, FaultCode, Retry, Verification};
 
-use super::one_agent::{Site, attempts};
+use super::one_agent::{TestSite, attempts};
 use crate::HooksConfig;
 
 /// Notes what it is called with, and ends as files beside it say: `pre-NAME`, `0-NAME` for each file.
@@ -22,13 +22,13 @@ exit "$(cat "$1-$name" 2>/dev/null || echo 0)"
 const DELETE: &str = "cd \"$1\"; echo \"delete $2\" >> said";
 
 struct Hooked {
-    site: Site,
+    site: TestSite,
     folder: tempfile::TempDir,
 }
 
 impl Hooked {
     fn new(before: bool) -> Hooked {
-        let (mut site, folder) = (Site::new(), tempfile::tempdir().unwrap());
+        let (mut site, folder) = (TestSite::new(), tempfile::tempdir().unwrap());
         let here = folder.path().to_str().unwrap();
         let shell = |script: &str| ["/bin/sh", "-c", script, "hook", here].map(str::to_owned).to_vec();
         let (validate, delete) = (shell(HOOK), shell(DELETE));

@@ -18,7 +18,7 @@ use crate::config::{Config, StorageConfig};
 use crate::null_mover::{self, NullLinks};
 use crate::state_dir::{Identity, StateDir};
 
-pub(super) struct Site {
+pub(super) struct TestSite {
     pub(super) deployment: Deployment,
     pub(super) service: Arc<FakeService>,
     pub(super) config: Config,
@@ -32,12 +32,12 @@ pub(super) struct Running {
     end: JoinHandle<Result<(), Fault>>,
 }
 
-impl Site {
-    pub(super) fn new() -> Site {
-        Site::with_service(true)
+impl TestSite {
+    pub(super) fn new() -> TestSite {
+        TestSite::with_service(true)
     }
 
-    fn with_service(direct: bool) -> Site {
+    fn with_service(direct: bool) -> TestSite {
         let deployment = Deployment::new();
         let (state, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut config =
@@ -46,7 +46,7 @@ impl Site {
         let identity = deployment.identity(2, "beta");
         StateDir::open(state.path()).unwrap().save_identity(&identity).unwrap();
         let service = FakeService::new(&deployment.clock, direct);
-        Site { deployment, service, config, _state: state, _files: files }
+        TestSite { deployment, service, config, _state: state, _files: files }
     }
 
     pub(super) fn start(&self) -> Running {
@@ -94,7 +94,7 @@ pub(super) fn attempts(ids: &[u64]) -> Vec<AttemptId> {
 
 #[tokio::test]
 async fn leases_go_to_the_engine_and_outcomes_to_the_service() {
-    let site = Site::new();
+    let site = TestSite::new();
     let agent = site.start();
     site.lease(&[1, 2]);
     agent.wait_for_files(2).await;
@@ -114,7 +114,7 @@ async fn leases_go_to_the_engine_and_outcomes_to_the_service() {
 /// once.
 #[tokio::test]
 async fn the_service_may_be_away() {
-    let site = Site::new();
+    let site = TestSite::new();
     let agent = site.start();
     site.lease(&[1, 2, 3]);
     agent.wait_for_files(3).await;
@@ -148,7 +148,7 @@ async fn the_service_may_be_away() {
 /// Promise 5: expiry forbids only starting, also after a restart.
 #[tokio::test]
 async fn begun_leases_finish_and_others_expire() {
-    let site = Site::new();
+    let site = TestSite::new();
     let agent = site.start();
     site.lease(&[1, 2]);
     agent.wait_for_files(2).await;
@@ -171,7 +171,7 @@ async fn begun_leases_finish_and_others_expire() {
 
 #[tokio::test]
 async fn cancelled_leases_are_dropped_silently() {
-    let site = Site::new();
+    let site = TestSite::new();
     let agent = site.start();
     site.lease(&[1, 2]);
     agent.wait_for_files(2).await;
@@ -187,7 +187,7 @@ async fn cancelled_leases_are_dropped_silently() {
 /// Promise 5: what has begun is finished, whatever is asked back.
 #[tokio::test]
 async fn recalled_leases_are_given_back_unless_begun() {
-    let site = Site::new();
+    let site = TestSite::new();
     let agent = site.start();
     site.lease(&[1, 2, 3]);
     agent.wait_for_files(3).await;
@@ -210,7 +210,7 @@ async fn recalled_leases_are_given_back_unless_begun() {
 /// holds.
 #[tokio::test]
 async fn a_restarted_service_is_greeted_again() {
-    let site = Site::new();
+    let site = TestSite::new();
     let agent = site.start();
     let settings = AgentSettings { report_every_ms: 1, in_bytes_per_s: None, out_bytes_per_s: None };
     site.service.send_work(Work { settings: Some(settings), ..Work::default() });
@@ -233,7 +233,7 @@ async fn a_restarted_service_is_greeted_again() {
 /// A copied state directory is another incarnation; the one the service refuses ends and says why.
 #[tokio::test]
 async fn a_copied_state_directory_ends() {
-    let site = Site::with_service(false);
+    let site = TestSite::with_service(false);
     let original = site.start();
     site.service.wait_until(|state| state.hellos.first().map(|_| ())).await;
     let copy = tempfile::tempdir().unwrap();
@@ -258,7 +258,7 @@ async fn a_copied_state_directory_ends() {
 /// Times are the service's, whatever this host's clock says; after a restart without service as well.
 #[tokio::test]
 async fn a_clock_that_is_an_hour_off_does_not_matter() {
-    let site = Site::new();
+    let site = TestSite::new();
     let ahead = site.deployment.clock.ahead(3_600);
     let agent = site.start_with(site.config.clone(), ahead.clone());
     site.lease(&[1]);
@@ -275,7 +275,7 @@ async fn a_clock_that_is_an_hour_off_does_not_matter() {
 
 #[tokio::test]
 async fn settings_reach_the_engine_and_trouble_reaches_the_service() {
-    let site = Site::new();
+    let site = TestSite::new();
     let agent = site.start();
     let settings =
         AgentSettings { report_every_ms: 3_600_000, in_bytes_per_s: Some(5), out_bytes_per_s: None };
@@ -292,7 +292,7 @@ async fn settings_reach_the_engine_and_trouble_reaches_the_service() {
 
 #[tokio::test]
 async fn the_certificate_is_renewed_in_time() {
-    let site = Site::new();
+    let site = TestSite::new();
     let before = StateDir::open(&site.config.state_dir).unwrap().identity().unwrap().unwrap();
     site.deployment.clock.advance(70 * 86_400);
     let issued = || {
@@ -319,7 +319,7 @@ async fn the_certificate_is_renewed_in_time() {
 /// Nothing is moved, and everything that was leased is reported once, as the file of links says.
 #[tokio::test]
 async fn a_null_mover_reports_what_its_file_says() {
-    let mut site = Site::new();
+    let mut site = TestSite::new();
     site.config.storages = vec![StorageConfig::new_virtual("beta".parse().unwrap())];
     let state = StateDir::open(&site.config.state_dir).unwrap();
     let identity = state.identity().unwrap().unwrap();

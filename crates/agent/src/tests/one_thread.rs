@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_api::agent::{Report, ReportReply, Work, WorkRequest};
-use longhaul_model::{AttemptId, Fault};
+use longhaul_api::agent::{RenewReply, Report, ReportReply, Task, TaskKind, Work, WorkRequest};
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, TaskId};
 use tempfile::TempDir;
 
 use super::fake_service::FakeService;
 use super::{Deployment, TestClock, lease};
 use crate::agent::Agent;
+use crate::certificate_renewal::CertificateRenewal;
 use crate::config::{Config, StorageConfig};
 use crate::door_audit::AuditFlusher;
 use crate::lease_expiry::ExpiryLoop;
@@ -19,7 +20,9 @@ use crate::measure::paths::PathMeasurement;
 use crate::null_mover::{NullLinks, NullMover, NullMoverSteps};
 use crate::report::Reporter;
 use crate::state_dir::StateDir;
-use crate::step::{AgentTime, PeriodicLoop};
+use crate::step::{AgentTime, PeriodicLoop, Step};
+use crate::tasks::Tasks;
+use crate::threads::locked;
 use crate::work::{PollAction, WorkPoller};
 
 /// How long a message travels.
@@ -38,6 +41,7 @@ struct SimulatedAgent {
     reporter: Reporter,
     poller: WorkPoller,
     mover: NullMoverSteps,
+    tasks: Arc<Tasks>,
     periodic: Vec<Box<dyn PeriodicLoop>>,
     /// Counts requests for work: the answer to one that was given up is not wanted.
     poll: u64,
@@ -64,26 +68,37 @@ struct Simulation {
     history: Vec<(AgentTime, &'static str, usize)>,
 }
 
+/// An agent without threads, with a virtual storage and a mover that moves nothing.
+fn open(
+    deployment: &Deployment,
+    id: u64,
+    name: &str,
+    service: Arc<FakeService>,
+) -> (Agent, NullMoverSteps, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let storage = StorageConfig::new_virtual(name.parse().unwrap());
+    let config = Config::new(directory.path(), vec![storage]);
+    let links = "[default]\nrate = '1MB'\noverhead_ms = 400\nfailure_rate = 0.1\nfailure = 'target'\n";
+    let links = NullLinks::parse(links).unwrap();
+    let state = StateDir::open(directory.path()).unwrap();
+    let identity = deployment.identity(id, name);
+    let (wall, begun) = (deployment.clock.clone(), deployment.clock.now());
+    let mut mover = None;
+    let start_mover = |start| {
+        let now = Box::new(move || wall.now().since(begun));
+        let (null, steps) = NullMover::new(links, start, now);
+        mover = Some(steps);
+        Ok(Box::new(null) as _)
+    };
+    let clock = deployment.clock.ahead(0);
+    let mut agent = Agent::open(config, clock, state, identity, service, start_mover).unwrap();
+    Arc::get_mut(&mut agent.context).unwrap().random = Box::new(move || 7 * id);
+    (agent, mover.unwrap(), directory)
+}
+
 impl SimulatedAgent {
     fn open(deployment: &Deployment, id: u64, name: &str, service: Arc<FakeService>) -> SimulatedAgent {
-        let directory = tempfile::tempdir().unwrap();
-        let storage = StorageConfig::new_virtual(name.parse().unwrap());
-        let config = Config::new(directory.path(), vec![storage]);
-        let links = "[default]\nrate = '1MB'\noverhead_ms = 400\nfailure_rate = 0.1\nfailure = 'target'\n";
-        let links = NullLinks::parse(links).unwrap();
-        let state = StateDir::open(directory.path()).unwrap();
-        let identity = deployment.identity(id, name);
-        let (wall, begun) = (deployment.clock.clone(), deployment.clock.now());
-        let mut mover = None;
-        let start_mover = |start| {
-            let now = Box::new(move || wall.now().since(begun));
-            let (null, steps) = NullMover::new(links, start, now);
-            mover = Some(steps);
-            Ok(Box::new(null) as _)
-        };
-        let clock = deployment.clock.ahead(0);
-        let mut agent = Agent::open(config, clock, state, identity, service, start_mover).unwrap();
-        Arc::get_mut(&mut agent.context).unwrap().random = Box::new(move || 7 * id);
+        let (agent, mover, directory) = open(deployment, id, name, service);
         let Agent { context, expiry, watches, .. } = agent;
         let (engine, log, clock) = (context.engine.clone(), context.log.clone(), context.clock.clone());
         let (circuits, measurements) = (context.circuits.clone(), context.measurements.clone());
@@ -95,8 +110,9 @@ impl SimulatedAgent {
         periodic.extend(watches.into_iter().map(|watch| Box::new(watch) as Box<dyn PeriodicLoop>));
         SimulatedAgent {
             reporter: Reporter::new(context.clone()),
+            tasks: context.tasks.clone(),
             poller: WorkPoller::new(context),
-            mover: mover.unwrap(),
+            mover,
             periodic,
             poll: 0,
             _state: directory,
@@ -162,6 +178,7 @@ impl Simulation {
         for number in 0..self.agents.len() {
             let agent = &mut self.agents[number];
             wakes.extend(agent.mover.step(now));
+            while agent.tasks.run_next() {}
             wakes.extend(agent.periodic.iter_mut().filter_map(|periodic| periodic.step(now)));
             // An abort is followed by a hello, and that by a poll.
             for _ in 0..2 {
@@ -227,6 +244,8 @@ fn run() -> (Vec<(AttemptId, bool)>, Vec<(AgentTime, &'static str, usize)>) {
     simulation.run_until(s(2));
     let leases = (1..=200).map(|attempt| lease(attempt, &format!("f{attempt}"), b"0123456")).collect();
     beta.lease(vec![deployment.batch(vec!["192.0.2.1:7470".into()], leases)]);
+    let kind = TaskKind::Verify { files: Vec::new() };
+    beta.task(Task { id: TaskId(5), storage: "beta".parse().unwrap(), kind });
     simulation.run_until(s(20));
     beta.restart();
     simulation.run_until(s(30));
@@ -236,6 +255,7 @@ fn run() -> (Vec<(AttemptId, bool)>, Vec<(AgentTime, &'static str, usize)>) {
     simulation.run_until(s(120));
     let ended = beta.change(|state| {
         assert_eq!(state.hellos.len(), 2, "one for each start of the service");
+        assert_eq!(state.tasks_done(), [TaskId(5)]);
         let outcomes = state.outcomes().into_iter();
         outcomes.map(|outcome| (outcome.attempt, outcome.fault.is_none())).collect::<Vec<_>>()
     });
@@ -258,4 +278,30 @@ fn two_agents_are_simulated_in_one_thread_and_always_in_the_same_way() {
     let again = run();
     assert_eq!(again.0, ended);
     assert!(again.1 == history, "the same seed is the same history");
+}
+
+/// A certificate is renewed long before it expires, and a failed renewal is tried again.
+#[test]
+fn a_certificate_is_renewed_when_it_is_due_and_after_a_failure() {
+    let deployment = Deployment::new();
+    let service = FakeService::new(&deployment.clock, false);
+    let (agent, _mover, _directory) = open(&deployment, 2, "beta", service.clone());
+    let context = agent.context.clone();
+    let mut renewal = CertificateRenewal::new(context.clone());
+    let s = Duration::from_secs;
+    assert_eq!(renewal.step(s(0)).wake_at, Some(s(600)), "it is young");
+    deployment.clock.advance(70 * 86_400);
+    assert!(renewal.step(s(599)).send.is_none());
+    assert!(renewal.step(s(600)).send.is_some());
+    assert!(renewal.step(s(600)).send.is_none() && renewal.step(s(1_200)).wake_at.is_none(), "in flight");
+    renewal.on_reply(Err(Fault::new(FaultCode::Unreachable, "connection refused"))).unwrap();
+    let Step { send: Some(request), .. } = renewal.step(s(1_200)) else { panic!("it is tried again") };
+    let (site, now) = ("beta".parse().unwrap(), deployment.clock.now());
+    let issued = deployment.authority.issue_agent(&request.signing_request, AgentId(2), &site, now).unwrap();
+    let certificate = issued.certificate_pem;
+    let ca = deployment.authority.ca_pem().to_owned();
+    renewal.on_reply(Ok(RenewReply { certificate: certificate.clone(), ca })).unwrap();
+    assert_eq!(locked(&context.identity).certificate, certificate);
+    assert_eq!(service.change(|state| state.renewed.take()).unwrap().certificate, certificate);
+    assert_eq!(renewal.step(s(1_800)).wake_at, Some(s(2_400)), "it is young again");
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::https_service::Front;
 use crate::{Agent, Config, StorageConfig, UplinkConfig, join};
 
-struct Site {
+struct TestSite {
     config: Config,
     files: TempDir,
     _state: TempDir,
@@ -27,8 +27,8 @@ struct Running {
     end: JoinHandle<Result<(), Fault>>,
 }
 
-impl Site {
-    async fn join(front: &Front, name: &str, agent: u64) -> Site {
+impl TestSite {
+    async fn join(front: &Front, name: &str, agent: u64) -> TestSite {
         let (files, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let token = front.token(name, agent);
         let joined = join(None, &token, state.path()).await.unwrap();
@@ -40,7 +40,7 @@ impl Site {
             Config::new(state.path(), vec![StorageConfig::new(name.parse().unwrap(), files.path())]);
         config.listen = vec!["127.0.0.1:0".parse().unwrap()];
         config.memory_bytes = 32 << 20;
-        Site { config, files, _state: state }
+        TestSite { config, files, _state: state }
     }
 
     fn start(&self, front: &Front) -> Running {
@@ -64,7 +64,7 @@ fn write(root: &Path, path: &str, bytes: &[u8]) {
     fs::write(path, bytes).unwrap();
 }
 
-fn found(facts: &[Fact]) -> BTreeMap<String, FoundFile> {
+fn files_found(facts: &[Fact]) -> BTreeMap<String, FoundFile> {
     let files = facts.iter().filter_map(|fact| match fact {
         Fact::Scanned { found, .. } => Some(found),
         _ => None,
@@ -77,7 +77,7 @@ fn found(facts: &[Fact]) -> BTreeMap<String, FoundFile> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_agents_move_a_tree_over_a_restart() {
     let front = Front::open().await;
-    let (alpha, beta) = (Site::join(&front, "alpha", 1).await, Site::join(&front, "beta", 2).await);
+    let (alpha, beta) = (TestSite::join(&front, "alpha", 1).await, TestSite::join(&front, "beta", 2).await);
     let mut tree: BTreeMap<String, Vec<u8>> =
         (0..60).map(|n| (format!("small/{n}"), vec![n; 100 * usize::from(n)])).collect();
     tree.insert("large\nname".into(), (0..4_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect());
@@ -92,8 +92,9 @@ async fn two_agents_move_a_tree_over_a_restart() {
         algorithms: vec![Algorithm::Adler32, Algorithm::Crc32c],
     };
     service_alpha.task(Task { id: TaskId(1), storage: "alpha".parse().unwrap(), kind: scan });
-    let found =
-        service_alpha.wait_until(|state| (!state.tasks_done().is_empty()).then(|| found(&state.facts))).await;
+    let found = service_alpha
+        .wait_until(|state| (!state.tasks_done().is_empty()).then(|| files_found(&state.facts)))
+        .await;
     assert_eq!(found.keys().collect::<Vec<_>>(), tree.keys().collect::<Vec<_>>());
 
     let addresses = service_alpha.change(|state| state.hellos[0].1.data_addresses.clone());
@@ -159,7 +160,8 @@ async fn two_agents_move_a_tree_over_a_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_probes_its_peers_and_samples_its_uplink() {
     let front = Front::open().await;
-    let (alpha, mut beta) = (Site::join(&front, "alpha", 1).await, Site::join(&front, "beta", 2).await);
+    let (alpha, mut beta) =
+        (TestSite::join(&front, "alpha", 1).await, TestSite::join(&front, "beta", 2).await);
     beta.config.uplinks =
         vec![UplinkConfig { interface: "lo".into(), bits_per_s: Some(8_000_000_000), every_s: 1 }];
     let (service_alpha, service_beta) = (front.service(1), front.service(2));

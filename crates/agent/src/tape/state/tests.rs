@@ -13,7 +13,7 @@ fn wanted(path: &str, lifetime_s: Option<u64>) -> WantedFile {
 }
 
 impl TapeState {
-    fn asked(&mut self, id: &str, files: Vec<WantedFile>, now: Timestamp) {
+    fn request(&mut self, id: &str, files: Vec<WantedFile>, now: Timestamp) {
         let record = self.new_request(id, files, now, (PIN_LIFETIME, PIN_LIFETIME_MAX)).unwrap();
         self.apply(record);
     }
@@ -36,8 +36,8 @@ fn paths(paths: &[&str]) -> Vec<String> {
 fn a_file_is_staged_once_for_all_and_pinned_for_the_longest() {
     use StageState::{Completed, Failed, Started, Submitted};
     let mut tape = TapeState::default();
-    tape.asked("1", vec![wanted("a", None), wanted("b", None)], at(0));
-    tape.asked("2", vec![wanted("a", Some(5_000))], at(1));
+    tape.request("1", vec![wanted("a", None), wanted("b", None)], at(0));
+    tape.request("2", vec![wanted("a", Some(5_000))], at(1));
     assert_eq!(tape.states("1", 1), [(Submitted, false); 2]);
     assert_eq!(tape.next_stage(1, at(2)), Some((paths(&["a"]), None)));
     assert_eq!(tape.next_stage(5, at(2)), Some((paths(&["b"]), None)));
@@ -60,7 +60,7 @@ fn a_file_is_staged_once_for_all_and_pinned_for_the_longest() {
     let over = tape.take_expired_pins(at(1_010), true);
     assert!(over[0].last && tape.take_expired_pins(at(1_010), true).is_empty(), "taken out once");
     // While it is removed nobody brings it; afterwards who has asked meanwhile has his turn.
-    tape.asked("3", vec![wanted("a", None)], at(1_011));
+    tape.request("3", vec![wanted("a", None)], at(1_011));
     assert_eq!(tape.next_stage(5, at(1_011)), None);
     tape.apply_all([Record::Spent { files: over[0].files.clone() }]);
     tape.release_path("a");
@@ -70,7 +70,7 @@ fn a_file_is_staged_once_for_all_and_pinned_for_the_longest() {
 #[test]
 fn cancelled_released_and_ended_files_are_not_pinned() {
     let mut tape = TapeState::default();
-    tape.asked("1", vec![wanted("a", None), wanted("b", None), wanted("c", None)], at(0));
+    tape.request("1", vec![wanted("a", None), wanted("b", None), wanted("c", None)], at(0));
     let record = tape.cancel("1", &paths(&["a", "zz"]), at(1));
     tape.apply_all(record);
     assert!(!tape.is_awaited("a") && tape.is_awaited("b"));
@@ -98,7 +98,7 @@ fn cancelled_released_and_ended_files_are_not_pinned() {
 #[test]
 fn finished_requests_are_told_of_for_a_day() {
     let mut tape = TapeState::default();
-    tape.asked("1", vec![wanted("a", None)], at(0));
+    tape.request("1", vec![wanted("a", None)], at(0));
     let record = tape.staged("a", End::Failed("x".into()), at(50));
     tape.apply_all(record);
     assert_eq!(tape.expired_requests(at(86_449)), []);
@@ -110,7 +110,7 @@ fn files_are_brought_together_that_clients_said_the_same_of() {
     let mut tape = TapeState::default();
     let said =
         |path: &str, metadata: &str| WantedFile { metadata: Some(metadata.into()), ..wanted(path, None) };
-    tape.asked("1", vec![said("a", "1"), said("b", "1"), said("c", "2"), said("d", "1")], at(0));
+    tape.request("1", vec![said("a", "1"), said("b", "1"), said("c", "2"), said("d", "1")], at(0));
     let mut bulks = Vec::new();
     while let Some((paths, metadata)) = tape.next_stage(10, at(0)) {
         bulks.push((paths.join(""), metadata.unwrap().to_string()));
@@ -124,7 +124,7 @@ fn requests_and_files_are_bounded() {
     let mut tape = TapeState::default();
     let many = || (0..10_000).map(|n| wanted(&n.to_string(), None)).collect::<Vec<_>>();
     for id in 0..FILES_MAX / 10_000 {
-        tape.asked(&id.to_string(), many(), at(0));
+        tape.request(&id.to_string(), many(), at(0));
     }
     let refused =
         tape.new_request("x", vec![wanted("a", None)], at(0), (PIN_LIFETIME, PIN_LIFETIME_MAX)).unwrap_err();
@@ -134,7 +134,7 @@ fn requests_and_files_are_bounded() {
     );
     let mut tape = TapeState::default();
     for id in 0..REQUESTS_MAX {
-        tape.asked(&id.to_string(), vec![wanted("a", None)], at(0));
+        tape.request(&id.to_string(), vec![wanted("a", None)], at(0));
     }
     let refused =
         tape.new_request("x", vec![wanted("a", None)], at(0), (PIN_LIFETIME, PIN_LIFETIME_MAX)).unwrap_err();
