@@ -278,8 +278,9 @@ impl Agent {
                 Ok(Err(fault)) => fault,
                 other => ended_fault("the doors", format!("{other:?}")),
             }),
-            Ok(fault) = broken.wait_for(Option::is_some) => Err(fault.clone().unwrap_or_else(|| ended_fault("the \
-                engine", "it broke"))),
+            Ok(fault) = broken.wait_for(Option::is_some) => {
+                Err(fault.clone().unwrap_or_else(|| ended_fault("the engine", "it broke")))
+            }
         };
         close.send_replace(true);
         if let Some(foreign) = &context.foreign {

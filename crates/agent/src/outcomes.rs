@@ -101,7 +101,7 @@ impl OutcomeRecorder {
             match self.log.finish(outcomes) {
                 Ok(_) => return,
                 Err(fault) => {
-                    tracing::error!(%fault, outcomes = outcomes.len(), "outcomes cannot be recorded; trying again")
+                    tracing::error!(%fault, outcomes = outcomes.len(), "outcomes not recorded; trying again")
                 }
             }
             if self.stop.is_set() {

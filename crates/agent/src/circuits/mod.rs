@@ -244,7 +244,7 @@ mod tests {
             circuits.note_attempt_end(&beta, wish, None);
             assert_eq!(told(&circuits), [(on_circuit, false), (on_circuit, true)], "{wish}");
         }
-        // The disk is not the way, and another storage is another link.
+        // A full disk is not the path's fault, and another storage is another link.
         circuits.note_attempt_end(
             &beta,
             CircuitUse::Prefer,

@@ -87,7 +87,7 @@ impl Spool {
 impl Drop for Spool {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.folder) {
-            tracing::warn!(folder = %self.folder.display(), %error, "spool files of a mover command could not be removed");
+            tracing::warn!(folder = %self.folder.display(), %error, "a spool could not be removed");
         }
     }
 }

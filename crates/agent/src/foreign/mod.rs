@@ -216,7 +216,7 @@ impl ForeignMover {
             (self.outcomes.clone(), conversion::copy_outcome(attempt, epoch, result, times));
         let kept = tokio::task::spawn_blocking(move || outcomes.record_outcomes(&[outcome])).await;
         if let Err(error) = kept {
-            tracing::error!(%attempt, %error, "an outcome was not recorded; the copy fails at the next start");
+            tracing::error!(%attempt, %error, "an outcome is not recorded; the copy fails at the next start");
         }
         locked(&self.running).remove(&attempt);
         self.ended.notify_waiters();

@@ -290,8 +290,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64 * ProptestConfig::default().cases / 256))]
-    /// Promises 3, 5: neither restarts nor compaction change what is held and what is to be told; numbers
-    /// never repeat or skip; nothing is both held and told.
+    /// Promises 3, 5: neither restarts nor compaction change what is held and what is pending; numbers never
+    /// repeat or skip; nothing is both held and reported.
     #[test]
     fn restarts_and_compaction_change_nothing(steps in steps()) {
         let directory = tempfile::tempdir().unwrap();

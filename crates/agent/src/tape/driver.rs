@@ -200,7 +200,7 @@ impl TapeDriver {
             records.push(Record::Spent { files });
         }
         if let Err(fault) = self.write(state, records) {
-            tracing::error!(%fault, "expired pins could not be recorded; they expire again after the next start");
+            tracing::error!(%fault, "expired pins are not recorded; they expire again after a restart");
         }
     }
 
@@ -313,7 +313,7 @@ impl TapeDriver {
                 Err(why) => {
                     let (storage, again_s) = (&self.site.storage, MIGRATE_RETRY_INTERVAL.as_secs());
                     let (files, first) = (wanted.len(), units::printable(&wanted[0]));
-                    tracing::warn!(%storage, files, first, why, again_s, "migration to tape failed; trying again");
+                    tracing::warn!(%storage, files, first, why, again_s, "migration failed; trying again");
                 }
             }
         }
@@ -332,7 +332,7 @@ impl TapeDriver {
             driver.write(&mut state, records)
         });
         if let Err(fault) = noted.await {
-            tracing::error!(%fault, "migrated files could not be recorded; they are migrated again after the next start");
+            tracing::error!(%fault, "migrations are not recorded; they are repeated after a restart");
         }
     }
 
@@ -363,7 +363,7 @@ impl TapeDriver {
             written
         });
         if let Err(fault) = noted.await {
-            tracing::error!(%fault, "removed files could not be recorded; they are removed again after the next start");
+            tracing::error!(%fault, "removals are not recorded; they are repeated after a restart");
         }
     }
 }

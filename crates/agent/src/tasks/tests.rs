@@ -32,7 +32,7 @@ struct Run {
     stop: StopFlag,
 }
 
-/// All that a task told.
+/// Everything that a task reported.
 #[derive(Default)]
 struct TaskReport {
     found: BTreeMap<String, FoundFile>,
@@ -283,7 +283,7 @@ async fn a_file_that_changes_while_it_is_read_is_left_out() {
     run.end();
 }
 
-/// A panic is told, and takes nothing else with it.
+/// A panic is reported and ends nothing else.
 #[tokio::test]
 async fn a_panic_costs_one_file_and_is_reported() {
     let site = TestSite::new();

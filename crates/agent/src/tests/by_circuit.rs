@@ -11,7 +11,7 @@ use longhaul_model::{CircuitOrderId, CircuitUse};
 use super::lease;
 use super::one_agent::{Running, TestSite};
 
-/// Tells what it brings from where, and waits for the test with one file.
+/// Logs what it fetches from where, and waits for the test with one file.
 const MOVER: &str = r##"
 folder=$1; copyjob=$2; report=$3
 while read -r source target; do
@@ -103,7 +103,7 @@ async fn a_command_uses_the_circuit_that_is_up_when_it_begins() {
     world.site.service.wait_for_outcomes(1).await;
     world.set_order(true);
     until_paths(&agent, true).await;
-    // What never goes by circuits stays on the plain way beside it.
+    // A lease that never uses circuits stays on the plain path.
     for (attempt, circuits) in [(2, CircuitUse::Prefer), (4, CircuitUse::Never), (5, CircuitUse::Only)] {
         world.lease(attempt, circuits);
         world.until_said(world.said().len() + 1).await;

@@ -191,8 +191,8 @@ async fn present_files_are_not_fetched_and_other_sources_are_the_engines() {
     agent.end().await;
 }
 
-/// Promise 5: what is cancelled ends with its command and has no outcome; what was under way begins anew
-/// after a restart.
+/// Promise 5: cancelled files end with their command and have no outcome; interrupted ones start over after a
+/// restart.
 #[tokio::test]
 async fn attempts_survive_cancellation_and_restart() {
     let moved = Moved::new(|mover| mover.files = 1);

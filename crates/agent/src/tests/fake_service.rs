@@ -40,12 +40,12 @@ pub(crate) struct FakeServiceState {
     pub facts: Vec<Fact>,
     pub hellos: Vec<(Incarnation, Hello)>,
     pub spaces: Vec<StorageSpace>,
-    /// What the next reply asks to look at, and what was found.
+    /// Peers that the next reply asks to probe, and the results.
     pub probe: Vec<ProbeAsked>,
     pub probes: Vec<ProbeResult>,
     pub uplinks: Vec<UplinkSample>,
     pub renewed: Option<RenewReply>,
-    /// What people want of circuits, and what was told of them last.
+    /// Orders for circuits, and the last status reported.
     pub orders: Vec<CircuitOrder>,
     pub circuits: Vec<CircuitLink>,
     known: Option<Incarnation>,

@@ -110,8 +110,8 @@ async fn leases_go_to_the_engine_and_outcomes_to_the_service() {
     agent.end().await;
 }
 
-/// Promise 5: the service is away, what is held goes on, also over a restart, and is told when it is back;
-/// once.
+/// Promise 5: while the service is away, held leases go on, also over a restart, and their outcomes are
+/// reported once when it is back.
 #[tokio::test]
 async fn the_service_may_be_away() {
     let site = TestSite::new();
@@ -184,7 +184,7 @@ async fn cancelled_leases_are_dropped_silently() {
     agent.end().await;
 }
 
-/// Promise 5: what has begun is finished, whatever is asked back.
+/// Promise 5: what has begun is finished, even if it is recalled.
 #[tokio::test]
 async fn recalled_leases_are_given_back_unless_begun() {
     let site = TestSite::new();
@@ -206,7 +206,7 @@ async fn recalled_leases_are_given_back_unless_begun() {
     agent.end().await;
 }
 
-/// A restarted service asks who its agents are. No lease may be on its way while the agent lists what it
+/// A restarted service asks its agents for a hello. No lease may be under way while the agent lists what it
 /// holds.
 #[tokio::test]
 async fn a_restarted_service_is_greeted_again() {

@@ -262,8 +262,8 @@ fn run() -> (Vec<(AttemptId, bool)>, Vec<(AgentTime, &'static str, usize)>) {
     (ended, simulation.history)
 }
 
-/// Promise 5, in two simulated minutes: each attempt is told once, over a restart and an absence of the
-/// service.
+/// Promise 5, in two simulated minutes: each outcome is reported once, although the service restarts and is
+/// away.
 #[test]
 fn two_agents_are_simulated_in_one_thread_and_always_in_the_same_way() {
     let (ended, history) = run();

@@ -72,8 +72,8 @@ fn files_found(facts: &[Fact]) -> BTreeMap<String, FoundFile> {
     files.flatten().map(|file| (file.lfn.as_str().to_owned(), file.clone())).collect()
 }
 
-/// Promises 1, 2, 5: files that a scan found arrive whole and verified, over a restart of the target with the
-/// service away; each is told once.
+/// Promises 1, 2, 5: scanned files arrive whole and verified, although the target restarts while the service
+/// is away; each outcome is reported once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_agents_move_a_tree_over_a_restart() {
     let front = Front::open().await;

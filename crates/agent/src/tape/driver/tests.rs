@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// `DISK TAPE` come before the paths. A file named `wait` is not brought before `TAPE/go` is there.
+/// `DISK TAPE` come before the paths. A file named `wait` is not staged before `TAPE/go` exists.
 const SCRIPT: &str = r#"
 verb=$1 disk=$2 tape=$3; shift 3
 for path; do

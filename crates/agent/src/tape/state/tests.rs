@@ -59,7 +59,7 @@ fn a_file_is_staged_once_for_all_and_pinned_for_the_longest() {
     assert!(tape.take_expired_pins(at(1_009), true).is_empty());
     let over = tape.take_expired_pins(at(1_010), true);
     assert!(over[0].last && tape.take_expired_pins(at(1_010), true).is_empty(), "taken out once");
-    // While it is removed nobody brings it; afterwards who has asked meanwhile has his turn.
+    // While it is being removed it is not staged; a request that came meanwhile is served afterwards.
     tape.request("3", vec![wanted("a", None)], at(1_011));
     assert_eq!(tape.next_stage(5, at(1_011)), None);
     tape.apply_all([Record::Spent { files: over[0].files.clone() }]);
@@ -208,7 +208,7 @@ fn reread(records: impl Iterator<Item = Record>, now: Timestamp) -> TapeState {
     tape
 }
 
-/// A book, with all that was written of it.
+/// A state with all records that were written of it.
 #[derive(Default)]
 struct Played {
     tape: TapeState,
