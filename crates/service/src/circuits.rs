@@ -12,14 +12,15 @@ use longhaul_api::circuits::{
     ENDED_MAX, LINKS_MAX, MBIT_MAX, NOTES_MAX, ORDERS_MAX, PROVIDER_BYTES_MAX, RATES_MAX, TEXT_BYTES_MAX,
 };
 use longhaul_catalog::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow};
+use longhaul_control::brain::Input;
+use longhaul_control::guard;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, CircuitOrderId, StorageId, StorageName, Timestamp};
 use longhaul_network::CLOCK_AHEAD_MAX;
 use longhaul_scheduler::{Event, LinkCircuit};
 use serde::{Deserialize, Serialize};
 
-use crate::brain::Input;
-use crate::shared::{Shared, guard};
+use crate::shared::Shared;
 
 /// Bytes a second of one Mbit/s.
 const MBIT: f64 = 125_000.0;
@@ -315,7 +316,7 @@ impl Circuits {
 
 /// Takes what an agent told of all its links. Waits for the catalog.
 pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(), CatalogError> {
-    let now = shared.now();
+    let now = shared.kernel.now();
     let mut seen = BTreeSet::new();
     let mut fine = Vec::new();
     for link in told.into_iter().take(LINKS_MAX) {
@@ -343,11 +344,11 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
         state.forget(key, now, &mut changes);
     }
     if !changes.is_empty() {
-        shared.catalog.record_circuits(&changes.links, &changes.circuits, &changes.orders)?;
+        shared.kernel.catalog.record_circuits(&changes.links, &changes.circuits, &changes.orders)?;
     }
     if !gone.is_empty() {
         let sources: Vec<StorageName> = gone.into_iter().map(|(_, source)| source).collect();
-        shared.catalog.forget_circuit_links(agent, &sources)?;
+        shared.kernel.catalog.forget_circuit_links(agent, &sources)?;
     }
     drop(state);
     tell_scheduler(shared);
@@ -357,15 +358,15 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
 /// Which links go by circuits now, if that is not what it knows: all from one agent to another, whatever
 /// storages they have.
 fn tell_scheduler(shared: &Shared) {
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     let of_agent = |agent: AgentId| -> Vec<StorageId> {
         let all = directory.storages.keys().copied();
-        all.filter(|storage| shared.agents.of_storage(*storage) == Some(agent)).collect()
+        all.filter(|storage| shared.control.agents.of_storage(*storage) == Some(agent)).collect()
     };
     let mut links: BTreeMap<(StorageId, StorageId), f64> = BTreeMap::new();
     for ((agent, source), bytes_per_s) in shared.circuits.rates() {
         let row = directory.storage(source.as_str());
-        let Some(from) = row.and_then(|row| shared.agents.of_storage(row.id)) else { continue };
+        let Some(from) = row.and_then(|row| shared.control.agents.of_storage(row.id)) else { continue };
         let (sources, targets) = (of_agent(from), of_agent(agent));
         let pairs = sources.iter().flat_map(|source| targets.iter().map(move |target| (*source, *target)));
         links.extend(pairs.map(|pair| (pair, bytes_per_s)));
@@ -375,7 +376,7 @@ fn tell_scheduler(shared: &Shared) {
     let mut told = guard(&shared.circuits.told);
     if *told != links {
         told.clone_from(&links);
-        shared.tell(Input::Events(vec![Event::Circuits(links)]));
+        shared.kernel.tell(Input::Events(vec![Event::Circuits(links)]));
     }
 }
 
@@ -391,12 +392,12 @@ pub fn carried(shared: &Shared, key: &LinkKey, id: &str, bytes: u64, during: Dur
 
 fn count(shared: &Shared, key: &LinkKey, carried: u64) {
     let help = "Bytes that moved while all streams were on a circuit, and of jobs' copies that went by one.";
-    shared.metrics.count("longhaul_circuit_carried_bytes_total", help, labels(shared, key), carried);
+    shared.kernel.metrics.count("longhaul_circuit_carried_bytes_total", help, labels(shared, key), carried);
 }
 
 /// How metrics name a link.
 pub fn labels(shared: &Shared, (agent, source): &LinkKey) -> Vec<(&'static str, String)> {
-    let site = shared.agents.any(*agent).map(|known| known.site_name.to_string()).unwrap_or_default();
+    let site = shared.control.agents.any(*agent).map(|known| known.site_name.to_string()).unwrap_or_default();
     vec![("source", source.to_string()), ("target", site)]
 }
 

@@ -1,45 +1,27 @@
-//! The control plane: the loops that join catalog, scheduler and network, and the HTTP API over them.
+//! The service: HTTP, the native and the FTS3 façade, and the wiring of the control plane's rooms.
 //!
-//! Four threads of events and one of requests. The *brain* (`brain`) owns the scheduler and what we believe
-//! of the network; it never waits for a disk. The *scribe* (`scribe`) makes decisions and reports durable,
-//! many in one transaction, and only then lets them leave the process. The *reader* (`reader`) fetches from
-//! the catalog what the brain asks for. The *desk* (`jobs`) does for copies between URLs what the scribe does
-//! for the rest. Requests of people and programs are answered by [`Operations`], one method per route.
+//! Requests of people and programs are answered by [`Operations`], one method per route. Threads of the
+//! scheduler and the catalog are `control`'s; here is one more, the job loop (`jobs`), which makes durable
+//! what happens to copies between URLs. Who calls and what they may do is `identity`'s to say.
 //!
 //! Not here: what moves next (`scheduler`), what is stored how (`catalog`), pages (`web`), moving bytes
-//! (`agent`, `engine`). Start with [`Service::start`], then follow a lease: `brain` → `scribe` → `agents`
-//! (outboxes) → `http::agent`.
+//! (`agent`, `engine`). Start with [`Service::start`], then follow a lease: `control::brain` →
+//! `control::commit_loop` → `control::agents` (outboxes) → `http`.
 
-mod agents;
-mod brain;
-mod changes;
-mod choice;
 mod circuits;
-mod commissioning;
 mod config;
 mod database;
-mod deadlines;
 mod fts;
 mod http;
 mod jobs;
-mod limits;
-mod live;
 mod marking;
 mod measured;
 mod messages;
-mod metrics;
 mod operations;
-mod outbox;
 mod plan;
-mod problems;
-mod rates;
-mod reader;
-mod recorded;
-mod scribe;
 mod service;
 mod shared;
 mod state;
-mod steering;
 mod views;
 
 pub use config::{ArchiveConfig, Config, HttpLimits};

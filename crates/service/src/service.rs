@@ -2,16 +2,24 @@
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
 use longhaul_catalog::LiveTransferRow;
+use longhaul_control::agents::{Agents, connection_events};
+use longhaul_control::brain::{Brain, INPUTS_MAX, Input};
+use longhaul_control::commit_loop::{CommitLoop, CommitWork};
+use longhaul_control::live::Running;
+use longhaul_control::metrics::Metrics;
+use longhaul_control::query_loop::{self, ExpandQuery};
+use longhaul_control::recorded::Recorded;
+use longhaul_control::{Control, Kernel, SchedulerHandle, WriterHandle, deadlines, spawn, steering};
 use longhaul_identity::{Identity, IdentitySettings};
-use longhaul_model::{AgentId, Fault, FaultCode, IdMaker, StorageId, Timestamp, TransferState};
+use longhaul_model::{Fault, FaultCode, IdMaker, StorageId, Timestamp, TransferState};
 use longhaul_network::Link;
-use longhaul_scheduler::{Event, Scheduler, Settings};
+use longhaul_scheduler::{Scheduler, Settings};
 use longhaul_security::{Credentials, grid_server_tls, service_server_tls};
 use longhaul_storage_remote::Remote;
 use tokio::net::TcpListener;
@@ -19,24 +27,16 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::agents::Agents;
-use crate::brain::{Brain, INPUTS_MAX, Input, spawn};
-use crate::changes::Changes;
 use crate::circuits::Circuits;
-use crate::deadlines::{self, Deadlines};
 use crate::fts::ConfigStore;
 use crate::http::{self, Http, Listening};
-use crate::jobs::{self, ForeignMover, Jobs, QueuedFiles, Tokens, Work};
-use crate::live::{Live, Running};
+use crate::jobs::{self, ForeignMover, Jobs, QueuedFiles, QueuedFilesSource, Tokens, Work};
 use crate::measured::{self, Measured, puller};
 use crate::messages::{self, Messages};
-use crate::metrics::Metrics;
 use crate::plan::{self, Level, Plan};
-use crate::recorded::Recorded;
-use crate::scribe::{Job, Scribe};
 use crate::shared::Shared;
 use crate::state::State;
-use crate::{Clock, Config, Operations, reader, steering};
+use crate::{Clock, Config, Operations};
 
 /// What the network room believes, kept across restarts.
 const KNOWLEDGE: &str = "network-knowledge";
@@ -68,8 +68,8 @@ pub struct Service {
 #[derive(Default)]
 struct Threads {
     brain: Option<JoinHandle<Scheduler>>,
-    scribe: Option<JoinHandle<()>>,
-    reader: Option<JoinHandle<()>>,
+    commit_loop: Option<JoinHandle<()>>,
+    query_loop: Option<JoinHandle<()>>,
     desk: Option<JoinHandle<()>>,
 }
 
@@ -109,7 +109,7 @@ impl Service {
             &clock,
             state,
             &sockets,
-            (&inputs.0, &writing.0),
+            (SchedulerHandle::new(inputs.0), WriterHandle::new(writing.0)),
             (desk.0, tokens, remote.clone()),
         )?);
         let operations = Arc::new(Operations::new(shared.clone()));
@@ -134,7 +134,7 @@ impl Service {
         service.tasks.spawn(jobs::tape::run(shared.clone(), remote, stopped.clone()));
         service.tasks.spawn(jobs::run_tokens(shared.clone(), wanted, stopped.clone()));
         service.listen(sockets, pages, stopped)?;
-        tracing::info!(deployment = shared.authority.deployment(), url = %shared.public_url, "service \
+        tracing::info!(deployment = shared.control.authority.deployment(), url = %shared.public_url, "service \
             started");
         Ok(service)
     }
@@ -152,7 +152,7 @@ impl Service {
         let router = http::router(&http, pages(&self.operations));
         let tls = Arc::new(RwLock::new(acceptor(shared)?));
         let connections = Arc::new(Semaphore::new(limits.connections as usize));
-        let deployment: Arc<str> = shared.authority.deployment().into();
+        let deployment: Arc<str> = shared.control.authority.deployment().into();
         let secure = sockets.secure.into_iter().map(|listener| (listener, Some(tls.clone())));
         for (listener, tls) in secure.chain(sockets.plain.map(|listener| (listener, None))) {
             let listening = Listening {
@@ -160,7 +160,7 @@ impl Service {
                 tls,
                 deployment: deployment.clone(),
                 users: shared.identity.users().clone(),
-                clock: shared.clock.clone(),
+                clock: shared.kernel.clock.clone(),
                 router: router.clone(),
                 limits: limits.clone(),
                 connections: connections.clone(),
@@ -201,7 +201,7 @@ impl Service {
     /// Answers what is being asked, finishes what is being written, and ends.
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
-        self.operations.shared.agents.wake_all();
+        self.operations.shared.control.agents.wake_all();
         while self.tasks.join_next().await.is_some() {}
         let shared = self.operations.shared.clone();
         let mut threads = std::mem::take(&mut self.threads);
@@ -217,20 +217,21 @@ impl Drop for Service {
     fn drop(&mut self) {
         let shared = &self.operations.shared;
         // After `stop` nobody listens any more. Otherwise the threads end by themselves.
-        let _ = shared.brain.try_send(Input::Stop);
+        shared.kernel.scheduler.try_tell(Input::Stop);
         shared.jobs.tell(Work::Stop);
-        let _ = shared.scribe.send(Job::Stop);
+        let _ = shared.kernel.writer.send(CommitWork::Stop);
     }
 }
 
 impl Threads {
-    /// The brain first, since it gives the scribe work; then the scribe, which finishes what it has.
+    /// The scheduler loop first, since it gives the commit loop work; then the commit loop, which finishes what
+    /// it has.
     fn end(&mut self, shared: &Shared) {
-        let _ = shared.brain.send(Input::Stop);
+        shared.kernel.tell(Input::Stop);
         let scheduler = self.brain.take().and_then(|brain| brain.join().ok());
-        let _ = shared.scribe.send(Job::Stop);
-        drop(self.scribe.take().map(JoinHandle::join));
-        drop(self.reader.take().map(JoinHandle::join));
+        let _ = shared.kernel.writer.send(CommitWork::Stop);
+        drop(self.commit_loop.take().map(JoinHandle::join));
+        drop(self.query_loop.take().map(JoinHandle::join));
         shared.jobs.tell(Work::Stop);
         drop(self.desk.take().map(JoinHandle::join));
         write_decisions(shared);
@@ -286,7 +287,7 @@ fn share(
     clock: &Clock,
     state: State,
     sockets: &Sockets,
-    (brain, scribe): (&std::sync::mpsc::SyncSender<Input>, &Sender<Job>),
+    (scheduler, writer): (SchedulerHandle, WriterHandle),
     (desk, tokens, remote): (Jobs, Tokens, Option<Arc<Remote>>),
 ) -> Result<Shared, Fault> {
     let last_id = state.catalog.last_id()?;
@@ -312,7 +313,26 @@ fn share(
         config_store.clone(),
         metrics.clone(),
     )?);
+    let kernel = Arc::new(Kernel::new(
+        clock.clone(),
+        IdMaker::after(last_id),
+        state.catalog,
+        vault,
+        metrics,
+        scheduler,
+        writer,
+    ));
+    let control = Arc::new(Control::new(
+        kernel.clone(),
+        state.authority,
+        agents,
+        config.marking.table()?,
+        desk.handed.clone(),
+        config.report_every_ms,
+    ));
     Ok(Shared {
+        kernel,
+        control,
         tokens,
         queued: QueuedFiles::default(),
         remote,
@@ -320,28 +340,12 @@ fn share(
         public_url,
         config: config.clone(),
         started: clock(),
-        clock: clock.clone(),
-        agents,
-        live: Live::default(),
-        deadlines: Deadlines::default(),
         measured: Measured::new(&config.perfsonar),
         circuits,
         plan,
-        marks: config.marking.table()?,
-        metrics,
-        changes: Changes::default(),
-        recording: Arc::default(),
         fts: config_store,
-        brain: brain.clone(),
-        scribe: scribe.clone(),
         jobs: desk,
         messages: Messages::default(),
-        directory: RwLock::default(),
-        ids: Mutex::new(IdMaker::after(last_id)),
-        trouble: Mutex::new(None),
-        catalog: state.catalog,
-        authority: state.authority,
-        vault,
         _lock: state.lock,
     })
 }
@@ -360,44 +364,53 @@ fn public_url(config: &Config, addresses: &[SocketAddr]) -> String {
 fn start_threads(
     shared: &Arc<Shared>,
     inputs: Receiver<Input>,
-    jobs: Receiver<Job>,
-    (ask, questions): (Sender<reader::Question>, Receiver<reader::Question>),
+    work: Receiver<CommitWork>,
+    (queries, questions): (Sender<ExpandQuery>, Receiver<ExpandQuery>),
 ) -> Result<Threads, Fault> {
-    let kept = shared.catalog.setting(KNOWLEDGE)?;
+    let kept = shared.kernel.catalog.setting(KNOWLEDGE)?;
     let settings = Settings {
         lease_length: shared.config.lease(),
         strategy: shared.config.strategy()?,
         lease_recall: shared.config.ask_back,
         ..Settings::default()
     };
-    let last_id = shared.catalog.last_id()?;
+    let last_id = shared.kernel.catalog.last_id()?;
     let mut scheduler = Recorded::new(settings, kept.as_deref(), last_id);
     if let Some(directory) = &shared.config.record_dir {
         let bounds = (directory.as_path(), shared.config.record_bytes);
-        scheduler.record(kept, last_id, bounds, shared.recording.clone(), shared.now())?;
+        scheduler.record(kept, last_id, bounds, shared.control.recording.clone(), shared.kernel.now())?;
     }
-    let desk = shared.jobs.desk();
-    let brain = Brain::new(scheduler, shared.clock.clone(), shared.scribe.clone(), ask, desk);
-    let scribe = Scribe::new(shared.clone());
-    let (catalog, to_brain, time) = (shared.catalog.clone(), shared.brain.clone(), shared.clock.clone());
+    let kernel = &shared.kernel;
+    let executor = shared.jobs.executor();
+    let brain = Brain::new(scheduler, kernel.clock.clone(), kernel.writer.clone(), queries, executor);
+    let commit_loop = CommitLoop::new(shared.control.clone());
+    let (catalog, scheduler, clock) =
+        (kernel.catalog.clone(), kernel.scheduler.clone(), kernel.clock.clone());
+    let source = QueuedFilesSource { catalog: catalog.clone() };
+    let query_loop = move || query_loop::run(&catalog, &source, &questions, &scheduler, &clock);
     Ok(Threads {
         brain: Some(spawn("brain", move || brain.run(&inputs))?),
-        scribe: Some(spawn("scribe", move || scribe.run(&jobs))?),
-        reader: Some(spawn("reader", move || reader::run(&catalog, &questions, &to_brain, &time))?),
+        commit_loop: Some(spawn("commit-loop", move || commit_loop.run(&work))?),
+        query_loop: Some(spawn("query-loop", query_loop)?),
         desk: None,
     })
 }
 
 /// After a start: names, demands, and the transfers that were live.
 fn take_up(shared: &Shared) -> Result<(), Fault> {
-    shared.refresh_directory()?;
-    shared.tell(Input::Events(steering::events(&shared.catalog, &shared.marks, shared.now())?));
-    let demands = shared.catalog.demands()?;
-    let live = shared.catalog.live_transfers()?;
+    shared.kernel.refresh_directory()?;
+    shared.kernel.tell(Input::Events(steering::events(
+        &shared.kernel.catalog,
+        &shared.control.marks,
+        &*shared.fts,
+        shared.kernel.now(),
+    )?));
+    let demands = shared.kernel.catalog.demands()?;
+    let live = shared.kernel.catalog.live_transfers()?;
     tracing::info!(demands = demands.len(), transfers = live.len(), "taking up");
-    shared.tell(Input::Demands { now: demands, gone: Vec::new() });
+    shared.kernel.tell(Input::Demands { now: demands, gone: Vec::new() });
     for row in live {
-        let sources = match shared.catalog.replicas_of_file(&row.lfn)? {
+        let sources = match shared.kernel.catalog.replicas_of_file(&row.lfn)? {
             Some((_, replicas)) => {
                 let good =
                     replicas.into_iter().filter(|replica| replica.suspect.is_none() && !replica.deleting);
@@ -425,18 +438,18 @@ fn adopt(shared: &Shared, row: LiveTransferRow, sources: Vec<StorageId>) {
             // It was leased by an earlier start.
             mark: longhaul_model::Mark::default(),
         };
-        shared.live.leased(row.attempt, running);
+        shared.control.live.leased(row.attempt, running);
     }
     if let Some(fault) = &row.fault {
-        shared.live.failed(
+        shared.control.live.failed(
             row.transfer,
             fault,
-            shared.directory().name(row.source),
+            shared.kernel.directory().name(row.source),
             row.lfn.shown(),
             row.changed,
         );
     }
-    shared.tell(Input::Adopt(Box::new(row), sources));
+    shared.kernel.tell(Input::Adopt(Box::new(row), sources));
 }
 
 fn acceptor(shared: &Shared) -> Result<TlsAcceptor, Fault> {
@@ -457,11 +470,11 @@ fn acceptor(shared: &Shared) -> Result<TlsAcceptor, Fault> {
     names.extend(host.map(|authority| authority.host().trim_matches(['[', ']']).to_owned()));
     names.sort();
     names.dedup();
-    let pair = shared.authority.issue_service(&names, shared.now())?;
+    let pair = shared.control.authority.issue_service(&names, shared.kernel.now())?;
     let credentials = Credentials {
         certificate_pem: pair.certificate_pem,
         key_pem: pair.key_pem,
-        ca_pem: shared.authority.ca_pem().to_owned(),
+        ca_pem: shared.control.authority.ca_pem().to_owned(),
     };
     let tls = match shared.identity.users().trust() {
         Some(_) => grid_server_tls(&credentials)?,
@@ -473,15 +486,15 @@ fn acceptor(shared: &Shared) -> Result<TlsAcceptor, Fault> {
 /// Once a second: who is connected, what changed, and now and then the housekeeping.
 async fn tick(shared: Arc<Shared>, tls: http::Acceptor, mut stop: watch::Receiver<bool>) {
     let mut ticks: u64 = 0;
-    let mut issued = shared.now();
+    let mut issued = shared.kernel.now();
     loop {
         tokio::select! {
             _ = tokio::time::sleep(TICK) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
         ticks += 1;
-        let now = shared.now();
-        shared.changes.tick(now);
+        let now = shared.kernel.now();
+        shared.kernel.changes.tick(now);
         if now.since(issued) > CERTIFICATE_LIFE
             && let Ok(renewed) = acceptor(&shared)
         {
@@ -504,14 +517,14 @@ async fn tick(shared: Arc<Shared>, tls: http::Acceptor, mut stop: watch::Receive
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 fn housekeeping(shared: &Shared, ticks: u64) {
-    let now = shared.now();
-    for (agent, site, storages, connected) in shared.agents.transitions(now) {
+    let now = shared.kernel.now();
+    for (agent, site, storages, connected) in shared.control.agents.transitions(now) {
         tracing::info!(%agent, %site, connected, "agent");
-        shared.tell(Input::Events(connection_events(agent, storages, connected)));
-        shared.changes.touch(longhaul_api::native::ChangeKind::Site, site, now);
+        shared.kernel.tell(Input::Events(connection_events(agent, storages, connected)));
+        shared.kernel.changes.touch(longhaul_api::native::ChangeKind::Site, site, now);
     }
     if ticks.is_multiple_of(deadlines::LOOK_EVERY.as_secs())
-        && let Err(error) = deadlines::watch(shared)
+        && let Err(error) = deadlines::watch(&shared.control)
     {
         tracing::warn!(%error, "deadlines could not be looked at");
     }
@@ -519,17 +532,17 @@ fn housekeeping(shared: &Shared, ticks: u64) {
         measured::changes::watch(shared);
     }
     if ticks.is_multiple_of(CLEAR_TICKS) {
-        // Through the scribe: what leaves the catalog and what comes into it stay in order.
-        let _ = shared.scribe.send(Job::ClearRelays);
+        // Through the commit loop: what leaves the catalog and what comes into it stay in order.
+        let _ = shared.kernel.writer.send(CommitWork::ClearRelays);
     }
     if ticks.is_multiple_of(SAVE_TICKS) {
-        let keep = shared.catalog.clone();
+        let keep = shared.kernel.catalog.clone();
         let save = Input::Ask(Box::new(move |scheduler: &mut Recorded, _: Timestamp| {
             let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
-            // Off the brain's thread: it never waits for the disk.
-            drop(spawn("keeper", move || keep.set_setting(KNOWLEDGE, &text)));
+            // Not on the scheduler loop's thread, which never waits for the disk.
+            drop(spawn("knowledge-saver", move || keep.set_setting(KNOWLEDGE, &text)));
         }));
-        shared.tell(save);
+        shared.kernel.tell(save);
     }
     if ticks.is_multiple_of(DECISIONS_TICKS) {
         write_decisions(shared);
@@ -538,11 +551,11 @@ fn housekeeping(shared: &Shared, ticks: u64) {
         shared.identity.users().reload(now);
     }
     if ticks.is_multiple_of(PRUNE_TICKS) {
-        if let Err(error) = shared.catalog.forget_delegations(now - DELEGATION_KEPT) {
+        if let Err(error) = shared.kernel.catalog.forget_delegations(now - DELEGATION_KEPT) {
             tracing::warn!(%error, "delegated credentials that expired could not be removed");
         }
         let older_than = now - Duration::from_secs(u64::from(shared.config.history_days) * 86_400);
-        while let Ok(1..) = shared.catalog.prune_history(older_than, shared.config.history_rows) {}
+        while let Ok(1..) = shared.kernel.catalog.prune_history(older_than, shared.config.history_rows) {}
     }
 }
 
@@ -554,11 +567,7 @@ fn write_decisions(shared: &Shared) {
 
 fn save_knowledge(shared: &Shared, scheduler: &Scheduler) {
     let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
-    if let Err(error) = shared.catalog.set_setting(KNOWLEDGE, &text) {
+    if let Err(error) = shared.kernel.catalog.set_setting(KNOWLEDGE, &text) {
         tracing::warn!(%error, "what is believed of the network could not be kept");
     }
-}
-
-pub fn connection_events(agent: AgentId, storages: Vec<StorageId>, connected: bool) -> Vec<Event> {
-    storages.into_iter().map(|storage| Event::Agent { storage, agent: Some(agent), connected }).collect()
 }

@@ -9,18 +9,11 @@ use longhaul_catalog as catalog;
 use longhaul_catalog::{VerificationCounts, VerificationState};
 use longhaul_model::{TransferState, Verification};
 
-use crate::choice;
+use longhaul_control::choice;
 
 const REGISTERED: &str = "registered";
 
 /// The word of the agent's protocol, as it is stored.
-pub fn reason_word(reason: LeftOutReason) -> String {
-    match serde_json::to_value(reason) {
-        Ok(serde_json::Value::String(word)) => word,
-        _ => String::new(),
-    }
-}
-
 fn reason(word: &str) -> LeftOutReason {
     // What an older version stored under another word is shown as what cannot be read.
     serde_json::from_value(serde_json::Value::String(word.to_owned())).unwrap_or(LeftOutReason::Unreadable)
@@ -226,7 +219,7 @@ mod tests {
 
     #[test]
     fn reasons_are_stored_as_the_protocol_spells_them() {
-        assert_eq!(reason_word(LeftOutReason::LinkLeadsOut), "link-leads-out");
+        assert_eq!(longhaul_control::commit_loop::reason_word(LeftOutReason::LinkLeadsOut), "link-leads-out");
         assert_eq!(reason("not-utf8"), LeftOutReason::NotUtf8);
         assert_eq!(reason("of a later version"), LeftOutReason::Unreadable);
     }

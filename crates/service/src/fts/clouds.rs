@@ -134,7 +134,7 @@ fn add_user(operations: &Operations, ask: &Ask, name: &str) -> Result<Reply, Ref
     };
     let access_key = either(&body, ["access_key", "access_token"])?.to_owned();
     let secret = either(&body, ["secret_key", "access_token_secret"])?;
-    let sealed = operations.shared.vault.seal_text(&purpose(name, who), secret);
+    let sealed = operations.shared.kernel.vault.seal_text(&purpose(name, who), secret);
     let sealed_secret = sealed.map_err(|error| refusal(problem(CatalogError::Corrupt(error.to_string()))))?;
     change(operations, ask, |objects| {
         let cloud = objects.clouds.get_mut(name).ok_or_else(|| missing(name))?;
@@ -156,7 +156,7 @@ fn purpose(name: &str, who: &str) -> String {
 pub fn keys(shared: &Shared, job: &JobRow, url: &RemoteUrl, path_style: bool) -> Option<S3Keys> {
     let objects = shared.fts.get().ok()?;
     let (name, who, keys) = choose(&objects, &job.user, &job.vo, url, path_style)?;
-    match shared.vault.unseal_text(&purpose(name, who), &keys.sealed_secret) {
+    match shared.kernel.vault.unseal_text(&purpose(name, who), &keys.sealed_secret) {
         Ok(secret) => Some(S3Keys {
             access_key: keys.access_key.clone(),
             secret,

@@ -9,8 +9,10 @@ use longhaul_api::fts::{
     StorageSettings,
 };
 use longhaul_catalog::{Catalog, CatalogError};
+use longhaul_control::executor::LinkPolicy;
 use longhaul_identity::{AccessRules, catalog_problem, refusal};
 use longhaul_model::Timestamp;
+use longhaul_scheduler::{Limits, LinkShares};
 use serde::{Deserialize, Serialize};
 
 use super::clouds::Cloud;
@@ -147,6 +149,24 @@ impl ConfigStore {
     }
 }
 
+impl LinkPolicy for ConfigStore {
+    fn limit(&self, now: Timestamp, limits: &mut Limits) -> Result<(), CatalogError> {
+        let objects = objects(&self.catalog)?;
+        if objects.limit_something() {
+            objects.limit(&self.catalog.job_endpoints()?, now, limits);
+        }
+        Ok(())
+    }
+
+    fn link_shares(&self) -> Result<Vec<LinkShares>, CatalogError> {
+        let objects = objects(&self.catalog)?;
+        if objects.shares.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(objects.link_shares(&self.catalog.job_endpoints()?))
+    }
+}
+
 impl AccessRules for ConfigStore {
     fn is_banned(&self, name: &str) -> Result<bool, Refusal> {
         Ok(self.get()?.is_banned(name))
@@ -167,7 +187,7 @@ fn read(text: Option<&str>) -> Result<Objects, Refusal> {
 }
 
 /// For who has a catalog and nothing else; the others have them in memory, see [`ConfigStore`].
-pub fn objects(catalog: &Catalog) -> Result<Objects, CatalogError> {
+fn objects(catalog: &Catalog) -> Result<Objects, CatalogError> {
     read(catalog.setting(SETTING)?.as_deref()).map_err(|refusal| CatalogError::Corrupt(refusal.message))
 }
 

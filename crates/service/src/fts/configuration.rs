@@ -78,6 +78,7 @@ fn overview(operations: &Operations, kept: &Objects) -> Result<Reply, Refusal> {
 fn audit(operations: &Operations) -> Result<Reply, Refusal> {
     let rows = operations
         .shared
+        .kernel
         .catalog
         .audit(Some(AuditKind::Change), None, AUDIT_ROWS)
         .map_err(|error| refusal(problem(error)))?;

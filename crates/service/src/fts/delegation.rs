@@ -27,7 +27,12 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
             if operations.shared.identity.delegation_end(person)?.is_none() {
                 return Err(Refusal::missing("Delegated credentials not found"));
             }
-            operations.shared.catalog.delete_delegation(id).map_err(|error| refusal(problem(error)))?;
+            operations
+                .shared
+                .kernel
+                .catalog
+                .delete_delegation(id)
+                .map_err(|error| refusal(problem(error)))?;
             Ok(Reply::nothing())
         }
         (["request"], &Method::GET) => {

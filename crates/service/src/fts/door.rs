@@ -8,6 +8,7 @@ use axum::response::Response;
 use http::{HeaderMap, Method, header};
 use longhaul_api::Problem;
 use longhaul_api::fts::{self, Parameters, Refusal};
+use longhaul_control::guard;
 use longhaul_identity::{Origin, Person, Requester, refusal};
 
 use super::ask::{Ask, Reply, refused};
@@ -16,7 +17,6 @@ use super::{
 };
 use crate::http::{Http, body, in_time};
 use crate::operations::Operations;
-use crate::shared::guard;
 
 /// First words of FTS's paths. The native API and the pages have others.
 const WORDS: [&str; 15] = [

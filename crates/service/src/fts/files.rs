@@ -16,7 +16,7 @@ use crate::operations::{Operations, problem};
 const IDS_MAX: usize = 1_000;
 
 fn rows(operations: &Operations, job: JobId) -> Result<Vec<catalog::JobFileRow>, Refusal> {
-    let rows = operations.shared.catalog.job_files(&[job]).map_err(|error| refusal(problem(error)))?;
+    let rows = operations.shared.kernel.catalog.job_files(&[job]).map_err(|error| refusal(problem(error)))?;
     Ok(rows.into_iter().next().unwrap_or_default())
 }
 
@@ -39,7 +39,7 @@ pub fn retries(operations: &Operations, ask: &Ask, id: &str, file: &str) -> Resu
     let known = rows(operations, job.id)?.into_iter().any(|row| Some(row.id) == wanted);
     let file = wanted.filter(|_| known).ok_or_else(|| Refusal::missing("No file with that id in the job"))?;
     let attempts =
-        operations.shared.catalog.job_file_attempts(file).map_err(|error| refusal(problem(error)))?;
+        operations.shared.kernel.catalog.job_file_attempts(file).map_err(|error| refusal(problem(error)))?;
     let host = views::own_host(operations);
     let shown: Vec<_> = attempts.into_iter().filter_map(|row| views::retry(row, &host)).collect();
     Reply::json(&shown)
@@ -94,7 +94,7 @@ pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
         _ if query.vo.as_ref().is_some_and(|vo| !person.vos.contains(vo)) => return Reply::json(&json!([])),
         _ => Some(query.vo.clone().unwrap_or_else(|| person.vo().to_owned())),
     };
-    let found = operations.shared.catalog.list_job_files(&catalog::JobFileQuery {
+    let found = operations.shared.kernel.catalog.list_job_files(&catalog::JobFileQuery {
         vo,
         source_se: query.source_se,
         target_se: query.dest_se,
@@ -119,7 +119,7 @@ pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
 fn keep_own(operations: &Operations, ask: &Ask, files: &mut Vec<catalog::JobFileRow>) -> Result<(), Refusal> {
     let mut ids: Vec<JobId> = files.iter().map(|row| row.job).collect();
     ids.dedup();
-    let rows = operations.shared.catalog.jobs(&ids).map_err(|error| refusal(problem(error)))?;
+    let rows = operations.shared.kernel.catalog.jobs(&ids).map_err(|error| refusal(problem(error)))?;
     let own = |id: JobId| {
         rows.iter().flatten().any(|row| row.id == id && row.credential == ask.person.delegation_id)
     };

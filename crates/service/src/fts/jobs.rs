@@ -6,6 +6,7 @@ use longhaul_api::fts::{
 };
 use longhaul_api::fts::{Fielded, Level};
 use longhaul_catalog::{self as catalog, JobRow};
+use longhaul_control::guard;
 use longhaul_identity::JobScope;
 use longhaul_identity::refusal;
 use longhaul_model::{JobId, JobState};
@@ -15,7 +16,6 @@ use serde_json::{Value, json};
 use super::ask::{Ask, Reply};
 use super::{routes, views};
 use crate::operations::{Operations, problem};
-use crate::shared::guard;
 
 /// Ids of one request.
 const IDS_MAX: usize = 1_000;
@@ -40,7 +40,7 @@ pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     else {
         return Reply::json(&json!([]));
     };
-    let rows = operations.shared.catalog.list_jobs(&catalog::JobQuery {
+    let rows = operations.shared.kernel.catalog.list_jobs(&catalog::JobQuery {
         vo,
         user: query.user_dn.clone(),
         credential,
@@ -103,7 +103,8 @@ pub fn show(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Refu
     let mut files = match &fields {
         Some(_) => {
             let ids: Vec<JobId> = found.iter().filter_map(|(_, row)| Some(row.as_ref().ok()?.id)).collect();
-            let rows = operations.shared.catalog.job_files(&ids).map_err(|error| refusal(problem(error)))?;
+            let rows =
+                operations.shared.kernel.catalog.job_files(&ids).map_err(|error| refusal(problem(error)))?;
             rows.into_iter().map(|rows| rows.iter().map(|row| views::file(row, &host)).collect()).collect()
         }
         None => Vec::new(),
@@ -213,7 +214,7 @@ fn change(
     if !live.is_empty() {
         act(&live)?;
     }
-    let rows = operations.shared.catalog.jobs(&live).map_err(|error| refusal(problem(error)))?;
+    let rows = operations.shared.kernel.catalog.jobs(&live).map_err(|error| refusal(problem(error)))?;
     let changed: Vec<JobView> = rows.iter().flatten().map(|row| views::job(row, &host)).collect();
     let untouched = |job| JobEntry {
         job,
@@ -247,7 +248,8 @@ pub fn cancel_where(
         let mut query =
             catalog::JobQuery { unfinished_only: true, limit: CANCEL_BATCH, ..Default::default() };
         narrow(&mut query);
-        let rows = operations.shared.catalog.list_jobs(&query).map_err(|error| refusal(problem(error)))?;
+        let rows =
+            operations.shared.kernel.catalog.list_jobs(&query).map_err(|error| refusal(problem(error)))?;
         let wanted: Vec<_> = rows.iter().map(|row| (row.id, None)).collect();
         if wanted.is_empty() {
             return Ok((jobs, files));

@@ -26,7 +26,7 @@ mod views;
 
 pub(crate) use clouds::keys as cloud_keys;
 pub use config_store::ConfigStore;
-pub(crate) use config_store::{Objects, objects};
+pub(crate) use config_store::Objects;
 pub use door::door;
 pub(crate) use effect::{HostCopies, Ways};
 #[doc(hidden)]

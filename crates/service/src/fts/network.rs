@@ -120,7 +120,7 @@ fn own(ask: &Ask) -> Option<String> {
 
 fn current(operations: &Operations, ask: &Ask) -> Result<Vec<Value>, Refusal> {
     let own = own(ask);
-    let running = operations.shared.catalog.list_job_files(&JobFileQuery {
+    let running = operations.shared.kernel.catalog.list_job_files(&JobFileQuery {
         vo: own.clone(),
         states: vec![JobFileState::Ready, JobFileState::Active],
         unfinished_only: true,

@@ -16,7 +16,8 @@ const NAMES_MAX: usize = 10;
 /// All copies of jobs belong to one service: it is the only host.
 pub fn hosts(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     ask.person.needs("config")?;
-    let counts = operations.shared.catalog.count_job_files().map_err(|error| refusal(problem(error)))?;
+    let counts =
+        operations.shared.kernel.catalog.count_job_files().map_err(|error| refusal(problem(error)))?;
     let of = |wanted: fn(JobFileState) -> bool| -> u64 {
         counts.iter().filter(|(state, _)| wanted(*state)).map(|(_, count)| count).sum()
     };
@@ -33,7 +34,8 @@ pub fn force_start(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal>
     let ids = ids.filter(|ids| ids.len() <= FORCED_MAX);
     let ids =
         ids.ok_or_else(|| Refusal::bad(format!("A list of at most {FORCED_MAX} file ids is expected")))?;
-    let states = operations.shared.catalog.job_file_states(&ids).map_err(|error| refusal(problem(error)))?;
+    let states =
+        operations.shared.kernel.catalog.job_file_states(&ids).map_err(|error| refusal(problem(error)))?;
     let mut refused = Vec::new();
     let mut forced = Vec::new();
     for (id, state) in ids.into_iter().zip(states) {
@@ -51,7 +53,12 @@ pub fn autocomplete(operations: &Operations, ask: &Ask, what: &str) -> Result<Re
     ask.person.needs_all("config")?;
     let prefix = ask.query.get("term").unwrap_or_default();
     let names = |what| {
-        operations.shared.catalog.job_names(what, prefix, NAMES_MAX).map_err(|error| refusal(problem(error)))
+        operations
+            .shared
+            .kernel
+            .catalog
+            .job_names(what, prefix, NAMES_MAX)
+            .map_err(|error| refusal(problem(error)))
     };
     let found = match what {
         "dn" => names(JobName::User)?,

@@ -30,12 +30,16 @@ pub struct Admitted {
 
 /// The id of a request, given by [`all`].
 pub fn incident(http: &Http, request: &Request) -> IncidentId {
-    request.extensions().get::<IncidentId>().copied().unwrap_or_else(|| http.operations.shared.new_id())
+    request
+        .extensions()
+        .get::<IncidentId>()
+        .copied()
+        .unwrap_or_else(|| http.operations.shared.kernel.new_id())
 }
 
 /// Before everything: an id, and for plain HTTP the right names.
 pub async fn all(http: Arc<Http>, mut request: Request, next: Next) -> Response {
-    let incident: IncidentId = http.operations.shared.new_id();
+    let incident: IncidentId = http.operations.shared.kernel.new_id();
     request.extensions_mut().insert(incident);
     let mut response = match check_plain(&http, &request) {
         Ok(()) => next.run(request).await,

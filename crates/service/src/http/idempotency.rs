@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use http::HeaderMap;
 use longhaul_api::Problem;
 use longhaul_api::routes::{IDEMPOTENCY_HEADER, Route};
+use longhaul_control::guard;
 use longhaul_model::hex;
 use longhaul_model::{Fault, FaultCode};
 
@@ -13,7 +14,6 @@ use super::answer::{Answer, Content};
 use super::call::Call;
 use super::{Http, dispatch};
 use crate::operations::{bad_request, problem};
-use crate::shared::guard;
 
 const KEY_BYTES_MAX: usize = 128;
 
@@ -66,7 +66,7 @@ pub async fn once(http: &Arc<Http>, key: String, call: Call) -> Result<Answer, P
     let look = key.clone();
     let kept = http
         .operations
-        .run(move |operations| operations.shared.catalog.idempotent(&look).map_err(problem))
+        .run(move |operations| operations.shared.kernel.catalog.idempotent(&look).map_err(problem))
         .await?;
     if let Some(text) = kept {
         let (first, reply) = text.split_once(' ').unwrap_or_default();
@@ -82,7 +82,7 @@ pub async fn once(http: &Arc<Http>, key: String, call: Call) -> Result<Answer, P
         let text = format!("{asked} {}", String::from_utf8_lossy(text));
         let keep = move |operations: &crate::Operations| {
             let now = operations.now();
-            operations.shared.catalog.remember_idempotent(&key, &text, now).map_err(problem)
+            operations.shared.kernel.catalog.remember_idempotent(&key, &text, now).map_err(problem)
         };
         // What was asked for is done: that its answer cannot be kept is no reason to say otherwise.
         if let Err(problem) = http.operations.run(keep).await {

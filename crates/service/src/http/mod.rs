@@ -138,7 +138,7 @@ async fn serve(http: Arc<Http>, route: &'static Route, request: Request) -> Resp
             problem_response(problem, incident)
         }
     };
-    let metrics = &http.operations.shared.metrics;
+    let metrics = &http.operations.shared.kernel.metrics;
     let operation = ("operation", route.operation.to_owned());
     let status = ("status", response.status().as_u16().to_string());
     metrics.count("longhaul_http_requests_total", "Requests answered.", vec![operation.clone(), status], 1);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use longhaul_model::{Timestamp, TokenBucket};
 
-use crate::shared::guard;
+use longhaul_control::guard;
 
 /// Users that are counted; those who made no request for a while make room. More than that at a time are not
 /// counted.

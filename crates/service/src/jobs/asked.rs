@@ -35,7 +35,8 @@ impl Operations {
         person.needs("transfer")?;
         let parsed: Vec<Option<JobId>> = words.iter().map(|word| word.parse().ok()).collect();
         let known: Vec<JobId> = parsed.iter().flatten().copied().collect();
-        let mut rows = self.shared.catalog.jobs(&known).map_err(|error| refusal(problem(error)))?.into_iter();
+        let mut rows =
+            self.shared.kernel.catalog.jobs(&known).map_err(|error| refusal(problem(error)))?.into_iter();
         let found = words.iter().zip(parsed).map(|(word, id)| match id.and_then(|_| rows.next().flatten()) {
             None => Err(no_such_job(word)),
             Some(row) if person.may_touch(&row.vo, &row.credential) => Ok(row),

@@ -33,7 +33,7 @@ impl Desk {
             },
         };
         let changes: Vec<JobFileChange> = leases.iter().enumerate().map(begin).collect();
-        let (answers, changed) = match self.shared.catalog.change_job_files(&changes, now) {
+        let (answers, changed) = match self.shared.kernel.catalog.change_job_files(&changes, now) {
             Ok(done) => done,
             Err(error) => {
                 tracing::error!(%error, "copies cannot begin");
@@ -55,7 +55,7 @@ impl Desk {
             };
             let terms = Terms::of(&work.job, &work.file, &configured, now);
             let order = order::order(&self.shared, &work, &terms, lease);
-            let order = order.map(|order| order.marked(&self.shared.marks, &work.file));
+            let order = order.map(|order| order.marked(&self.shared.control.marks, &work.file));
             let running = Running {
                 asked: lease.file,
                 file: work.file.id,
@@ -214,7 +214,7 @@ impl Desk {
         }
         let done = match changes.is_empty() {
             true => Ok(()),
-            false => self.shared.catalog.change_job_files(&changes, now).map_err(Fault::from).map(
+            false => self.shared.kernel.catalog.change_job_files(&changes, now).map_err(Fault::from).map(
                 |(_, changed)| {
                     self.changed(changed, now, events);
                 },
@@ -244,7 +244,7 @@ impl Desk {
         if changes.is_empty() {
             return None;
         }
-        match self.shared.catalog.change_job_files(changes, now) {
+        match self.shared.kernel.catalog.change_job_files(changes, now) {
             Ok((_, changed)) => Some(changed),
             Err(error) => {
                 tracing::error!(%error, "files of jobs cannot be changed");

@@ -13,16 +13,16 @@ use std::time::Duration;
 use longhaul_api::agent::CircuitCopies;
 use longhaul_catalog::CatalogError;
 use longhaul_circuits::plan::{PendingWork, SitePair};
+use longhaul_control::{Directory, guard};
 use longhaul_model::{AgentId, CircuitUse, Fault, SiteId, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::{MissingBytes, Party, Scheduler};
 use longhaul_storage_remote::{RemoteUrl, on_host};
 
 use super::mover::{CopyOrder, ForeignMover, Stop};
 use super::{Moved, handed, ids};
-use crate::brain;
 use crate::circuits::{self, LinkKey};
 use crate::plan::{HostConfig, pair_of};
-use crate::shared::{Directory, Shared, guard};
+use crate::shared::Shared;
 
 /// Copies in a row that failed on a circuit and went well without it; then it is left.
 const FAILURES_MAX: u32 = 3;
@@ -61,7 +61,7 @@ pub(super) async fn copy(
         return handed::copy(shared, mover, order, progress, stop).await;
     };
     let used = &shared.jobs.by_circuit;
-    used.began(&way.key, &way.circuit, shared.now());
+    used.began(&way.key, &way.circuit, shared.kernel.now());
     let tried = mover.copy(way.order, progress, stop.clone()).await;
     let bytes = tried.as_ref().map_or(0, |moved| moved.bytes);
     used.ended(shared, &way.key, &way.circuit, bytes);
@@ -91,12 +91,12 @@ fn way(shared: &Shared, order: &CopyOrder) -> Option<Way> {
     }
     let hosts = &shared.config.circuits.hosts;
     let (source, target) = (named(hosts, &order.source.url)?, named(hosts, &order.target.url)?);
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     let wanted = SitePair { source: site(&directory, source)?, target: site(&directory, target)? };
-    let now = shared.now();
+    let now = shared.kernel.now();
     let (key, circuit) = shared.circuits.used().into_iter().find(|(key, circuit)| {
         pair_of(shared, &directory, key) == Some(wanted)
-            && shared.agents.is_connected(key.0, now)
+            && shared.control.agents.is_connected(key.0, now)
             && !shared.jobs.by_circuit.is_left(circuit)
     })?;
     let mut moved = order.clone();
@@ -116,7 +116,7 @@ fn named<'a>(hosts: &'a [HostConfig], url: &str) -> Option<&'a HostConfig> {
 
 /// The site of the host in a URL, where the administrator has said it.
 pub(super) fn site_of(shared: &Shared, url: &str) -> Option<SiteId> {
-    site(&shared.directory(), named(&shared.config.circuits.hosts, url)?)
+    site(&shared.kernel.directory(), named(&shared.config.circuits.hosts, url)?)
 }
 
 fn site(directory: &Directory, host: &HostConfig) -> Option<SiteId> {
@@ -136,7 +136,7 @@ impl ByCircuit {
     }
 
     fn ended(&self, shared: &Shared, key: &LinkKey, circuit: &str, bytes: u64) {
-        let during = self.stopped(circuit, shared.now());
+        let during = self.stopped(circuit, shared.kernel.now());
         circuits::carried(shared, key, circuit, bytes, during);
     }
 
@@ -193,8 +193,9 @@ pub fn ahead(shared: &Shared) -> Result<Vec<Ahead>, CatalogError> {
     if hosts.is_empty() {
         return Ok(Vec::new());
     }
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     let ends: BTreeMap<u64, SiteId> = shared
+        .kernel
         .catalog
         .job_endpoints()?
         .into_iter()
@@ -202,7 +203,7 @@ pub fn ahead(shared: &Shared) -> Result<Vec<Ahead>, CatalogError> {
         .collect();
     let targets: Vec<(StorageId, SiteId)> =
         ends.iter().map(|(&end, &site)| (ids::target(end), site)).collect();
-    let asked = brain::ask(&shared.brain, move |scheduler: &Scheduler, now: Timestamp| {
+    let asked = shared.kernel.scheduler.ask(move |scheduler: &Scheduler, now: Timestamp| {
         let of = |(target, site): (StorageId, SiteId)| {
             (site, scheduler.link_backlogs(target, now), scheduler.missing_bytes(target), now)
         };
@@ -229,7 +230,7 @@ pub fn ahead(shared: &Shared) -> Result<Vec<Ahead>, CatalogError> {
 }
 
 fn goes(shared: &Shared, party: &Party) -> bool {
-    shared.marks.of(&party.community, party.activity.as_ref()).circuits != CircuitUse::Never
+    shared.control.marks.of(&party.community, party.activity.as_ref()).circuits != CircuitUse::Never
 }
 
 impl Ahead {
@@ -265,7 +266,7 @@ pub fn ahead_of(shared: &Shared, agent: AgentId) -> Result<Vec<(StorageName, u64
     if all.is_empty() {
         return Ok(Vec::new());
     }
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     let links = shared.circuits.links().into_iter().filter(|(key, _)| key.0 == agent);
     let links: Vec<(StorageName, Option<SitePair>)> =
         links.map(|(key, _)| (key.1.clone(), pair_of(shared, &directory, &key))).collect();

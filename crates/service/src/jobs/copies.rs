@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use longhaul_control::SchedulerHandle;
+use longhaul_control::brain::Input;
+use longhaul_control::guard;
 use longhaul_model::job::storage_element;
 use longhaul_model::{AttemptId, Fault, FaultCode, Timestamp};
 use longhaul_scheduler::Event;
@@ -14,8 +16,7 @@ use tokio::sync::watch;
 use super::mover::{CopyOrder, End, ForeignMover};
 use super::pairs::Pair;
 use super::{Jobs, Unmoved, Work, by_circuit, tape, tokens};
-use crate::brain::Input;
-use crate::shared::{Shared, guard};
+use crate::shared::Shared;
 
 /// The scheduler hears of a copy's progress no more often.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
@@ -137,16 +138,17 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
     if let Err(fault) = may_begin(&shared, &order, file).await {
         return shared.jobs.tell(Work::Ended(attempt, Err(fault.into())));
     }
-    let now = shared.now();
+    let now = shared.kernel.now();
     let counter = Arc::new(Counter { bytes: AtomicU64::new(0), told: AtomicI64::new(now.0), since: now });
     let jobs: &Jobs = &shared.jobs;
     let pair = pair(&order);
     jobs.pairs.began(&pair, now);
     guard(&jobs.moving.0).insert(file, counter.clone());
-    let (clock, brain, renewing) = (shared.clock.clone(), shared.brain.clone(), shared.clone());
+    let (clock, scheduler, renewing) =
+        (shared.kernel.clock.clone(), shared.kernel.scheduler.clone(), shared.clone());
     // In a task of its own, so that a panic of a mover is the end of one copy.
     let copying = tokio::spawn(async move {
-        let progress = |bytes: u64| counter.came(bytes, attempt, clock(), &brain);
+        let progress = |bytes: u64| counter.came(bytes, attempt, clock(), &scheduler);
         let order = tokens::refreshed(&renewing, order).await?;
         let shown = tokens::Shown::of(&renewing, &order);
         if order.asks_tape
@@ -161,7 +163,7 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
             (Err(fault), Some(order)) if fault.code == FaultCode::NameClash => {
                 Err(Unmoved { fault, standing: mover.standing(&order).await, on_tape: false })
             }
-            (copied, _) => copied.map_err(|fault| shown.explain(fault, renewing.now()).into()),
+            (copied, _) => copied.map_err(|fault| shown.explain(fault, renewing.kernel.now()).into()),
         }
     });
     let result = copying.await.unwrap_or_else(|error| {
@@ -169,7 +171,7 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
         Err(Fault::new(FaultCode::Internal, text).into())
     });
     guard(&jobs.moving.0).remove(&file);
-    let ended = shared.now();
+    let ended = shared.kernel.now();
     jobs.pairs.ended(&pair, result.as_ref().ok().map(|moved| moved.bytes), ended.since(now), ended);
     jobs.tell(Work::Ended(attempt, result));
 }
@@ -194,14 +196,14 @@ fn pair(order: &CopyOrder) -> Pair {
 }
 
 impl Counter {
-    fn came(&self, bytes: u64, attempt: AttemptId, now: Timestamp, brain: &SyncSender<Input>) {
+    fn came(&self, bytes: u64, attempt: AttemptId, now: Timestamp, scheduler: &SchedulerHandle) {
         self.bytes.fetch_max(bytes, Ordering::Relaxed);
         let told = self.told.load(Ordering::Relaxed);
         if now.since(Timestamp(told)) >= TOLD_EVERY
             && self.told.compare_exchange(told, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
-            // What the brain has no time for is said again with the next.
-            let _ = brain.try_send(Input::Events(vec![Event::Progress { attempt, bytes_done: bytes }]));
+            // Dropped where the scheduler has no time for it: the next one says more.
+            scheduler.try_tell(Input::Events(vec![Event::Progress { attempt, bytes_done: bytes }]));
         }
     }
 }

@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use longhaul_catalog::{CatalogError, JobChanges, JobFileTransition, NewJob, SubmitResult};
+use longhaul_control::brain::Input;
+use longhaul_control::limits;
 use longhaul_model::job::TRANSFER_CANCELED;
 use longhaul_model::{
     AttemptId, Epoch, Fault, FaultCode, FileId, JobFileState, JobKind, Retry, StorageId, Timestamp,
@@ -18,9 +20,7 @@ use super::mover::ForeignMover;
 use super::queues::{Queues, counts, withdrawn};
 use super::terms::Terms;
 use super::{JobNews, Moved, Reply, Unmoved, Work, ids};
-use crate::brain::Input;
 use crate::fts::Objects;
-use crate::limits;
 use crate::shared::Shared;
 
 /// Taken up at once: one transaction of each kind.
@@ -145,7 +145,7 @@ impl Batch {
 impl Desk {
     /// After a start: what there is, and what ran before.
     fn take_up(&mut self) -> Result<(), CatalogError> {
-        let (catalog, now) = (self.shared.catalog.clone(), self.shared.now());
+        let (catalog, now) = (self.shared.kernel.catalog.clone(), self.shared.kernel.now());
         catalog.index_open_targets(self.shared.config.fts.check_duplicates)?;
         catalog.release_running_jobs(now)?;
         self.shared.messages.wake();
@@ -154,16 +154,16 @@ impl Desk {
         self.resting.extend(catalog.backed_off_job_files(now)?);
         tracing::info!(ends = ends.len(), queues = queues.len(), "taking up jobs");
         let mut events = self.queues.ends(&ends, &self.configured(), self.may_begin());
-        events.push(limits::event(&catalog, &self.shared.marks, now)?);
-        events.push(limits::link_shares_event(&catalog)?);
+        events.push(limits::event(&catalog, &self.shared.control.marks, &*self.shared.fts, now)?);
+        events.push(limits::link_shares_event(&*self.shared.fts)?);
         self.queues.add(queues, now);
         events.extend(self.queues.events());
-        self.shared.tell(Input::Events(events));
+        self.shared.kernel.tell(Input::Events(events));
         Ok(())
     }
 
     fn handle(&mut self, batch: Batch) {
-        let now = self.shared.now();
+        let now = self.shared.kernel.now();
         let mut events = Vec::new();
         self.ended(batch.ended, now, &mut events);
         self.taken_back(batch.taken_back, now, &mut events);
@@ -175,7 +175,7 @@ impl Desk {
         self.look(now, &mut events);
         events.extend(self.queues.events());
         if !events.is_empty() {
-            self.shared.tell(Input::Events(events));
+            self.shared.kernel.tell(Input::Events(events));
         }
     }
 
@@ -193,7 +193,7 @@ impl Desk {
         let counts: Vec<usize> = submissions.iter().map(|(jobs, _)| jobs.len()).collect();
         let (jobs, replies): (Vec<_>, Vec<_>) = submissions.into_iter().unzip();
         let jobs: Vec<NewJob> = jobs.into_iter().flatten().collect();
-        match self.shared.catalog.submit_jobs(&jobs) {
+        match self.shared.kernel.catalog.submit_jobs(&jobs) {
             Ok((answers, changed)) => {
                 self.changed(changed, now, events);
                 let mut answers = answers.into_iter();
@@ -211,7 +211,7 @@ impl Desk {
     }
 
     fn asked(&mut self, asked: Work, now: Timestamp, events: &mut Vec<Event>) {
-        let catalog = self.shared.catalog.clone();
+        let catalog = self.shared.kernel.catalog.clone();
         match asked {
             Work::Cancel(wanted, why, reply) => {
                 self.answer(catalog.cancel_job_files(&wanted, &why, now), reply, now, events)
@@ -269,14 +269,19 @@ impl Desk {
 
     /// Storages that the scheduler is told of just before have their limits.
     fn limits(&self, events: &mut Vec<Event>) {
-        match limits::event(&self.shared.catalog, &self.shared.marks, self.shared.now()) {
+        match limits::event(
+            &self.shared.kernel.catalog,
+            &self.shared.control.marks,
+            &*self.shared.fts,
+            self.shared.kernel.now(),
+        ) {
             Ok(event) => events.push(event),
             Err(error) => tracing::error!(%error, "limits cannot be read"),
         }
     }
 
     fn link_shares(&self, events: &mut Vec<Event>) {
-        match limits::link_shares_event(&self.shared.catalog) {
+        match limits::link_shares_event(&*self.shared.fts) {
             Ok(event) => events.push(event),
             Err(error) => tracing::error!(%error, "the weights of links cannot be read"),
         }
@@ -359,7 +364,7 @@ impl Desk {
         if self.queues.knows(queue) {
             return;
         }
-        match self.shared.catalog.job_queue(queue) {
+        match self.shared.kernel.catalog.job_queue(queue) {
             Ok(row) => self.queues.add(row.into_iter().collect(), now),
             Err(error) => tracing::error!(%error, queue, "a queue of jobs cannot be read"),
         }
@@ -381,7 +386,7 @@ impl Desk {
             return;
         }
         self.expired = now;
-        match self.shared.catalog.expire_jobs(now) {
+        match self.shared.kernel.catalog.expire_jobs(now) {
             Ok(changed) => self.changed(changed, now, events),
             Err(error) => tracing::error!(%error, "jobs that waited too long cannot be ended"),
         }

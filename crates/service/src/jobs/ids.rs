@@ -3,7 +3,7 @@
 //! other.
 
 use longhaul_catalog::JobQueueRow;
-use longhaul_model::job::{JOBS_HALF, of_jobs};
+use longhaul_model::job::JOBS_HALF;
 use longhaul_model::{
     ActivityName, AgentId, BlockId, CommunityName, FileId, SiteId, SiteName, StorageId, StorageName,
     SubscriptionId,
@@ -12,11 +12,6 @@ use longhaul_scheduler::{DemandId, Party};
 
 /// The one agent of all end points: the movers here.
 pub const MOVERS: AgentId = AgentId(JOBS_HALF | 1);
-
-/// Whether a block of the scheduler is a queue of jobs.
-pub fn is_ours(block: BlockId) -> bool {
-    of_jobs(block.0)
-}
 
 pub fn source(end: u64) -> StorageId {
     StorageId(JOBS_HALF | (end << 1))
@@ -105,6 +100,8 @@ fn others() -> CommunityName {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_model::job::of_jobs;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -116,7 +113,7 @@ mod tests {
             prop_assert_ne!(source(number), target(number));
             prop_assert_eq!(queue(demand(number).block), number);
             prop_assert_eq!(file_number(file(number)), number);
-            prop_assert!(is_ours(demand(number).block) && !is_ours(BlockId(number)));
+            prop_assert!(of_jobs(demand(number).block.0) && !of_jobs(number));
             prop_assert!(file(number).0 <= i64::MAX as u64 && target(number).0 <= i64::MAX as u64);
         }
 

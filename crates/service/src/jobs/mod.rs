@@ -14,6 +14,7 @@ mod attempts;
 pub(crate) mod by_circuit;
 mod copies;
 mod desk;
+mod executor;
 pub(crate) mod handed;
 pub(crate) mod ids;
 mod mover;
@@ -31,6 +32,7 @@ mod terms;
 mod tokens;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use longhaul_api::fts::PairMinute;
@@ -46,17 +48,17 @@ use tokio::sync::{broadcast, oneshot};
 use crate::operations::Operations;
 
 use by_circuit::ByCircuit;
+use executor::JobExecutor;
 
 pub use copies::{Moving, Progress};
 pub use desk::run;
-pub use ids::{MOVERS, file, file_number, is_ours, queue, source};
+pub use executor::QueuedFilesSource;
 pub use mover::{Begun, CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
 pub use names::NamesConfig;
 pub(crate) use names::url_names;
 pub(crate) use order::delegated;
 pub use pairs::{Minute, Pairs};
 pub use queued::QueuedFiles;
-pub use queues::SIZE_ASSUMED;
 pub use remote::{end as remote_end, mover};
 pub use s3::S3Config;
 pub(crate) use submission::TOO_MANY;
@@ -242,7 +244,7 @@ pub struct Jobs {
     pairs: Pairs,
     by_circuit: ByCircuit,
     /// What agents stream.
-    pub(crate) handed: handed::Handed,
+    pub(crate) handed: Arc<handed::Handed>,
 }
 
 impl Jobs {
@@ -255,7 +257,7 @@ impl Jobs {
                 moving: Moving::default(),
                 pairs: Pairs::default(),
                 by_circuit: ByCircuit::default(),
-                handed: handed::Handed::default(),
+                handed: Arc::default(),
             },
             work,
         )
@@ -346,8 +348,9 @@ impl Jobs {
         self.moving.progress(file)
     }
 
-    pub(crate) fn desk(&self) -> Sender<Work> {
-        self.desk.clone()
+    /// Takes leases for this queue of work.
+    pub(crate) fn executor(&self) -> Box<JobExecutor> {
+        Box::new(JobExecutor(self.desk.clone()))
     }
 
     pub(crate) fn tell(&self, work: Work) {
@@ -379,15 +382,15 @@ impl Operations {
 
     /// A job with its files; none if there is no such job.
     pub fn job(&self, id: JobId) -> Result<Option<(JobRow, Vec<JobFileRow>)>, Fault> {
-        let Some(job) = self.shared.catalog.jobs(&[id])?.into_iter().next().flatten() else {
+        let Some(job) = self.shared.kernel.catalog.jobs(&[id])?.into_iter().next().flatten() else {
             return Ok(None);
         };
-        let files = self.shared.catalog.job_files(&[id])?.into_iter().next().unwrap_or_default();
+        let files = self.shared.kernel.catalog.job_files(&[id])?.into_iter().next().unwrap_or_default();
         Ok(Some((job, files)))
     }
 
     /// Why each attempt of a file was made, and what it came to.
     pub fn job_file_attempts(&self, file: u64) -> Result<Vec<JobAttemptRow>, Fault> {
-        Ok(self.shared.catalog.job_file_attempts(file)?)
+        Ok(self.shared.kernel.catalog.job_file_attempts(file)?)
     }
 }

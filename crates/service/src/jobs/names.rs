@@ -90,7 +90,7 @@ pub(crate) fn url_names(config: &[NamesConfig], shared: &Shared) -> UrlNames {
     if config.is_empty() {
         return UrlNames::default();
     }
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     let uploaded = |storage: &StorageName| {
         let known = directory.storage(storage.as_str());
         known.map_or_else(|| NameRules::new(0, Vec::new()), |row| row.rules.clone())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
-use crate::shared::guard;
+use longhaul_control::guard;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Minutes of pairs that are kept: those of a day on a few pairs, those of an hour on many.

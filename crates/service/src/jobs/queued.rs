@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
-use crate::shared::guard;
+use longhaul_control::guard;
 
 /// A refused user's files are counted again after this.
 const COUNTED_FOR: Duration = Duration::from_secs(1);

@@ -107,7 +107,7 @@ impl Operations {
     fn room_for(&self, person: &Person, job: &NewJob) -> Result<Option<Room>, Refusal> {
         let Some(most) = self.config().jobs.files_of_user(person.vo()) else { return Ok(None) };
         let files = job.files.len() as u64;
-        let count = || self.shared.catalog.open_job_files_of(&job.credential);
+        let count = || self.shared.kernel.catalog.open_job_files_of(&job.credential);
         let room = self.shared.queued.room(&job.credential, (files, most), self.now(), count);
         room.map_err(|error| refusal(problem(error)))?.map(Some).map_err(|queued| {
             let (who, community) = (printable(&person.dn), printable(person.vo()));

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use longhaul_api::fts::delegation_id_of_token;
 use longhaul_catalog::DelegationRow;
+use longhaul_control::guard;
 use longhaul_gateways::token_endpoint::{OurClient, Purpose, TokenEndpoints};
 use longhaul_identity::FtsConfig;
 use longhaul_model::{Blame, Fault, FaultCode, Timestamp, units};
@@ -27,7 +28,7 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::mover::{CopyOrder, Credential, End};
-use crate::shared::{Shared, guard};
+use crate::shared::Shared;
 
 /// A copy that begins with less left is given a fresh one, as FTS does.
 const MARGIN: Duration = Duration::from_secs(300);
@@ -173,7 +174,7 @@ async fn kept(shared: &Arc<Shared>, id: &str) -> Result<Option<Zeroizing<String>
 }
 
 async fn keep(shared: &Arc<Shared>, id: &str, issuer: &str, lasting: &str) -> Result<(), Fault> {
-    let now = shared.now();
+    let now = shared.kernel.now();
     let row = DelegationRow {
         id: format!("{ROW}{id}"),
         user: issuer.to_owned(),
@@ -201,7 +202,7 @@ async fn refresh(shared: &Arc<Shared>, end: &mut End, scope: &str) -> Result<(),
     let Credential::Bearer(token) = &end.credential else { return Ok(()) };
     let Some(about) = shared.tokens.managed(token) else { return Ok(()) };
     let source = Source { shared: shared.clone(), token: token.clone(), about };
-    let now = shared.now();
+    let now = shared.kernel.now();
     let token = match source.obtain(token, false).await {
         Ok(fresh) => fresh.unwrap_or_else(|| token.clone()),
         Err(fault) if source.about.expires > now => {
@@ -234,7 +235,7 @@ impl Source {
         let Source { shared, token, about } = self;
         let tokens = &shared.tokens;
         let Some(endpoints) = &tokens.endpoints else { return Ok(None) };
-        let now = shared.now();
+        let now = shared.kernel.now();
         let ends = if shown == token.as_str() { Some(about.expires) } else { None };
         let ends = ends.or_else(|| UnverifiedClaims::parse(shown).map(|about| about.expires));
         if !refused && ends.is_none_or(|ends| ends.since(now) > MARGIN) {

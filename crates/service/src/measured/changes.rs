@@ -8,13 +8,13 @@ use std::sync::Mutex;
 
 use longhaul_api::native::{ChangeKind, ProblemView};
 use longhaul_api::network::NetworkChange;
+use longhaul_control::metrics::Gauges;
+use longhaul_control::{Directory, guard};
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_network::{CauseLocation, Change, ChangeScope, Locality, Shift};
 use longhaul_scheduler::Scheduler;
 
-use crate::brain;
-use crate::metrics::Gauges;
-use crate::shared::{Directory, Shared, guard};
+use crate::shared::Shared;
 
 /// Sentences shown with a problem, beside the first.
 const EXAMPLES_MAX: usize = 5;
@@ -44,13 +44,13 @@ pub fn watch(shared: &Shared) {
         (count, fresh, knowledge.ongoing_degradations(now))
     };
     // A brain that does not answer is asked again at the next look.
-    let Some((told, fresh, standing)) = brain::ask(&shared.brain, ask) else { return };
+    let Some((told, fresh, standing)) = shared.kernel.scheduler.ask(ask) else { return };
     let before = {
         let mut state = guard(&shared.measured.changes.state);
         state.told = told;
         std::mem::replace(&mut state.standing, standing.clone())
     };
-    let (directory, now) = (shared.directory(), shared.now());
+    let (directory, now) = (shared.kernel.directory(), shared.kernel.now());
     for change in &fresh {
         tell(shared, &directory, change, now);
     }
@@ -59,8 +59,8 @@ pub fn watch(shared: &Shared) {
         let (source, target) = ends(over, &directory);
         tracing::info!(%source, %target, kind = over.kind(), "the network is nearly as it was, or it is how \
             things are");
-        shared.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
-        shared.changes.touch(ChangeKind::Problem, "", now);
+        shared.kernel.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
+        shared.kernel.changes.touch(ChangeKind::Problem, "", now);
     }
 }
 
@@ -74,19 +74,19 @@ fn tell(shared: &Shared, directory: &Directory, change: &Change, now: Timestamp)
         tracing::info!(%source, %target, kind = change.kind(), since = %change.from, "{words}");
         "better"
     };
-    shared.metrics.count(
+    shared.kernel.metrics.count(
         "longhaul_network_changes_total",
         "Changes of the network that were noticed.",
         vec![("kind", change.kind().into()), ("direction", direction.into())],
         1,
     );
-    shared.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
-    shared.changes.touch(ChangeKind::Problem, "", now);
+    shared.kernel.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
+    shared.kernel.changes.touch(ChangeKind::Problem, "", now);
 }
 
 /// How many times worse each is than it was, and since when.
 pub fn gauges(shared: &Shared, gauges: &mut Gauges) {
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     for change in &guard(&shared.measured.changes.state).standing {
         let (source, target) = ends(change, &directory);
         let labels = || {
@@ -121,7 +121,10 @@ fn factor(shift: &Shift) -> f64 {
 /// What stands, those with one cause as one.
 pub fn problems(shared: &Shared) -> Vec<ProblemView> {
     let standing = guard(&shared.measured.changes.state).standing.clone();
-    gathered(&standing).into_values().filter_map(|alike| problem(&alike, &shared.directory())).collect()
+    gathered(&standing)
+        .into_values()
+        .filter_map(|alike| problem(&alike, &shared.kernel.directory()))
+        .collect()
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]

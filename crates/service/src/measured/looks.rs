@@ -10,6 +10,9 @@ use longhaul_api::probe::{
     PATHS_MAX, PROBES_MAX, PathSample, ProbeAsked, ProbeResult, ProbeShort, ProbeView, Reach, UPLINKS_MAX,
     UplinkSample, UplinkView,
 };
+use longhaul_control::agents::Known;
+use longhaul_control::guard;
+use longhaul_control::metrics::Gauges;
 use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteId, Timestamp};
 use longhaul_network::{Metric, Observation, ObservationError};
 
@@ -17,10 +20,7 @@ use super::count;
 use super::probes::{self, Probes, Row};
 use super::travelled;
 use super::uplinks::Uplinks;
-use crate::agents::Known;
-use crate::brain;
-use crate::metrics::Gauges;
-use crate::shared::{Shared, guard};
+use crate::shared::Shared;
 
 /// Of those who cannot reach a peer, so many are named.
 const NAMED_MAX: usize = 5;
@@ -39,11 +39,11 @@ pub fn ask(shared: &Shared, agent: AgentId) -> Vec<ProbeAsked> {
     if every.is_zero() {
         return Vec::new();
     }
-    let now = shared.now();
-    let peers = || shared.agents.peers_of(agent, now);
+    let now = shared.kernel.now();
+    let peers = || shared.control.agents.peers_of(agent, now);
     let next = guard(&shared.measured.looks).probes.next(agent, peers, every, now);
     let asked = next.and_then(|peer| {
-        Some(ProbeAsked { agent: peer, addresses: shared.agents.known(peer, now)?.addresses })
+        Some(ProbeAsked { agent: peer, addresses: shared.control.agents.known(peer, now)?.addresses })
     });
     asked.into_iter().collect()
 }
@@ -63,12 +63,12 @@ impl Found {
 
 /// Takes what an agent found. Waits for the brain.
 pub fn take(shared: &Shared, agent: AgentId, found: &Found) {
-    let now = shared.now();
-    let Some(from) = shared.agents.known(agent, now) else { return };
+    let now = shared.kernel.now();
+    let Some(from) = shared.control.agents.known(agent, now) else { return };
     let (mut looked, mut counted) = (MeasurementsTaken::default(), MeasurementsTaken::default());
     let mut observations = Vec::new();
     for result in found.probes.iter().take(PROBES_MAX) {
-        let to = shared.agents.known(result.agent, now).filter(|to| to.site != from.site);
+        let to = shared.control.agents.known(result.agent, now).filter(|to| to.site != from.site);
         let outcome = match &to {
             None => Err("it is of an agent that is none, or of the same site".to_owned()),
             Some(_) => guard(&shared.measured.looks).probes.note(agent, result, now),
@@ -106,7 +106,7 @@ fn travelled(
 ) -> MeasurementsTaken {
     let mut taken = MeasurementsTaken::default();
     for sample in samples.iter().take(PATHS_MAX) {
-        match shared.agents.known(sample.source, now) {
+        match shared.control.agents.known(sample.source, now) {
             Some(from) if from.site == to.site => taken.unused += 1,
             Some(from) => {
                 let outcome = travelled::check(sample);
@@ -126,7 +126,7 @@ fn believe(shared: &Shared, observations: Vec<Observation>, agent: AgentId) {
     if observations.is_empty() {
         return;
     }
-    let said = brain::observe(&shared.brain, observations).unwrap_or_default();
+    let said = shared.kernel.scheduler.observe(observations).unwrap_or_default();
     for refused in said.into_iter().filter_map(Result::err) {
         if !matches!(refused, ObservationError::UnknownSite(_)) {
             tracing::warn!(%agent, %refused, "what an agent found is not believed");
@@ -137,7 +137,7 @@ fn believe(shared: &Shared, observations: Vec<Observation>, agent: AgentId) {
 /// What an agent cannot reach stands as a problem, from the first look that found it to the first that finds
 /// it over. Who is out of contact altogether is a problem already.
 pub fn problems(shared: &Shared, now: Timestamp) -> Vec<ProblemView> {
-    let agents = shared.agents.connected(now);
+    let agents = shared.control.agents.connected(now);
     let looks = guard(&shared.measured.looks);
     let broken: Vec<Broken<'_>> = looks
         .probes
@@ -171,7 +171,7 @@ pub fn uplink_of(shared: &Shared, site: SiteId, now: Timestamp) -> Option<SiteUp
 
 /// What passes the sites' connections, for whoever compares it with what transfers moved.
 pub fn uplink_gauges(shared: &Shared, now: Timestamp, gauges: &mut Gauges) {
-    for (id, site) in &shared.directory().sites {
+    for (id, site) in &shared.kernel.directory().sites {
         let Some(uplink) = uplink_of(shared, *id, now) else { continue };
         for (direction, bytes_per_s) in [("in", uplink.into_bytes_per_s), ("out", uplink.out_bytes_per_s)] {
             gauges.gauge(
@@ -186,7 +186,7 @@ pub fn uplink_gauges(shared: &Shared, now: Timestamp, gauges: &mut Gauges) {
 
 /// Uplinks of one of the sites over which flows are not spread, a sentence each.
 pub fn uneven_uplinks(shared: &Shared, sites: [SiteId; 2], now: Timestamp) -> Vec<String> {
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     let looks = guard(&shared.measured.looks);
     let told = sites.into_iter().filter_map(|site| {
         Some(format!("at {}: {}", directory.sites.get(&site)?.name, looks.uplinks.uneven(site, now)?))
@@ -270,7 +270,7 @@ fn listed(all: &[String]) -> String {
 /// Of each source and target, the last look of an agent at the target at one at the source: where data would
 /// come from.
 pub fn shorts(shared: &Shared, now: Timestamp) -> BTreeMap<(SiteId, SiteId), ProbeShort> {
-    let agents = shared.agents.connected(now);
+    let agents = shared.control.agents.connected(now);
     let mut all: BTreeMap<(SiteId, SiteId), ProbeShort> = BTreeMap::new();
     for (from, to, row) in guard(&shared.measured.looks).probes.rows() {
         let (Some(from), Some(to)) = (agents.get(&from), agents.get(&to)) else { continue };
@@ -303,7 +303,7 @@ pub fn views(
     target: SiteId,
     now: Timestamp,
 ) -> (Vec<ProbeView>, Vec<UplinkView>) {
-    let agents = shared.agents.connected(now);
+    let agents = shared.control.agents.connected(now);
     let looks = guard(&shared.measured.looks);
     let view = |(from, to, row): (AgentId, AgentId, &Row)| {
         let (from, to) = (agents.get(&from)?, agents.get(&to)?);

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use longhaul_api::measured::{ArchiveView, MeasurementsTaken, UnmappedHost};
 use longhaul_catalog::CatalogError;
+use longhaul_control::guard;
 use longhaul_gateways::perfsonar::{Harvest, Host, Measurement, Reading, mesh};
 use longhaul_model::{Fault, FaultCode, SiteId, Timestamp};
 use longhaul_network::mapping::{HostMap, Mapping};
@@ -27,8 +28,7 @@ use longhaul_network::{
     Endpoint, Observation, ObservationError, ObservationId, Origin, PathSelector, Subject,
 };
 
-use crate::brain;
-use crate::shared::{Shared, guard};
+use crate::shared::Shared;
 use seen::Seen;
 use translate::Delays;
 
@@ -98,14 +98,14 @@ impl Measured {
     }
 
     fn host_map(&self, shared: &Shared) -> Result<Arc<HostMap>, CatalogError> {
-        let now = shared.now();
+        let now = shared.kernel.now();
         if let Some((made, map)) = &*guard(&self.map)
             && now.since(*made) < MAP_AGE_MAX
         {
             return Ok(map.clone());
         }
-        let mut map = HostMap::new(shared.catalog.hosts()?.into_iter().map(|row| row.entry));
-        for agent in shared.catalog.agents()? {
+        let mut map = HostMap::new(shared.kernel.catalog.hosts()?.into_iter().map(|row| row.entry));
+        for agent in shared.kernel.catalog.agents()? {
             let addresses = agent
                 .addresses
                 .iter()
@@ -186,10 +186,10 @@ pub fn take(
     via: &'static str,
 ) -> Result<MeasurementsTaken, Fault> {
     let map = shared.measured.host_map(shared)?;
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     let sites: BTreeMap<_, _> = directory.sites.values().map(|site| (site.name.clone(), site.id)).collect();
     let with_storage: BTreeSet<SiteId> = directory.storages.values().map(|storage| storage.site).collect();
-    let now = shared.now();
+    let now = shared.kernel.now();
     let mut taken = MeasurementsTaken {
         unused: harvest.unused,
         refused: harvest.refused,
@@ -246,7 +246,7 @@ pub fn take(
 /// Hands a batch to the brain, and counts what it says.
 fn believe(shared: &Shared, batch: &[Pending], taken: &mut MeasurementsTaken) -> Result<(), Fault> {
     let all = batch.iter().flat_map(|pending| pending.observations.iter().cloned()).collect();
-    let Some(said) = brain::observe(&shared.brain, all) else {
+    let Some(said) = shared.kernel.scheduler.observe(all) else {
         let mut state = shared.measured.state();
         // Not taken: the same may come again.
         batch.iter().for_each(|pending| state.seen.forget(pending.id));
@@ -357,7 +357,7 @@ fn count(shared: &Shared, taken: &MeasurementsTaken, via: &'static str) {
         ("refused", taken.refused),
     ] {
         if count > 0 {
-            shared.metrics.count(
+            shared.kernel.metrics.count(
                 "longhaul_measurements_total",
                 "Measurements, by how they came and what became of them.",
                 vec![("via", via.to_owned()), ("result", result.to_owned())],

@@ -26,7 +26,7 @@ pub async fn run(shared: Arc<Shared>, place: usize, config: ArchiveConfig, mut s
         Ok(archive) => archive,
         Err(fault) => {
             tracing::error!(%url, %fault, "this archive cannot be read");
-            shared.measured.note(place, Err(fault), shared.now());
+            shared.measured.note(place, Err(fault), shared.kernel.now());
             return;
         }
     };
@@ -45,7 +45,7 @@ pub async fn run(shared: Arc<Shared>, place: usize, config: ArchiveConfig, mut s
         if let Err(fault) = &outcome {
             tracing::warn!(%url, %fault, "an archive was not read");
         }
-        shared.measured.note(place, outcome, shared.now());
+        shared.measured.note(place, outcome, shared.kernel.now());
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(u64::from(config.every_s))) => {}
             _ = stop.wait_for(|stop| *stop) => return,
@@ -57,10 +57,10 @@ type Outcome = Result<Option<longhaul_api::measured::MeasurementsTaken>, Fault>;
 
 async fn results(shared: &Arc<Shared>, archive: &Archive, url: &str) -> Outcome {
     let key = format!("perfsonar-read-{url}");
-    let began = shared.now();
+    let began = shared.kernel.now();
     let kept = blocking(shared, {
         let key = key.clone();
-        move |shared| Ok(shared.catalog.setting(&key)?)
+        move |shared| Ok(shared.kernel.catalog.setting(&key)?)
     });
     let last: Option<Timestamp> = kept.await?.and_then(|text| text.parse().ok());
     let since =
@@ -74,7 +74,7 @@ async fn results(shared: &Arc<Shared>, archive: &Archive, url: &str) -> Outcome 
     let taken = blocking(shared, move |shared| {
         let taken = super::take(shared, reading.harvest, &from, "archive")?;
         // Only now: what was read and not taken is read again.
-        shared.catalog.set_setting(&key, &began.to_string())?;
+        shared.kernel.catalog.set_setting(&key, &began.to_string())?;
         Ok(taken)
     });
     taken.await.map(Some)
@@ -85,7 +85,7 @@ async fn mesh(shared: &Arc<Shared>, place: usize, archive: &Archive) -> Outcome 
     if let Some(fault) = &mesh.first_fault {
         tracing::warn!(refused = mesh.refused, %fault, "parts of a mesh are not understood");
     }
-    shared.measured.expect(place, &mesh, shared.now());
+    shared.measured.expect(place, &mesh, shared.kernel.now());
     Ok(None)
 }
 

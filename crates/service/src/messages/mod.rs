@@ -22,13 +22,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_api::fts::Sayer;
+use longhaul_control::guard;
+use longhaul_control::metrics::Gauges;
 use longhaul_model::{Fault, FaultCode, Timestamp, units};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::Config;
-use crate::metrics::Gauges;
-use crate::shared::{Shared, guard};
+use crate::shared::Shared;
 
 pub use config::{MessagesConfig, NatsConfig, StompConfig};
 use spool::Spool;
@@ -124,7 +125,7 @@ impl Messages {
 /// Before the desk does anything: from then on changes are noted, or those noted by an earlier start are
 /// forgotten.
 pub fn prepare(shared: &Shared) -> Result<(), Fault> {
-    Ok(shared.catalog.record_job_events(shared.config.messages.is_wanted())?)
+    Ok(shared.kernel.catalog.record_job_events(shared.config.messages.is_wanted())?)
 }
 
 /// Spools and publishes until told to stop; nothing if no broker is named.
@@ -140,7 +141,7 @@ pub async fn run(shared: Arc<Shared>, stop: watch::Receiver<bool>) {
     let names: Vec<&'static str> = ways.iter().map(|way| way.name).collect();
     let directory = shared.config.state_dir.join(DIRECTORY);
     let bounds = (config.spool_bytes, config.expire());
-    let spool = match Spool::open(&directory, bounds, &names, shared.now()) {
+    let spool = match Spool::open(&directory, bounds, &names, shared.kernel.now()) {
         Ok(spool) => Arc::new(spool),
         Err(error) => return note(&shared, spool_fault(&directory, &error)),
     };
@@ -150,7 +151,7 @@ pub async fn run(shared: Arc<Shared>, stop: watch::Receiver<bool>) {
         let state =
             Arc::new(WayState { name: way.name, published: AtomicU64::new(0), open: Mutex::default() });
         guard(&shared.messages.ways).push(state.clone());
-        let means = (config.clone(), shared.clock.clone());
+        let means = (config.clone(), shared.kernel.clock.clone());
         let publisher = publisher::Publisher::new(means, spool.clone(), way, state);
         tasks.spawn(publisher.run(stop.clone()));
     }
@@ -216,11 +217,11 @@ impl Bringing {
 fn bring(shared: &Shared, spool: &Spool, sayer: &Sayer) -> Result<(), Bringing> {
     let catalog = |error: longhaul_catalog::CatalogError| Bringing::Catalog(error.to_string());
     loop {
-        let rows = shared.catalog.job_events(0).map_err(catalog)?;
+        let rows = shared.kernel.catalog.job_events(0).map_err(catalog)?;
         let Some(last) = rows.last().map(|row| row.sequence) else { return Ok(()) };
         let messages = rows.into_iter().flat_map(|row| compose::change(row).messages(sayer)).collect();
-        spool.append(messages, shared.now()).map_err(Bringing::Spool)?;
-        shared.catalog.acknowledge_job_events(last).map_err(catalog)?;
+        spool.append(messages, shared.kernel.now()).map_err(Bringing::Spool)?;
+        shared.kernel.catalog.acknowledge_job_events(last).map_err(catalog)?;
     }
 }
 
@@ -246,6 +247,6 @@ fn spool_fault(directory: &Path, error: &std::io::Error) -> Fault {
 fn note(shared: &Shared, fault: Fault) {
     tracing::error!(%fault, "messages");
     let mut trouble = guard(&shared.messages.trouble);
-    let since = trouble.as_ref().map_or_else(|| shared.now(), |(since, _)| *since);
+    let since = trouble.as_ref().map_or_else(|| shared.kernel.now(), |(since, _)| *since);
     *trouble = Some((since, fault));
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longhaul_api::fts::MessageKind;
+use longhaul_control::guard;
 use longhaul_gateways::brokers::{ANSWER_TIME_MAX, Parcel, Session};
 use longhaul_model::{Backoff, Fault, FaultCode, Jitter};
 use tokio::sync::watch;
@@ -15,7 +16,6 @@ use super::config::{MessagesConfig, Way};
 use super::record::Record;
 use super::spool::{Reader, Spool};
 use crate::Clock;
-use crate::shared::guard;
 
 /// The wait until the next round, when all brokers were tried in vain.
 const ROUND_BACKOFF: Backoff =

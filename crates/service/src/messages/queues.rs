@@ -23,7 +23,7 @@ type Waiting = BTreeMap<(String, String), (u64, u64)>;
 
 /// Until told to stop.
 pub async fn tell(shared: Arc<Shared>, spool: Arc<Spool>, mut stop: watch::Receiver<bool>) {
-    let mut told = shared.now();
+    let mut told = shared.kernel.now();
     loop {
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -41,7 +41,7 @@ pub async fn tell(shared: Arc<Shared>, spool: Arc<Spool>, mut stop: watch::Recei
 
 /// What has ended since then; says until when it told.
 fn bring(shared: &Shared, spool: &Spool, told: Timestamp) -> std::io::Result<Timestamp> {
-    let now = shared.now();
+    let now = shared.kernel.now();
     let minutes = shared.jobs.pairs().after(told, now);
     let Some(last) = minutes.last().map(|minute| minute.at) else { return Ok(told) };
     let waiting = match waiting(shared) {
@@ -71,11 +71,11 @@ fn bring(shared: &Shared, spool: &Spool, told: Timestamp) -> std::io::Result<Tim
 }
 
 fn waiting(shared: &Shared) -> Result<Waiting, longhaul_catalog::CatalogError> {
-    let ends = shared.catalog.job_endpoints()?;
+    let ends = shared.kernel.catalog.job_endpoints()?;
     let names: BTreeMap<u64, String> =
         ends.iter().filter_map(|end| Some((end.id, storage_element(&end.url)?))).collect();
     let mut waiting = Waiting::new();
-    for pair in shared.catalog.count_waiting_pairs()? {
+    for pair in shared.kernel.catalog.count_waiting_pairs()? {
         let (Some(source), Some(target)) = (names.get(&pair.source), names.get(&pair.target)) else {
             continue;
         };

@@ -18,11 +18,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_api::fts::Message;
+use longhaul_control::guard;
 use longhaul_model::Timestamp;
 use tokio::sync::watch;
 
 use super::record::{Found, Record};
-use crate::shared::guard;
 
 const SUFFIX: &str = "spool";
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;

@@ -28,7 +28,7 @@ impl Operations {
     pub fn token_list(&self, query: &PageQuery) -> Result<Page<TokenView>, Problem> {
         let after: Option<String> = query.after()?;
         let limit = query.limit();
-        let mut rows = self.shared.catalog.api_tokens().map_err(problem)?;
+        let mut rows = self.shared.kernel.catalog.api_tokens().map_err(problem)?;
         rows.sort_by(|a, b| a.name.cmp(&b.name));
         rows.retain(|row| after.as_ref().is_none_or(|after| row.name > *after));
         rows.truncate(limit + 1);
@@ -89,7 +89,7 @@ impl Operations {
             community: request.community.clone(),
             sites: charge.sites_text(),
         };
-        self.shared.catalog.add_api_token(&new, now).map_err(problem)?;
+        self.shared.kernel.catalog.add_api_token(&new, now).map_err(problem)?;
         self.shared.identity.owner_cache().invalidate();
         tracing::info!(token = %name, %role, "token made");
         Ok(TokenCreated { token, expires })
@@ -102,7 +102,7 @@ impl Operations {
     }
 
     pub fn token_revoke(&self, name: &str) -> Result<(), Problem> {
-        if !self.shared.catalog.remove_api_token(name).map_err(problem)? {
+        if !self.shared.kernel.catalog.remove_api_token(name).map_err(problem)? {
             return Err(not_found("token", name, "longhaul token list"));
         }
         self.shared.identity.owner_cache().invalidate();

@@ -13,7 +13,7 @@ use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 impl Operations {
     pub fn account_list(&self, query: &PageQuery) -> Result<Page<AccountView>, Problem> {
         let (after, limit): (Option<String>, usize) = (query.after()?, query.limit());
-        let rows = self.shared.catalog.accounts(after.as_deref(), limit + 1).map_err(problem)?;
+        let rows = self.shared.kernel.catalog.accounts(after.as_deref(), limit + 1).map_err(problem)?;
         page(rows, limit, |row| row.name.clone(), |row| Ok(view(row)))
     }
 
@@ -30,7 +30,7 @@ impl Operations {
             password: self.hashed(&request.name, &request.password)?,
         };
         let changing = self.shared.identity.logins().lock_accounts();
-        let row = self.shared.catalog.add_account(&account, &caller.principal.name, self.now());
+        let row = self.shared.kernel.catalog.add_account(&account, &caller.principal.name, self.now());
         let row = row.map_err(problem)?;
         self.shared.identity.logins().set_has_accounts(true);
         self.shared.identity.owner_cache().invalidate();
@@ -71,7 +71,7 @@ impl Operations {
         }
         let changing = self.shared.identity.logins().lock_accounts();
         patch.sites = self.sites_after(name, &patch, change.sites.as_deref())?;
-        let row = self.shared.catalog.change_account(name, &patch, &caller.principal.name, self.now());
+        let row = self.shared.kernel.catalog.change_account(name, &patch, &caller.principal.name, self.now());
         let row = row.map_err(problem)?;
         let sessions = self.shared.identity.end_sessions_of_account(name);
         self.shared.identity.owner_cache().invalidate();
@@ -81,7 +81,7 @@ impl Operations {
     }
 
     pub fn account_remove(&self, caller: &Caller, name: &str) -> Result<(), Problem> {
-        let catalog = &self.shared.catalog;
+        let catalog = &self.shared.kernel.catalog;
         let changing = self.shared.identity.logins().lock_accounts();
         if !catalog.remove_account(name, &caller.principal.name, self.now()).map_err(problem)? {
             return Err(not_found("account", name, "longhaul account list"));
@@ -105,7 +105,7 @@ impl Operations {
         patch: &AccountPatch,
         said: Option<&[SiteName]>,
     ) -> Result<Option<Option<String>>, Problem> {
-        let row = self.shared.catalog.account(name).map_err(problem)?;
+        let row = self.shared.kernel.catalog.account(name).map_err(problem)?;
         let row = row.ok_or_else(|| not_found("account", name, "longhaul account list"))?;
         let role: Role = patch.role.as_ref().unwrap_or(&row.role).parse()?;
         let community = patch.community.as_ref().unwrap_or(&row.community).as_ref();

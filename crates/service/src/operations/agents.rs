@@ -12,18 +12,18 @@ use longhaul_api::circuits::{CircuitOrder, CircuitWish};
 use longhaul_api::native::ChangeKind;
 use longhaul_api::{AGENT_PROTOCOL, Problem, VersionRange};
 use longhaul_catalog::{JoinRefusal, SpaceRow};
+use longhaul_control::agents::Standing;
+use longhaul_control::brain::Input;
+use longhaul_control::commit_loop::{CommitWork, PendingReport, items};
 use longhaul_model::{AgentId, Fault, FaultCode, SiteName, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::Event;
 use longhaul_security::hash_secret;
 use tokio::sync::{oneshot, watch};
 
 use super::{Operations, bad_request, busy, problem};
-use crate::agents::Standing;
-use crate::brain::Input;
 use crate::jobs::{by_circuit, handed};
 use crate::measured::looks;
 use crate::plan::Level;
-use crate::scribe::{Job, ReportJob, items};
 
 const HOST_BYTES_MAX: usize = 255;
 const ADDRESSES_MAX: usize = 16;
@@ -44,14 +44,18 @@ impl Operations {
         let host = host(&request.host)?;
         let now = self.now();
         // First whether the signing request is of use at all: a bad one must not use the token up.
-        let authority = &self.shared.authority;
-        let agent: AgentId = self.shared.new_id();
+        let authority = &self.shared.control.authority;
+        let agent: AgentId = self.shared.kernel.new_id();
         let nowhere = SiteName::parse("nowhere").map_err(|error| bad_request(error.to_string()))?;
         authority.issue_agent(&request.signing_request, agent, &nowhere, now).map_err(|error| {
             Problem::from(Fault::new(FaultCode::BadRequest, format!("the signing request: {error}")))
         })?;
-        let redeemed =
-            self.shared.catalog.redeem_join_token(hash_secret(&request.secret), now).map_err(problem)?;
+        let redeemed = self
+            .shared
+            .kernel
+            .catalog
+            .redeem_join_token(hash_secret(&request.secret), now)
+            .map_err(problem)?;
         let site = redeemed.map_err(|refusal| {
             let code = match refusal {
                 JoinRefusal::Unknown => FaultCode::NotAuthenticated,
@@ -62,12 +66,12 @@ impl Operations {
         })?;
         let issued =
             authority.issue_agent(&request.signing_request, agent, &site.name, now).map_err(Fault::from)?;
-        self.shared.catalog.add_agent(agent, site.id, host, issued.expires, now).map_err(problem)?;
-        if let Some(row) = self.shared.catalog.agent(agent).map_err(problem)? {
-            self.shared.agents.add(row);
+        self.shared.kernel.catalog.add_agent(agent, site.id, host, issued.expires, now).map_err(problem)?;
+        if let Some(row) = self.shared.kernel.catalog.agent(agent).map_err(problem)? {
+            self.shared.control.agents.add(row);
         }
         tracing::info!(%agent, site = %site.name, %host, "an agent joined");
-        self.shared.changes.touch(ChangeKind::Site, &site.name, now);
+        self.shared.kernel.changes.touch(ChangeKind::Site, &site.name, now);
         Ok(JoinReply {
             agent,
             site: site.name,
@@ -80,12 +84,12 @@ impl Operations {
 
     pub fn agent_renew(&self, peer: &AgentPeer, request: &RenewRequest) -> Result<RenewReply, Problem> {
         let now = self.now();
-        let authority = &self.shared.authority;
+        let authority = &self.shared.control.authority;
         let issued = authority
             .issue_agent(&request.signing_request, peer.agent, &peer.site, now)
             .map_err(Fault::from)?;
-        self.shared.catalog.set_agent_certificate(peer.agent, issued.expires).map_err(problem)?;
-        self.shared.agents.certificate_renewed(peer.agent, issued.expires);
+        self.shared.kernel.catalog.set_agent_certificate(peer.agent, issued.expires).map_err(problem)?;
+        self.shared.control.agents.certificate_renewed(peer.agent, issued.expires);
         tracing::info!(agent = %peer.agent, expires = %issued.expires, "certificate renewed");
         Ok(RenewReply { certificate: issued.certificate_pem, ca: authority.ca_pem().to_owned() })
     }
@@ -99,7 +103,7 @@ impl Operations {
         let version = agree(report.versions)?;
         check_order(&report)?;
         let now = self.now();
-        let agents = &self.shared.agents;
+        let agents = &self.shared.control.agents;
         let standing = agents.contact(peer.agent, report.incarnation, now)?;
         let offset_us = report.now.as_micros().saturating_sub(now.as_micros());
         agents.learn_clock(peer.agent, offset_us / 1_000);
@@ -107,7 +111,8 @@ impl Operations {
         let acknowledged = if say_hello {
             // What came before the hello is asked for again: until then nobody knows whose word this is.
             let agent = peer.agent;
-            self.run(move |operations| operations.shared.catalog.acknowledged(agent).map_err(problem)).await?
+            self.run(move |operations| operations.shared.kernel.catalog.acknowledged(agent).map_err(problem))
+                .await?
         } else {
             if let Some(hello) = &report.hello {
                 check_hello(hello)?;
@@ -150,20 +155,20 @@ impl Operations {
 
     /// Who serves the storages from which people want circuits.
     fn circuit_peers(&self, orders: &[CircuitOrder]) -> Vec<SourcePeer> {
-        let directory = self.shared.directory();
+        let directory = self.shared.kernel.directory();
         let wanted = orders.iter().filter(|order| matches!(order.what, CircuitWish::Request { .. }));
         let sources: BTreeSet<&StorageName> = wanted.map(|order| &order.source).collect();
         let peer = |name: &&StorageName| {
             let storage = directory.storage(name.as_str())?;
-            self.shared.agents.source_peer(storage.id, name)
+            self.shared.control.agents.source_peer(storage.id, name)
         };
         sources.iter().filter_map(peer).collect()
     }
 
     /// What waits for an agent's storages, by link; nothing if the scheduler is too busy to say.
     fn ahead_of(&self, agent: AgentId) -> Vec<LinkAhead> {
-        let directory = self.shared.directory();
-        let own = |id: &StorageId| self.shared.agents.of_storage(*id) == Some(agent);
+        let directory = self.shared.kernel.directory();
+        let own = |id: &StorageId| self.shared.control.agents.of_storage(*id) == Some(agent);
         let targets: Vec<StorageId> = directory.storages.keys().copied().filter(own).collect();
         let first = targets.first().and_then(|&id| directory.name(id));
         let found = self.ask(move |scheduler, now| {
@@ -191,25 +196,29 @@ impl Operations {
         shown.chain(of_jobs).collect()
     }
 
-    /// Hands the part of a report that must be applied exactly once to the scribe, and waits until it is
+    /// Hands the part of a report that must be applied exactly once to the commit loop, and waits until it is
     /// durable.
     async fn durable(self: &Arc<Self>, peer: &AgentPeer, report: &Report) -> Result<u64, Problem> {
         if report.hello.is_none() && report.entries.is_empty() {
             let agent = peer.agent;
             return self
-                .run(move |operations| operations.shared.catalog.acknowledged(agent).map_err(problem))
+                .run(move |operations| operations.shared.kernel.catalog.acknowledged(agent).map_err(problem))
                 .await;
         }
         let _slot = self.reports.clone().acquire_owned().await.map_err(|_| busy("the service stops"))?;
         let (reply, applied) = oneshot::channel();
-        let job = ReportJob {
+        let job = PendingReport {
             agent: peer.agent,
             incarnation: report.incarnation,
             hello: report.hello.clone(),
             items: items(report.entries.clone(), &peer.site, self.now()),
             reply,
         };
-        self.shared.scribe.send(Job::Report(Box::new(job))).map_err(|_| busy("the service stops"))?;
+        self.shared
+            .kernel
+            .writer
+            .send(CommitWork::Report(Box::new(job)))
+            .map_err(|_| busy("the service stops"))?;
         applied.await.map_err(|_| busy("the service stops"))?.map_err(problem)
     }
 
@@ -255,7 +264,7 @@ impl Operations {
             for progress in &report.progress {
                 handed.heard(agent, progress.attempt, progress.bytes_done, tokio::time::Instant::now());
                 let Some(change) =
-                    operations.shared.live.progress(progress.attempt, progress.bytes_done, now)
+                    operations.shared.control.live.progress(progress.attempt, progress.bytes_done, now)
                 else {
                     continue;
                 };
@@ -263,11 +272,11 @@ impl Operations {
                     events.push(Event::Started { attempt: progress.attempt });
                 }
                 events.push(Event::Progress { attempt: progress.attempt, bytes_done: progress.bytes_done });
-                operations.shared.changes.touch(ChangeKind::Subscription, change.subscription, now);
+                operations.shared.kernel.changes.touch(ChangeKind::Subscription, change.subscription, now);
             }
             if !events.is_empty() {
-                operations.shared.changes.touch(ChangeKind::Status, "", now);
-                operations.shared.tell(Input::Events(events));
+                operations.shared.kernel.changes.touch(ChangeKind::Status, "", now);
+                operations.shared.kernel.tell(Input::Events(events));
             }
             operations.learn_spaces(agent, &report.spaces)
         })
@@ -275,12 +284,12 @@ impl Operations {
     }
 
     fn learn_spaces(&self, agent: AgentId, spaces: &[StorageSpace]) -> Result<(), Problem> {
-        let directory = self.shared.directory();
+        let directory = self.shared.kernel.directory();
         let own = |name: &StorageName| {
             directory
                 .storages
                 .values()
-                .find(|row| row.name == *name && self.shared.agents.of_storage(row.id) == Some(agent))
+                .find(|row| row.name == *name && self.shared.control.agents.of_storage(row.id) == Some(agent))
         };
         let mut news = Vec::new();
         for space in spaces {
@@ -302,8 +311,8 @@ impl Operations {
         if news.is_empty() {
             return Ok(());
         }
-        self.shared.catalog.record_spaces(&news).map_err(problem)?;
-        self.shared.refresh_directory().map_err(problem)
+        self.shared.kernel.catalog.record_spaces(&news).map_err(problem)?;
+        self.shared.kernel.refresh_directory().map_err(problem)
     }
 
     /// Waits for work. Empty-handed after `wait_ms`, or when the service stops.
@@ -314,7 +323,7 @@ impl Operations {
         mut stop: watch::Receiver<bool>,
     ) -> Result<Arc<Work>, Problem> {
         let version = agree(request.versions)?;
-        let agents = &self.shared.agents;
+        let agents = &self.shared.control.agents;
         let poll = agents.open_poll(peer.agent)?;
         let wait = Duration::from_millis(u64::from(request.wait_ms.min(self.shared.config.limits.poll_ms)));
         let deadline = tokio::time::Instant::now() + wait;

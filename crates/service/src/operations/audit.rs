@@ -39,7 +39,7 @@ impl Operations {
             None => caller.sees_only_sites(),
         };
         let filter = DecisionFilter { allowed, who, sites, before: query.after()?, limit: limit + 1 };
-        let rows = self.shared.catalog.decisions(&filter).map_err(problem)?;
+        let rows = self.shared.kernel.catalog.decisions(&filter).map_err(problem)?;
         page(rows, limit, |row| row.id.to_string(), |row| Ok(entry(row)))
     }
 }

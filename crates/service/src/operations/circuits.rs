@@ -9,13 +9,13 @@ use longhaul_api::circuits::{
 };
 use longhaul_api::native::Page;
 use longhaul_catalog::{CircuitOrderRow, CircuitRow};
+use longhaul_control::metrics::Gauges;
 use longhaul_identity::Caller;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, Fault, FaultCode, StorageName, Timestamp};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::circuits::{Kept, KeptOrder, Known, LinkKey, is_name};
-use crate::metrics::Gauges;
 
 /// Of one link, as shown.
 const CIRCUITS_SHOWN: usize = 20;
@@ -44,13 +44,13 @@ impl Operations {
 
     pub fn circuit_show(&self, which: &str) -> Result<CircuitDetail, Problem> {
         if is_name(which)
-            && let Some(row) = self.shared.catalog.circuit(which).map_err(problem)?
+            && let Some(row) = self.shared.kernel.catalog.circuit(which).map_err(problem)?
         {
             return self.circuit_detail(&(row.agent, row.source.clone()), Some(row));
         }
         let (key, circuit) = self.find_circuit(which)?;
         let row = match circuit {
-            Some(id) => self.shared.catalog.circuit(&id).map_err(problem)?,
+            Some(id) => self.shared.kernel.catalog.circuit(&id).map_err(problem)?,
             None => None,
         };
         self.circuit_detail(&key, row)
@@ -67,7 +67,7 @@ impl Operations {
             cursor => cursor.flatten(),
         };
         let limit = query.limit();
-        let rows = self.shared.catalog.circuits_page(before, limit + 1).map_err(problem)?;
+        let rows = self.shared.kernel.catalog.circuits_page(before, limit + 1).map_err(problem)?;
         page(rows, limit, |row| format!("{}~{}", row.requested.0, row.id), |row| self.circuit_record(&row))
     }
 
@@ -131,10 +131,17 @@ impl Operations {
         words: &str,
     ) -> Result<CircuitDetail, Problem> {
         let (by, at) = (printable(&caller.principal.name), self.now());
-        let order =
-            KeptOrder { id: self.shared.new_id(), by, at, what, state, words: String::new(), booking: None };
+        let order = KeptOrder {
+            id: self.shared.kernel.new_id(),
+            by,
+            at,
+            what,
+            state,
+            words: String::new(),
+            booking: None,
+        };
         tracing::info!(by = %order.by, "{words}");
-        self.shared.circuits.order(&self.shared.catalog, key, order, words).map_err(problem)?;
+        self.shared.circuits.order(&self.shared.kernel.catalog, key, order, words).map_err(problem)?;
         self.circuit_detail(key, None)
     }
 
@@ -159,11 +166,11 @@ impl Operations {
 
     /// `target` is a site, a storage, or an agent.
     fn find_link(&self, source: &StorageName, target: &str) -> Result<LinkKey, Problem> {
-        let directory = self.shared.directory();
+        let directory = self.shared.kernel.directory();
         let storage = directory.storage(target);
-        let serves = storage.and_then(|row| self.shared.agents.of_storage(row.id));
+        let serves = storage.and_then(|row| self.shared.control.agents.of_storage(row.id));
         let fits = |agent: AgentId| {
-            let known = self.shared.agents.any(agent);
+            let known = self.shared.control.agents.any(agent);
             serves == Some(agent)
                 || agent.to_string() == target
                 || known.is_some_and(|known| known.site_name.as_str() == target)
@@ -193,7 +200,7 @@ impl Operations {
     }
 
     fn link_name(&self, (agent, source): &LinkKey) -> String {
-        match self.shared.agents.any(*agent) {
+        match self.shared.control.agents.any(*agent) {
             Some(known) => format!("{source}:{}", known.site_name),
             None => format!("{source}:{agent}"),
         }
@@ -201,7 +208,7 @@ impl Operations {
 
     fn circuit_view(&self, key: &LinkKey, known: &Known) -> CircuitView {
         let (agent, source) = key;
-        let whose = self.shared.agents.any(*agent);
+        let whose = self.shared.control.agents.any(*agent);
         let link = &known.link;
         // With what it carried in runs of its agent before.
         let kept = link.circuit.as_ref().and_then(|circuit| known.kept(&circuit.id));
@@ -213,7 +220,7 @@ impl Operations {
             agent: *agent,
             host: whose.map(|known| known.host).unwrap_or_default(),
             told: known.told,
-            connected: self.shared.agents.is_connected(*agent, self.now()),
+            connected: self.shared.control.agents.is_connected(*agent, self.now()),
             provider: link.provider.clone(),
             state: link.state,
             until: link.until,
@@ -226,7 +233,7 @@ impl Operations {
     /// What the agent says; and that its configuration may name what is not there.
     fn circuit_words(&self, source: &StorageName, known: &Known) -> String {
         let words = &known.link.look.words;
-        if self.shared.directory().storage(source.as_str()).is_some() {
+        if self.shared.kernel.directory().storage(source.as_str()).is_some() {
             return words.clone();
         }
         format!("{words}; no storage is called {source}, so nothing comes from there")
@@ -240,7 +247,7 @@ impl Operations {
 
     fn circuit_detail(&self, key: &LinkKey, only: Option<CircuitRow>) -> Result<CircuitDetail, Problem> {
         let (agent, source) = key;
-        let catalog = &self.shared.catalog;
+        let catalog = &self.shared.kernel.catalog;
         let rows = match only {
             Some(row) => vec![row],
             None => catalog.circuits_of(*agent, source, CIRCUITS_SHOWN).map_err(problem)?,

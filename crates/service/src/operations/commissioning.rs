@@ -51,7 +51,7 @@ impl Operations {
         caller.check_site("site_commission", name)?;
         self.site_show(name)?;
         check(name, &said)?;
-        let known = self.shared.catalog.sites().map_err(problem)?;
+        let known = self.shared.kernel.catalog.sites().map_err(problem)?;
         let ends = said.begin.iter().flat_map(|(source, target)| [source, target]);
         let ends = ends.chain(said.tests.iter().flat_map(|test| [&test.source, &test.target]));
         for end in ends {
@@ -72,11 +72,11 @@ impl Operations {
         let (open, close): (Vec<_>, Vec<_>) = ended.into_iter().partition(good);
         let text = serde_json::to_string(&records.links.into_values().collect::<Vec<_>>())
             .map_err(|error| Problem::from(Fault::new(FaultCode::Internal, error.to_string())))?;
-        self.shared.catalog.set_setting(SETTING, &text).map_err(problem)?;
+        self.shared.kernel.catalog.set_setting(SETTING, &text).map_err(problem)?;
         if self.shared.config.links_by_tests {
             self.commission_by_tests(caller, &open, &close)?;
         }
-        self.shared.changes.touch(ChangeKind::Site, name, now);
+        self.shared.kernel.changes.touch(ChangeKind::Site, name, now);
         self.site_show(name)
     }
 
@@ -88,10 +88,11 @@ impl Operations {
         close: &[(SiteName, SiteName)],
     ) -> Result<(), Problem> {
         let closed = self.uncommissioned()?;
-        let directory = self.shared.directory();
+        let directory = self.shared.kernel.directory();
         let links = |of: &[(SiteName, SiteName)], now_closed: bool| -> Vec<AllowedLink> {
             let at = |site: &SiteName| {
-                let real = |row: &&StorageRow| self.shared.agents.kind_of(row.id) != StorageKind::Virtual;
+                let real =
+                    |row: &&StorageRow| self.shared.control.agents.kind_of(row.id) != StorageKind::Virtual;
                 directory
                     .storages
                     .values()
@@ -131,7 +132,7 @@ impl Operations {
     }
 
     fn records(&self) -> Result<ByLink, Problem> {
-        let text = self.shared.catalog.setting(SETTING).map_err(problem)?;
+        let text = self.shared.kernel.catalog.setting(SETTING).map_err(problem)?;
         let links: Vec<Record> = match text {
             None => Vec::new(),
             Some(text) => serde_json::from_str(&text).map_err(|error| {

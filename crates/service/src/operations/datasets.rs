@@ -21,7 +21,8 @@ pub struct FileList {
 impl Operations {
     pub fn dataset_list(&self, query: &PageQuery) -> Result<Page<DatasetView>, Problem> {
         let limit = query.limit();
-        let rows = self.shared.catalog.datasets(query.after()?.as_ref(), limit + 1).map_err(problem)?;
+        let rows =
+            self.shared.kernel.catalog.datasets(query.after()?.as_ref(), limit + 1).map_err(problem)?;
         page(rows, limit, |row| row.name.to_string(), |row| self.dataset_view(row))
     }
 
@@ -32,10 +33,10 @@ impl Operations {
         };
         let now = self.now();
         let (row, made) =
-            self.shared.catalog.create_dataset(&request.name, &community, now).map_err(problem)?;
+            self.shared.kernel.catalog.create_dataset(&request.name, &community, now).map_err(problem)?;
         if made {
             tracing::info!(dataset = %row.name, "dataset made");
-            self.shared.changes.touch(ChangeKind::Dataset, &row.name, now);
+            self.shared.kernel.changes.touch(ChangeKind::Dataset, &row.name, now);
         } else if row.community != community {
             let detail = format!("{} belongs to the community {}", row.name, row.community);
             return Err(Fault::new(FaultCode::AlreadyExists, detail).into());
@@ -50,15 +51,15 @@ impl Operations {
 
     pub fn dataset_close(&self, name: &DatasetName) -> Result<DatasetView, Problem> {
         let row = self.dataset_row(name)?;
-        self.shared.catalog.close_dataset(row.id).map_err(problem)?;
-        self.shared.changes.touch(ChangeKind::Dataset, name, self.now());
+        self.shared.kernel.catalog.close_dataset(row.id).map_err(problem)?;
+        self.shared.kernel.changes.touch(ChangeKind::Dataset, name, self.now());
         self.dataset_show(name)
     }
 
     /// Forgets a dataset that no storage holds and nobody wants.
     pub fn dataset_delete(&self, name: &DatasetName) -> Result<(), Problem> {
         let row = self.dataset_row(name)?;
-        self.shared.catalog.delete_dataset(row.id).map_err(problem)?;
+        self.shared.kernel.catalog.delete_dataset(row.id).map_err(problem)?;
         tracing::info!(dataset = %name, files = row.files, "dataset deleted");
         Ok(())
     }
@@ -67,13 +68,13 @@ impl Operations {
         let dataset = self.dataset_row(name)?;
         let limit = query.limit();
         let after = query.after()?.map(BlockId);
-        let rows = self.shared.catalog.blocks(dataset.id, after, limit + 1).map_err(problem)?;
+        let rows = self.shared.kernel.catalog.blocks(dataset.id, after, limit + 1).map_err(problem)?;
         page(
             rows,
             limit,
             |row| row.id.to_string(),
             |row| {
-                let replicas = self.shared.catalog.replicas_of_block(row.id).map_err(problem)?;
+                let replicas = self.shared.kernel.catalog.replicas_of_block(row.id).map_err(problem)?;
                 Ok(views::block(row, replicas))
             },
         )
@@ -81,7 +82,7 @@ impl Operations {
 
     pub fn dataset_files(&self, name: &DatasetName, query: &FileList) -> Result<Page<FileView>, Problem> {
         let dataset = self.dataset_row(name)?;
-        let catalog = &self.shared.catalog;
+        let catalog = &self.shared.kernel.catalog;
         let part = match &query.block {
             None => FileScope::Dataset(dataset.id),
             Some(block) => match catalog.block(block).map_err(problem)? {
@@ -113,19 +114,19 @@ impl Operations {
 
     pub fn dataset_replicas(&self, name: &DatasetName) -> Result<Vec<ReplicaView>, Problem> {
         let dataset = self.dataset_row(name)?;
-        let rows = self.shared.catalog.replicas_of_dataset(dataset.id).map_err(problem)?;
+        let rows = self.shared.kernel.catalog.replicas_of_dataset(dataset.id).map_err(problem)?;
         Ok(rows.into_iter().map(views::replica).collect())
     }
 
     fn block_name(&self, dataset: longhaul_model::DatasetId, block: BlockId) -> Result<BlockName, Problem> {
         let before = block.0.checked_sub(1).map(BlockId);
-        let rows = self.shared.catalog.blocks(dataset, before, 1).map_err(problem)?;
+        let rows = self.shared.kernel.catalog.blocks(dataset, before, 1).map_err(problem)?;
         let row = rows.into_iter().find(|row| row.id == block);
         row.map(|row| row.name).ok_or_else(|| not_found("block", block, "longhaul dataset show"))
     }
 
     fn dataset_view(&self, row: DatasetRow) -> Result<DatasetView, Problem> {
-        let catalog = &self.shared.catalog;
+        let catalog = &self.shared.kernel.catalog;
         let replicas = catalog.replicas_of_dataset(row.id).map_err(problem)?;
         let left_out = catalog.left_out(row.id).map_err(problem)?;
         let tasks = catalog.tasks(row.id).map_err(problem)?;

@@ -64,7 +64,7 @@ impl Operations {
         let JobScope { vo, credential } =
             seen.ok_or_else(|| not_theirs(&person, query.community.as_ref()))?;
         let limit = query.page.limit();
-        let rows = self.shared.catalog.list_jobs(&JobQuery {
+        let rows = self.shared.kernel.catalog.list_jobs(&JobQuery {
             vo,
             credential,
             source_se: query.source.as_deref().map(elements).unwrap_or_default(),
@@ -82,7 +82,7 @@ impl Operations {
     pub fn job_show(&self, caller: &Caller, id: JobId, files: Option<u32>) -> Result<JobDetail, Problem> {
         let person = self.submitter(caller)?;
         let row = self.job_row(&person, id, "see")?;
-        let rows = self.shared.catalog.job_files(&[id]).map_err(problem)?.into_iter().next();
+        let rows = self.shared.kernel.catalog.job_files(&[id]).map_err(problem)?.into_iter().next();
         let most = files.unwrap_or(FILES_SHOWN).min(FILES_SHOWN_MAX) as usize;
         Ok(shown::detail(self, &row, rows.unwrap_or_default(), most))
     }

@@ -7,6 +7,10 @@ use longhaul_api::Problem;
 use longhaul_api::limits::{LimitChange, LimitKind, LimitView};
 use longhaul_api::native::{ChangeKind, Page};
 use longhaul_api::steering::LinksChange;
+use longhaul_control::Directory;
+use longhaul_control::brain::Input;
+use longhaul_control::limits::{self, KeptLimits, LIMITS, Of, Pair, UNCOMMISSIONED, read_uncommissioned};
+use longhaul_control::steering::LINKS_MAX;
 use longhaul_identity::Caller;
 use longhaul_model::units::{self, printable};
 use longhaul_model::{StorageId, StorageName};
@@ -14,16 +18,12 @@ use longhaul_scheduler::Limit;
 
 use super::steering::{Refused, listed};
 use super::{Operations, bad_request, problem};
-use crate::brain::Input;
-use crate::limits::{self, KeptLimits, LIMITS, Of, Pair, UNCOMMISSIONED, read_uncommissioned};
-use crate::shared::Directory;
-use crate::steering::LINKS_MAX;
 
 impl Operations {
     pub fn limit_list(&self) -> Result<Page<LimitView>, Problem> {
-        let kept = self.shared.catalog.setting(LIMITS).map_err(problem)?;
+        let kept = self.shared.kernel.catalog.setting(LIMITS).map_err(problem)?;
         let kept = KeptLimits::read(kept.as_deref()).map_err(problem)?;
-        Ok(views(&kept, &self.shared.directory()))
+        Ok(views(&kept, &self.shared.kernel.directory()))
     }
 
     pub fn limit_set(&self, caller: &Caller, change: &LimitChange) -> Result<Page<LimitView>, Problem> {
@@ -32,22 +32,23 @@ impl Operations {
         let limit = Limit { active: change.active, bytes_per_s: change.bytes_per_s };
         let (who, what) = (&caller.principal.name, in_words(change));
         let mut kept = KeptLimits::default();
-        let changed = self.shared.catalog.change_setting::<Refused>(LIMITS, who, self.now(), |present| {
-            kept = KeptLimits::read(present)?;
-            kept.set(of, limit).map_err(|fault| Refused::Change(fault.into()))?;
-            Ok((kept.write(), what.clone()))
-        });
+        let changed =
+            self.shared.kernel.catalog.change_setting::<Refused>(LIMITS, who, self.now(), |present| {
+                kept = KeptLimits::read(present)?;
+                kept.set(of, limit).map_err(|fault| Refused::Change(fault.into()))?;
+                Ok((kept.write(), what.clone()))
+            });
         changed.map_err(Problem::from)?;
         tracing::info!(by = %who, "{what}");
         self.limits_changed()?;
-        Ok(views(&kept, &self.shared.directory()))
+        Ok(views(&kept, &self.shared.kernel.directory()))
     }
 
     /// What of a change of links is about their commissioning.
     pub(super) fn commissioning_change(&self, caller: &Caller, change: &LinksChange) -> Result<(), Problem> {
         let (open, close) = (self.pairs(&change.commission)?, self.pairs(&change.decommission)?);
         if let Some(pair) = open.intersection(&close).next() {
-            let directory = self.shared.directory();
+            let directory = self.shared.kernel.directory();
             let name = |id| directory.name(id).map(|name| name.to_string()).unwrap_or_default();
             let (source, target) = (name(pair.0), name(pair.1));
             return Err(bad_request(format!("{source}:{target} cannot be commissioned and not, at once")));
@@ -59,8 +60,11 @@ impl Operations {
             what.extend((!list.is_empty()).then(|| format!("links {verb}: {}", listed(list))));
         }
         let (who, what) = (&caller.principal.name, what.join("; "));
-        let changed =
-            self.shared.catalog.change_setting::<Refused>(UNCOMMISSIONED, who, self.now(), |present| {
+        let changed = self.shared.kernel.catalog.change_setting::<Refused>(
+            UNCOMMISSIONED,
+            who,
+            self.now(),
+            |present| {
                 let mut links = read_uncommissioned(present)?;
                 links.retain(|pair| !open.contains(pair));
                 links.extend(&close);
@@ -69,21 +73,28 @@ impl Operations {
                     return Err(Refused::Change(bad_request(detail)));
                 }
                 Ok((serde_json::to_string(&links).unwrap_or_default(), what.clone()))
-            });
+            },
+        );
         changed.map_err(Problem::from)?;
         tracing::info!(by = %who, "{what}");
         self.limits_changed()
     }
 
     pub(super) fn uncommissioned(&self) -> Result<BTreeSet<Pair>, Problem> {
-        let kept = self.shared.catalog.setting(UNCOMMISSIONED).map_err(problem)?;
+        let kept = self.shared.kernel.catalog.setting(UNCOMMISSIONED).map_err(problem)?;
         read_uncommissioned(kept.as_deref()).map_err(problem)
     }
 
     fn limits_changed(&self) -> Result<(), Problem> {
-        let event = limits::event(&self.shared.catalog, &self.shared.marks, self.now()).map_err(problem)?;
-        self.shared.tell(Input::Events(vec![event]));
-        self.shared.changes.touch(ChangeKind::Status, "", self.now());
+        let event = limits::event(
+            &self.shared.kernel.catalog,
+            &self.shared.control.marks,
+            &*self.shared.fts,
+            self.now(),
+        )
+        .map_err(problem)?;
+        self.shared.kernel.tell(Input::Events(vec![event]));
+        self.shared.kernel.changes.touch(ChangeKind::Status, "", self.now());
         Ok(())
     }
 
@@ -94,7 +105,7 @@ impl Operations {
             Of::Into(storage) | Of::Out(storage) => vec![*storage],
             Of::Community(_) => return caller.check_deployment("limit_set"),
         };
-        let directory = self.shared.directory();
+        let directory = self.shared.kernel.directory();
         for storage in storages {
             match directory.storages.get(&storage) {
                 Some(row) => caller.check_site("limit_set", &row.site_name)?,

@@ -9,12 +9,11 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, ManifestLine, Registered};
 use longhaul_catalog::{ManifestError, NewFile};
+use longhaul_control::brain::Input;
 use longhaul_model::limits::{FILE_BYTES_MAX, MANIFEST_LINE_BYTES_MAX};
 use longhaul_model::{BlockName, DatasetName, Fault, FaultCode, StorageName};
 
 use super::{Operations, add_problem};
-use crate::brain::Input;
-use crate::shared::announce_demands;
 use longhaul_scheduler::Event;
 
 /// Read from the spool at a time.
@@ -39,15 +38,16 @@ impl Operations {
         let mut lines = Lines::new(BufReader::with_capacity(READ_BYTES, manifest), name.clone());
         let now = self.now();
         let at = storage.as_ref().map(|storage| storage.id);
-        let added = self.shared.catalog.add_files(dataset.id, &mut lines, at, now).map_err(add_problem)?;
+        let added =
+            self.shared.kernel.catalog.add_files(dataset.id, &mut lines, at, now).map_err(add_problem)?;
         tracing::info!(dataset = %name, files = added.files_added, known = added.files_known, "registered by \
             manifest");
         let complete =
             added.complete.iter().map(|&(block, storage)| Event::BlockComplete { block, storage }).collect();
-        self.shared.tell(Input::Events(complete));
-        announce_demands(&self.shared, &added.demands);
-        self.shared.tell(Input::Demands { now: added.demands, gone: Vec::new() });
-        self.shared.changes.touch(ChangeKind::Dataset, name, now);
+        self.shared.kernel.tell(Input::Events(complete));
+        self.shared.kernel.announce_demands(&added.demands);
+        self.shared.kernel.tell(Input::Demands { now: added.demands, gone: Vec::new() });
+        self.shared.kernel.changes.touch(ChangeKind::Dataset, name, now);
         Ok(Registered {
             files_added: added.files_added,
             bytes_added: added.bytes_added,

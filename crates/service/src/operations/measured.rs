@@ -6,6 +6,7 @@ use longhaul_api::measured::{
 };
 use longhaul_api::native::Page;
 use longhaul_catalog::HostRow;
+use longhaul_control::metrics::Gauges;
 use longhaul_gateways::perfsonar::push;
 use longhaul_identity::Caller;
 use longhaul_model::Fault;
@@ -14,7 +15,6 @@ use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping, Role};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::measured;
-use crate::metrics::Gauges;
 
 /// Entries of one request: `longhaul network map import` sends as many at a time as this takes.
 const HOSTS_AT_ONCE: usize = longhaul_model::limits::BATCH_ITEMS_MAX;
@@ -37,7 +37,7 @@ impl Operations {
     pub fn host_list(&self, query: &PageQuery) -> Result<Page<HostView>, Problem> {
         let after: Option<String> = query.after()?;
         let limit = query.limit();
-        let rows = self.shared.catalog.hosts_page(after.as_deref(), limit + 1).map_err(problem)?;
+        let rows = self.shared.kernel.catalog.hosts_page(after.as_deref(), limit + 1).map_err(problem)?;
         page(rows, limit, |row| row.entry.what.to_string(), |row| Ok(host_view(row)))
     }
 
@@ -57,7 +57,7 @@ impl Operations {
         }
         let entries =
             request.hosts.iter().map(|host| entry(host, mapping)).collect::<Result<Vec<_>, Problem>>()?;
-        let done = self.shared.catalog.set_hosts(&entries, self.now()).map_err(problem)?;
+        let done = self.shared.kernel.catalog.set_hosts(&entries, self.now()).map_err(problem)?;
         tracing::info!(set = done.set, unchanged = done.unchanged, %mapping, "hosts of sites");
         measured::review(&self.shared).map_err(problem)?;
         Ok(HostsChanged {
@@ -70,7 +70,7 @@ impl Operations {
 
     pub fn host_remove(&self, host: &str) -> Result<(), Problem> {
         let what = HostOrNetwork::parse(host).map_err(bad_request)?;
-        if !self.shared.catalog.remove_host(&what).map_err(problem)? {
+        if !self.shared.kernel.catalog.remove_host(&what).map_err(problem)? {
             return Err(not_found("host or network", host, "longhaul network map list"));
         }
         measured::review(&self.shared).map_err(problem)

@@ -38,8 +38,8 @@ use longhaul_network::exchange::Imported;
 use longhaul_scheduler::{ImportedKnowledge, Scheduler};
 use tokio::sync::{Semaphore, broadcast};
 
+use crate::Config;
 use crate::shared::Shared;
-use crate::{Config, brain};
 
 pub use agents::AgentPeer;
 pub use datasets::FileList;
@@ -54,7 +54,7 @@ pub struct Operations {
     pub(crate) shared: Arc<Shared>,
     /// Blocking operations under way.
     slots: Arc<Semaphore>,
-    /// Reports that wait for the scribe.
+    /// Reports that wait for the commit loop.
     pub(crate) reports: Arc<Semaphore>,
     /// Held while the records of commissioned links are changed.
     commissioning: std::sync::Mutex<()>,
@@ -120,7 +120,7 @@ impl Operations {
     }
 
     pub fn now(&self) -> Timestamp {
-        self.shared.now()
+        self.shared.kernel.now()
     }
 
     /// People, their sessions and logins.
@@ -129,7 +129,7 @@ impl Operations {
     }
 
     pub(crate) fn clock(&self) -> crate::Clock {
-        self.shared.clock.clone()
+        self.shared.kernel.clock.clone()
     }
 
     pub fn config(&self) -> &Config {
@@ -138,7 +138,7 @@ impl Operations {
 
     /// Hears of every change from now on, each object at most once a second.
     pub fn changes(&self) -> broadcast::Receiver<ChangeEvent> {
-        self.shared.changes.listen()
+        self.shared.kernel.changes.listen()
     }
 
     /// Asks the scheduler; none if it does not answer in time.
@@ -146,16 +146,16 @@ impl Operations {
         &self,
         question: impl FnOnce(&Scheduler, Timestamp) -> T + Send + 'static,
     ) -> Option<T> {
-        brain::ask(&self.shared.brain, question)
+        self.shared.kernel.scheduler.ask(question)
     }
 
     /// Teaches what others know of the network; none if it does not answer in time.
     pub(crate) fn learn(&self, lesson: ImportedKnowledge) -> Option<Result<Imported, Fault>> {
-        brain::learn(&self.shared.brain, lesson)
+        self.shared.kernel.scheduler.learn(lesson)
     }
 
     pub(crate) fn dataset_row(&self, name: &DatasetName) -> Result<DatasetRow, Problem> {
-        let row = self.shared.catalog.dataset(name).map_err(problem)?;
+        let row = self.shared.kernel.catalog.dataset(name).map_err(problem)?;
         row.ok_or_else(|| not_found("dataset", name, "longhaul dataset list"))
     }
 
@@ -170,7 +170,7 @@ impl Operations {
     }
 
     pub(crate) fn storage_row(&self, name: &StorageName) -> Result<StorageRow, Problem> {
-        let row = self.shared.catalog.storage(name).map_err(problem)?;
+        let row = self.shared.kernel.catalog.storage(name).map_err(problem)?;
         row.ok_or_else(|| not_found("storage", name, "longhaul site list"))
     }
 }

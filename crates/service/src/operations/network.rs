@@ -9,6 +9,7 @@ use longhaul_api::network::{
     ForecastQuality, NetworkBin, NetworkFailure, NetworkImport, NetworkImported, NetworkLink,
     NetworkLinkDetail, NetworkRate, NetworkTime, NetworkView, NetworkWhatIf,
 };
+use longhaul_control::Directory;
 use longhaul_model::{SiteId, StorageId, StorageName, Timestamp};
 use longhaul_network::exchange::Exchange;
 use longhaul_network::{
@@ -18,7 +19,6 @@ use longhaul_scheduler::{ImportedKnowledge, Scheduler};
 
 use super::{Operations, PageQuery, bad_request, busy, page};
 use crate::measured::{changes, looks};
-use crate::shared::Directory;
 
 /// What is told of a link with more work unless something else is asked.
 const MORE_DEFAULT: [u32; 3] = [1, 4, 16];
@@ -52,7 +52,7 @@ impl MoreWork {
 
 impl Operations {
     pub fn network_show(&self) -> Result<NetworkView, Problem> {
-        let directory = self.shared.directory();
+        let directory = self.shared.kernel.directory();
         let ask = move |knowledge: &Knowledge, now: Timestamp| NetworkView {
             now,
             links: knowledge.links().count() as u64,
@@ -71,7 +71,7 @@ impl Operations {
         let source = source.map(|name| self.storage_row(name)).transpose()?.map(|row| row.id);
         let target = target.map(|name| self.storage_row(name)).transpose()?.map(|row| row.id);
         let after: Option<Cursor> = query.after()?;
-        let (limit, directory) = (query.limit(), self.shared.directory());
+        let (limit, directory) = (query.limit(), self.shared.kernel.directory());
         let ask = move |knowledge: &Knowledge, now: Timestamp| -> Vec<(Link, NetworkLink)> {
             let wanted = |link: &Link| {
                 source.is_none_or(|source| source == link.source)
@@ -85,7 +85,7 @@ impl Operations {
             });
             views.take(limit + 1).collect()
         };
-        let (shorts, directory) = (looks::shorts(&self.shared, self.now()), self.shared.directory());
+        let (shorts, directory) = (looks::shorts(&self.shared, self.now()), self.shared.kernel.directory());
         let probed = |link: Link| {
             let site = |storage| directory.storages.get(&storage).map(|row| row.site);
             shorts.get(&(site(link.source)?, site(link.target)?)).cloned()
@@ -106,7 +106,7 @@ impl Operations {
         if link.source == link.target {
             return Err(bad_request("source and target are the same storage".to_owned()));
         }
-        let directory = self.shared.directory();
+        let directory = self.shared.kernel.directory();
         let ask = move |scheduler: &Scheduler, now: Timestamp| {
             let knowledge = scheduler.knowledge();
             let questions = WhatIfQuery { backlog: scheduler.link_ahead(link), ..questions };
@@ -145,8 +145,8 @@ impl Operations {
     }
 
     pub fn network_export(&self) -> Result<Exchange, Problem> {
-        let directory = self.shared.directory();
-        let instance = self.shared.authority.deployment().to_owned();
+        let directory = self.shared.kernel.directory();
+        let instance = self.shared.control.authority.deployment().to_owned();
         self.known(move |knowledge, now| {
             let names: BTreeMap<SiteId, String> =
                 directory.sites.values().map(|site| (site.id, site.name.as_str().to_owned())).collect();
@@ -158,7 +158,7 @@ impl Operations {
         let document: Exchange = serde_json::from_value(request.document)
             .map_err(|error| bad_request(format!("the document is no network knowledge: {error}")))?;
         document.check()?;
-        let sites = self.shared.directory();
+        let sites = self.shared.kernel.directory();
         let sites = sites.sites.values().map(|site| (site.name.as_str().to_owned(), site.id)).collect();
         let lesson = ImportedKnowledge { document, sites, aliases: request.aliases.into_iter().collect() };
         let imported = self.learn(lesson).ok_or_else(|| busy("the service is starting or stopping"))??;

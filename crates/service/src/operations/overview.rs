@@ -10,13 +10,13 @@ use longhaul_api::native::{
     RateHistory, Status, SubscriptionView,
 };
 use longhaul_catalog::{LinkTotals, SiteState, Totals};
+use longhaul_control::commit_loop::CommitWork;
+use longhaul_control::metrics::Gauges;
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, SubscriptionState, Timestamp};
 use longhaul_network::Link;
 
 use super::{Operations, PageQuery, SubscriptionList, page, problem};
 use crate::measured::{changes, looks};
-use crate::metrics::Gauges;
-use crate::scribe::Job;
 
 /// Subscriptions shown with the status.
 const SUBSCRIPTIONS_SHOWN: u32 = 100;
@@ -29,11 +29,11 @@ const REPORTS_WITHIN: Duration = Duration::from_secs(5);
 impl Operations {
     pub fn status(&self) -> Result<Status, Problem> {
         let now = self.now();
-        let totals = self.shared.catalog.totals().map_err(problem)?;
-        let live = &self.shared.live;
+        let totals = self.shared.kernel.catalog.totals().map_err(problem)?;
+        let live = &self.shared.control.live;
         let (history_step_s, history) = live.history(HISTORY_S, now);
         Ok(Status {
-            deployment: self.shared.authority.deployment().to_owned(),
+            deployment: self.shared.control.authority.deployment().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             now,
             started: self.shared.started,
@@ -66,13 +66,13 @@ impl Operations {
 
     fn links(&self, totals: &Totals, now: Timestamp) -> Vec<LinkView> {
         let mut links: BTreeMap<Link, Option<&LinkTotals>> =
-            self.shared.live.links().into_iter().map(|link| (link, None)).collect();
+            self.shared.control.live.links().into_iter().map(|link| (link, None)).collect();
         links.extend(
             totals.links.iter().map(|row| (Link { source: row.source, target: row.target }, Some(row))),
         );
-        let directory = self.shared.directory();
+        let directory = self.shared.kernel.directory();
         let view = |(link, row): (Link, Option<&LinkTotals>)| {
-            let now = self.shared.live.of_link(link, now);
+            let now = self.shared.control.live.of_link(link, now);
             Some(LinkView {
                 source: directory.name(link.source)?,
                 target: directory.name(link.target)?,
@@ -100,10 +100,10 @@ impl Operations {
     /// failed.
     fn problems(&self, now: Timestamp) -> Result<Vec<ProblemView>, Problem> {
         let mut views = Vec::new();
-        if let Some(fault) = self.shared.trouble() {
+        if let Some(fault) = self.shared.kernel.trouble() {
             views.push(standing(fault, None, now));
         }
-        let directory = self.shared.directory();
+        let directory = self.shared.kernel.directory();
         for site in directory.sites.values() {
             let why = site.reason.clone().map(|reason| format!(": {reason}")).unwrap_or_default();
             let word = match site.state {
@@ -121,7 +121,7 @@ impl Operations {
                 });
             }
             let busy = |agent| self.shared.jobs.handed.busy(agent);
-            let agents = self.shared.agents.views(site.id, now, busy);
+            let agents = self.shared.control.agents.views(site.id, now, busy);
             for agent in agents.into_iter().filter(|agent| !agent.connected) {
                 let last = agent.last_contact.map_or("never".to_owned(), |last| format!("at {last}"));
                 let detail = format!("the agent of {} on {} was last heard of {last}", site.name, agent.host);
@@ -142,7 +142,7 @@ impl Operations {
         );
         views.extend(looks::problems(&self.shared, now));
         views.extend(changes::problems(&self.shared));
-        for (id, danger) in self.shared.deadlines.all() {
+        for (id, danger) in self.shared.control.deadlines.all() {
             let fault = Fault::new(FaultCode::Conflict, format!("deadline in danger: {}", danger.words))
                 .blaming(Blame::Network);
             let remedy = format!(
@@ -155,7 +155,7 @@ impl Operations {
             };
             views.push(ProblemView { remedy, examples: vec![id.to_string()], ..seen });
         }
-        views.extend(self.shared.live.problems());
+        views.extend(self.shared.control.live.problems());
         Ok(views)
     }
 
@@ -169,20 +169,21 @@ impl Operations {
         let target = target.map(|name| self.storage_row(name)).transpose()?.map(|row| row.id);
         let now = self.now();
         let seconds = seconds.unwrap_or(SECONDS_DEFAULT);
-        let (step_s, all) = self.shared.live.history(seconds, now);
-        let directory = self.shared.directory();
+        let (step_s, all) = self.shared.control.live.history(seconds, now);
+        let directory = self.shared.kernel.directory();
         let fits = |link: &Link| {
             source.is_none_or(|source| link.source == source)
                 && target.is_none_or(|target| link.target == target)
         };
         let links: Vec<LinkRates> = self
             .shared
+            .control
             .live
             .links()
             .into_iter()
             .filter(fits)
             .filter_map(|link| {
-                let bytes_per_s = self.shared.live.link_history(link, seconds, now);
+                let bytes_per_s = self.shared.control.live.link_history(link, seconds, now);
                 Some(LinkRates {
                     source: directory.name(link.source)?,
                     target: directory.name(link.target)?,
@@ -196,7 +197,7 @@ impl Operations {
 
     /// The invariants of the catalog, and those between it and what is in memory.
     pub fn check(&self) -> Result<CheckReport, Problem> {
-        let rows = self.shared.catalog.check().map_err(problem)?;
+        let rows = self.shared.kernel.catalog.check().map_err(problem)?;
         let mut checks: Vec<CheckResult> = rows
             .into_iter()
             .map(|row| CheckResult {
@@ -223,8 +224,8 @@ impl Operations {
             if look > 0 {
                 self.pass_reports();
             }
-            let running = self.shared.live.attempts();
-            let live = self.shared.catalog.live_transfers().map_err(problem)?;
+            let running = self.shared.control.live.attempts();
+            let live = self.shared.kernel.catalog.live_transfers().map_err(problem)?;
             let leased: BTreeSet<_> = live.into_iter().map(|row| row.attempt).collect();
             let now: BTreeSet<_> = running.into_iter().filter(|attempt| !leased.contains(attempt)).collect();
             suspects = Some(match suspects {
@@ -243,7 +244,7 @@ impl Operations {
     /// Waits until the reports that are under way are counted.
     fn pass_reports(&self) {
         let (reached, passed) = std::sync::mpsc::channel();
-        if self.shared.scribe.send(Job::Fence(reached)).is_ok() {
+        if self.shared.kernel.writer.send(CommitWork::Fence(reached)).is_ok() {
             let _ = passed.recv_timeout(REPORTS_WITHIN);
         }
     }
@@ -258,8 +259,8 @@ impl Operations {
     /// Whether requests will be answered, and work goes on.
     pub fn readyz(&self) -> Health {
         let mut reasons = self.healthz().reasons;
-        let read = self.shared.catalog.totals();
-        let catalog = match (&read, self.shared.trouble()) {
+        let read = self.shared.kernel.catalog.totals();
+        let catalog = match (&read, self.shared.kernel.trouble()) {
             (Err(error), _) => HealthReason { part: "catalog".into(), ok: false, detail: error.to_string() },
             (Ok(_), Some(fault)) => {
                 HealthReason { part: "catalog".into(), ok: false, detail: fault.to_string() }
@@ -269,7 +270,7 @@ impl Operations {
             }
         };
         reasons.push(catalog);
-        let (known, connected, _) = self.shared.agents.totals(self.now());
+        let (known, connected, _) = self.shared.control.agents.totals(self.now());
         let detail = format!("{connected} of {known} connected");
         // Agents come and go: the service is ready without them.
         reasons.push(HealthReason { part: "agents".into(), ok: true, detail });
@@ -280,7 +281,7 @@ impl Operations {
         if self.shared.config.record_dir.is_none() {
             return;
         }
-        let recording = &self.shared.recording;
+        let recording = &self.shared.control.recording;
         let bytes = recording.bytes.load(Ordering::Relaxed);
         let broken = recording.broken.load(Ordering::Relaxed);
         gauges.gauge("longhaul_recording_bytes", "Recorded since the start.", vec![], bytes as f64);
@@ -308,7 +309,7 @@ impl Operations {
             self.shared.started.as_seconds_f64(),
         );
         self.shared.messages.show(&mut gauges, self.now());
-        let (known, connected, undelivered) = self.shared.agents.totals(now);
+        let (known, connected, undelivered) = self.shared.control.agents.totals(now);
         gauges.gauge("longhaul_agents", "Agents known.", vec![], known as f64);
         gauges.gauge("longhaul_agents_connected", "Agents in contact.", vec![], connected as f64);
         gauges.gauge(
@@ -317,7 +318,7 @@ impl Operations {
             vec![],
             undelivered as f64,
         );
-        let total = self.shared.live.total(now);
+        let total = self.shared.control.live.total(now);
         gauges.gauge(
             "longhaul_goodput_bytes_per_second",
             "Verified bytes over the last ten seconds.",
@@ -329,7 +330,7 @@ impl Operations {
             "longhaul_catalog_writable",
             "Whether the catalog can be written.",
             vec![],
-            f64::from(u8::from(self.shared.trouble().is_none())),
+            f64::from(u8::from(self.shared.kernel.trouble().is_none())),
         );
         self.recording_gauges(&mut gauges);
         self.measured_gauges(&mut gauges);
@@ -357,7 +358,7 @@ impl Operations {
                 counts.queued_bytes as f64,
             );
         }
-        if let Ok(totals) = self.shared.catalog.totals() {
+        if let Ok(totals) = self.shared.kernel.catalog.totals() {
             gauges.gauge("longhaul_datasets", "Datasets.", vec![], totals.datasets as f64);
             gauges.gauge("longhaul_files", "Files in the catalog.", vec![], totals.files as f64);
             gauges.total(
@@ -381,7 +382,7 @@ impl Operations {
                 );
             }
         }
-        self.shared.metrics.render(&gauges)
+        self.shared.kernel.metrics.render(&gauges)
     }
 }
 

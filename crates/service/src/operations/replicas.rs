@@ -5,19 +5,18 @@ use longhaul_api::native::{
     ChangeKind, DeletionReply, DeletionRequest, FileReplica, FileReplicas, TaskView, VerificationRequest,
 };
 use longhaul_catalog::{NewTask, TaskKind, TaskRow};
+use longhaul_control::brain::Input;
+use longhaul_control::commit_loop::{CommitWork, replica_events};
 use longhaul_identity::Caller;
 use longhaul_model::{DatasetId, Fault, FaultCode, Lfn, StorageId};
 
 use super::{Operations, not_found, problem};
-use crate::brain::Input;
-use crate::scribe::{Job, replica_events};
-use crate::shared::announce_demands;
 use crate::views;
 use longhaul_scheduler::DemandId;
 
 impl Operations {
     pub fn replica_of_file(&self, lfn: &Lfn) -> Result<FileReplicas, Problem> {
-        let found = self.shared.catalog.replicas_of_file(lfn).map_err(problem)?;
+        let found = self.shared.kernel.catalog.replicas_of_file(lfn).map_err(problem)?;
         let (file, replicas) =
             found.ok_or_else(|| not_found("file", lfn.shown(), "longhaul dataset show NAME --files"))?;
         let digest = file.digests.iter().next().copied();
@@ -40,7 +39,7 @@ impl Operations {
     pub fn deletion_create(&self, request: &DeletionRequest) -> Result<DeletionReply, Problem> {
         let dataset = self.dataset_row(&request.dataset)?;
         let storage = self.storage_row(&request.storage)?;
-        let preview = self.shared.catalog.deletion_preview(dataset.id, storage.id).map_err(problem)?;
+        let preview = self.shared.kernel.catalog.deletion_preview(dataset.id, storage.id).map_err(problem)?;
         let mut reply = DeletionReply {
             files: preview.files,
             bytes: preview.bytes,
@@ -68,7 +67,7 @@ impl Operations {
         self.check_storage(caller, "verification_create", &request.storage)?;
         let dataset = self.dataset_row(&request.dataset)?;
         let storage = self.storage_row(&request.storage)?;
-        let held = self.shared.catalog.replicas_of_dataset(dataset.id).map_err(problem)?;
+        let held = self.shared.kernel.catalog.replicas_of_dataset(dataset.id).map_err(problem)?;
         if !held.iter().any(|row| row.storage == storage.id && row.files > 0) {
             let detail = format!("{} holds no file of {}", request.storage, request.dataset);
             return Err(Fault::new(FaultCode::NotFound, detail).into());
@@ -85,23 +84,23 @@ impl Operations {
         storage: StorageId,
     ) -> Result<TaskRow, Problem> {
         let now = self.now();
-        let new = NewTask { id: self.shared.new_id(), kind, dataset, storage };
-        let added = self.shared.catalog.add_task(&new, now).map_err(problem)?;
+        let new = NewTask { id: self.shared.kernel.new_id(), kind, dataset, storage };
+        let added = self.shared.kernel.catalog.add_task(&new, now).map_err(problem)?;
         tracing::info!(task = %added.task.id, dataset = %added.task.dataset_name, storage = %added.task.storage_name, made = added.made, "task");
         self.replicas_changed(added.replicas);
-        self.shared.changes.touch(ChangeKind::Task, added.task.id, now);
-        let _ = self.shared.scribe.send(Job::Task(added.task.id));
+        self.shared.kernel.changes.touch(ChangeKind::Task, added.task.id, now);
+        let _ = self.shared.kernel.writer.send(CommitWork::Task(added.task.id));
         Ok(added.task)
     }
 
     pub(crate) fn replicas_changed(&self, change: longhaul_catalog::ReplicaChange) {
-        self.shared.tell(Input::Events(replica_events(&change)));
+        self.shared.kernel.tell(Input::Events(replica_events(&change)));
         let gone = change
             .demands_gone
             .iter()
             .map(|&(subscription, block)| DemandId { subscription, block })
             .collect();
-        announce_demands(&self.shared, &change.demands);
-        self.shared.tell(Input::Demands { now: change.demands, gone });
+        self.shared.kernel.announce_demands(&change.demands);
+        self.shared.kernel.tell(Input::Demands { now: change.demands, gone });
     }
 }

@@ -23,11 +23,11 @@ impl Operations {
     pub fn site_list(&self, query: &PageQuery) -> Result<Page<SiteView>, Problem> {
         let after: Option<SiteName> = query.after()?;
         let limit = query.limit();
-        let mut rows = self.shared.catalog.sites().map_err(problem)?;
+        let mut rows = self.shared.kernel.catalog.sites().map_err(problem)?;
         rows.sort_by(|a, b| a.name.cmp(&b.name));
         rows.retain(|row| after.as_ref().is_none_or(|after| row.name > *after));
         rows.truncate(limit + 1);
-        let storages = self.shared.catalog.storages().map_err(problem)?;
+        let storages = self.shared.kernel.catalog.storages().map_err(problem)?;
         page(rows, limit, |row| row.name.to_string(), |row| Ok(self.site_view(row, &storages)))
     }
 
@@ -35,11 +35,11 @@ impl Operations {
     pub fn site_add(&self, request: &SiteAdd) -> Result<SiteAdded, Problem> {
         let now = self.now();
         let life = token_life(request.token_seconds)?;
-        let (site, made) = self.shared.catalog.add_site(&request.name, now).map_err(problem)?;
+        let (site, made) = self.shared.kernel.catalog.add_site(&request.name, now).map_err(problem)?;
         if made {
             tracing::info!(site = %site.name, "site added");
-            self.shared.refresh_directory().map_err(problem)?;
-            self.shared.changes.touch(ChangeKind::Site, &site.name, now);
+            self.shared.kernel.refresh_directory().map_err(problem)?;
+            self.shared.kernel.changes.touch(ChangeKind::Site, &site.name, now);
         }
         self.join_token(&site, life)
     }
@@ -58,7 +58,7 @@ impl Operations {
 
     pub fn site_show(&self, name: &SiteName) -> Result<SiteView, Problem> {
         let row = self.site_row(name)?;
-        let storages = self.shared.catalog.storages().map_err(problem)?;
+        let storages = self.shared.kernel.catalog.storages().map_err(problem)?;
         Ok(SiteView { links: self.commissioned(name)?, ..self.site_view(row, &storages) })
     }
 
@@ -89,25 +89,25 @@ impl Operations {
             reason,
             limits: change.limits.as_ref().map(views::to_limits),
         };
-        let row = self.shared.catalog.change_site(name, &patch).map_err(problem)?;
+        let row = self.shared.kernel.catalog.change_site(name, &patch).map_err(problem)?;
         tracing::info!(site = %name, state = ?row.state, limits = ?row.limits, by = %caller.principal.name, "site changed");
-        self.shared.refresh_directory().map_err(problem)?;
+        self.shared.kernel.refresh_directory().map_err(problem)?;
         let settings = AgentSettings {
             report_every_ms: self.shared.config.report_every_ms,
             in_bytes_per_s: row.limits.in_bytes_per_s,
             out_bytes_per_s: row.limits.out_bytes_per_s,
         };
-        for agent in self.shared.agents.of_site(row.id) {
-            self.shared.agents.put_settings(agent, settings.clone());
+        for agent in self.shared.control.agents.of_site(row.id) {
+            self.shared.control.agents.put_settings(agent, settings.clone());
         }
-        self.shared.changes.touch(ChangeKind::Site, name, self.now());
+        self.shared.kernel.changes.touch(ChangeKind::Site, name, self.now());
         self.site_show(name)
     }
 
     pub fn storage_list(&self, query: &PageQuery) -> Result<Page<StorageView>, Problem> {
         let after: Option<StorageName> = query.after()?;
         let limit = query.limit();
-        let mut rows = self.shared.catalog.storages().map_err(problem)?;
+        let mut rows = self.shared.kernel.catalog.storages().map_err(problem)?;
         rows.sort_by(|a, b| a.name.cmp(&b.name));
         rows.retain(|row| after.as_ref().is_none_or(|after| row.name > *after));
         rows.truncate(limit + 1);
@@ -115,11 +115,11 @@ impl Operations {
     }
 
     fn storage_view(&self, row: &StorageRow) -> StorageView {
-        views::storage(row, self.shared.agents.kind_of(row.id))
+        views::storage(row, self.shared.control.agents.kind_of(row.id))
     }
 
     pub(super) fn site_row(&self, name: &SiteName) -> Result<SiteRow, Problem> {
-        let row = self.shared.catalog.site(name).map_err(problem)?;
+        let row = self.shared.kernel.catalog.site(name).map_err(problem)?;
         row.ok_or_else(|| not_found("site", name, "longhaul site list"))
     }
 
@@ -127,10 +127,14 @@ impl Operations {
         let now = self.now();
         let expires = now + life;
         let secret = new_secret("");
-        self.shared.catalog.add_join_token(hash_secret(&secret), site.id, expires, now).map_err(problem)?;
+        self.shared
+            .kernel
+            .catalog
+            .add_join_token(hash_secret(&secret), site.id, expires, now)
+            .map_err(problem)?;
         let token = JoinToken {
             url: self.shared.public_url.clone(),
-            ca_fingerprint: self.shared.authority.ca_fingerprint(),
+            ca_fingerprint: self.shared.control.authority.ca_fingerprint(),
             secret,
         };
         Ok(SiteAdded { name: site.name.clone(), join_token: token.to_string(), expires })
@@ -138,7 +142,7 @@ impl Operations {
 
     fn site_view(&self, row: SiteRow, storages: &[longhaul_catalog::StorageRow]) -> SiteView {
         let now = self.now();
-        let live = &self.shared.live;
+        let live = &self.shared.control.live;
         let own: Vec<_> = storages.iter().filter(|storage| storage.site == row.id).collect();
         let ids: Vec<StorageId> = own.iter().map(|storage| storage.id).collect();
         let into: Vec<_> = ids.iter().map(|&id| live.arriving_at(id, now)).collect();
@@ -156,7 +160,11 @@ impl Operations {
             limits: views::limits(&row.limits),
             region: row.region,
             storages: own.into_iter().map(|row| self.storage_view(row)).collect(),
-            agents: self.shared.agents.views(row.id, now, |agent| self.shared.jobs.handed.busy(agent)),
+            agents: self
+                .shared
+                .control
+                .agents
+                .views(row.id, now, |agent| self.shared.jobs.handed.busy(agent)),
             rate_in: into.iter().map(|now| now.rate).sum(),
             rate_out: out.iter().map(|now| now.rate).sum(),
             active_in: into.iter().map(|now| now.files).sum(),

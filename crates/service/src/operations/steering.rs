@@ -11,16 +11,16 @@ use longhaul_api::steering::{
 };
 use longhaul_catalog as catalog;
 use longhaul_catalog::CatalogError;
+use longhaul_control::brain::Input;
+use longhaul_control::steering::{
+    KeptLinks, KeptShares, LINKS, LINKS_MAX, SHARES, Whose, links_event, read_links, write_links,
+};
 use longhaul_identity::Caller;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::Strategy;
 
 use super::{Operations, PageQuery, bad_request, page, problem};
-use crate::brain::Input;
-use crate::steering::{
-    KeptLinks, KeptShares, LINKS, LINKS_MAX, SHARES, Whose, links_event, read_links, write_links,
-};
 use crate::views;
 
 const OTHERS: &str = "*";
@@ -54,7 +54,7 @@ impl Operations {
     }
 
     pub fn share_list(&self) -> Result<Page<ShareView>, Problem> {
-        let kept = self.shared.catalog.setting(SHARES).map_err(problem)?;
+        let kept = self.shared.kernel.catalog.setting(SHARES).map_err(problem)?;
         Ok(Page { items: share_views(&KeptShares::read(kept.as_deref())), next: None })
     }
 
@@ -73,21 +73,22 @@ impl Operations {
     pub(crate) fn share_set_by(&self, who: &str, change: &ShareChange) -> Result<Page<ShareView>, Problem> {
         let whose = whose(change)?;
         let mut shares = KeptShares::default();
-        let changed = self.shared.catalog.change_setting::<Refused>(SHARES, who, self.now(), |present| {
-            shares = KeptShares::read(present);
-            shares.set(&whose, change.weight).map_err(|fault| Refused::Change(fault.into()))?;
-            let text = serde_json::to_string(&shares).unwrap_or_default();
-            Ok((text, share_in_words(change)))
-        });
+        let changed =
+            self.shared.kernel.catalog.change_setting::<Refused>(SHARES, who, self.now(), |present| {
+                shares = KeptShares::read(present);
+                shares.set(&whose, change.weight).map_err(|fault| Refused::Change(fault.into()))?;
+                let text = serde_json::to_string(&shares).unwrap_or_default();
+                Ok((text, share_in_words(change)))
+            });
         changed.map_err(Problem::from)?;
         tracing::info!(by = who, "{}", share_in_words(change));
-        self.shared.tell(Input::Events(vec![shares.event()]));
-        self.shared.changes.touch(ChangeKind::Status, "", self.now());
+        self.shared.kernel.tell(Input::Events(vec![shares.event()]));
+        self.shared.kernel.changes.touch(ChangeKind::Status, "", self.now());
         Ok(Page { items: share_views(&shares), next: None })
     }
 
     pub fn link_list(&self) -> Result<LinksView, Problem> {
-        let kept = self.shared.catalog.setting(LINKS).map_err(problem)?;
+        let kept = self.shared.kernel.catalog.setting(LINKS).map_err(problem)?;
         self.links_view(&read_links(kept.as_deref()).map_err(problem)?)
     }
 
@@ -122,7 +123,7 @@ impl Operations {
                 ));
             };
             if let Some(pair) = remove.iter().find(|pair| !links.contains(pair)) {
-                let directory = self.shared.directory();
+                let directory = self.shared.kernel.directory();
                 let name = |id| directory.name(id).map(|name| name.to_string()).unwrap_or_default();
                 let detail = format!("{} to {} is no listed link", name(pair.0), name(pair.1));
                 return Err(Problem::from(Fault::new(FaultCode::NotFound, detail))
@@ -143,7 +144,7 @@ impl Operations {
         change: impl FnOnce(KeptLinks) -> Result<(KeptLinks, String), Problem>,
     ) -> Result<LinksView, Problem> {
         let mut links = None;
-        let changed = self.shared.catalog.change_setting::<Refused>(
+        let changed = self.shared.kernel.catalog.change_setting::<Refused>(
             LINKS,
             &caller.principal.name,
             self.now(),
@@ -155,8 +156,8 @@ impl Operations {
             },
         );
         changed.map_err(Problem::from)?;
-        self.shared.tell(Input::Events(vec![links_event(&links)]));
-        self.shared.changes.touch(ChangeKind::Status, "", self.now());
+        self.shared.kernel.tell(Input::Events(vec![links_event(&links)]));
+        self.shared.kernel.changes.touch(ChangeKind::Status, "", self.now());
         self.links_view(&links)
     }
 
@@ -177,7 +178,7 @@ impl Operations {
 
     fn links_view(&self, links: &KeptLinks) -> Result<LinksView, Problem> {
         let uncommissioned = self.uncommissioned()?;
-        let directory = self.shared.directory();
+        let directory = self.shared.kernel.directory();
         // A storage that is gone has no name, and no link.
         let named = |&(source, target): &(StorageId, StorageId)| {
             Some(AllowedLink { source: directory.name(source)?, target: directory.name(target)? })
@@ -211,19 +212,20 @@ impl Operations {
         let patch = catalog::StoragePatch { relay: change.relay, strategy };
         let row = self
             .shared
+            .kernel
             .catalog
             .change_storage(name, &patch, &caller.principal.name, self.now())
             .map_err(problem)?;
         tracing::info!(storage = %name, relay = row.relay, strategy = row.strategy, by = %caller.principal.name, "storage changed");
-        self.shared.refresh_directory().map_err(problem)?;
+        self.shared.kernel.refresh_directory().map_err(problem)?;
         if patch.strategy.is_some() {
             // What is wanted there goes by it from now on.
-            let mut demands = self.shared.catalog.demands().map_err(problem)?;
+            let mut demands = self.shared.kernel.catalog.demands().map_err(problem)?;
             demands.retain(|demand| demand.target == row.id);
-            self.shared.tell(Input::Demands { now: demands, gone: Vec::new() });
+            self.shared.kernel.tell(Input::Demands { now: demands, gone: Vec::new() });
         }
-        self.shared.changes.touch(ChangeKind::Site, &row.site_name, self.now());
-        Ok(views::storage(&row, self.shared.agents.kind_of(row.id)))
+        self.shared.kernel.changes.touch(ChangeKind::Site, &row.site_name, self.now());
+        Ok(views::storage(&row, self.shared.control.agents.kind_of(row.id)))
     }
 
     /// `of`: `changes` or `logins`; none: both.
@@ -235,7 +237,7 @@ impl Operations {
             Some(other) => return Err(bad_request(format!("of is {other:?}: changes or logins are there"))),
         };
         let limit = query.limit();
-        let rows = self.shared.catalog.audit(kind, query.after()?, limit + 1).map_err(problem)?;
+        let rows = self.shared.kernel.catalog.audit(kind, query.after()?, limit + 1).map_err(problem)?;
         let view =
             |row: catalog::AuditRow| Ok(AuditEntry { id: row.id, at: row.at, who: row.who, what: row.what });
         page(rows, limit, |row| row.id.to_string(), view)

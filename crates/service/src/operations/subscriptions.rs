@@ -5,6 +5,8 @@ use longhaul_api::native::{ChangeKind, Expected, Page, Subscribe, SubscriptionCh
 use longhaul_catalog::{
     NewSubscription, SubscriptionFilter, SubscriptionPatch, SubscriptionResult, SubscriptionRow,
 };
+use longhaul_control::brain::Input;
+use longhaul_control::deadlines;
 use longhaul_identity::Caller;
 use longhaul_model::{
     DatasetName, Fault, FaultCode, StorageName, SubscriptionId, SubscriptionState, Timestamp, Verification,
@@ -13,8 +15,8 @@ use longhaul_scheduler::{DemandId, Outlook};
 
 use super::steering::{terms, terms_patch, terms_view};
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
-use crate::brain::Input;
-use crate::{deadlines, views};
+
+use crate::views;
 
 const PRIORITY: u8 = 5;
 
@@ -39,7 +41,7 @@ impl Operations {
         let target = self.storage_row(&request.storage)?;
         let block = match &request.block {
             None => None,
-            Some(name) => match self.shared.catalog.block(name).map_err(problem)? {
+            Some(name) => match self.shared.kernel.catalog.block(name).map_err(problem)? {
                 Some(row) if row.dataset == dataset.id => Some(row.id),
                 _ => return Err(not_found("block", name, "longhaul dataset show")),
             },
@@ -50,7 +52,7 @@ impl Operations {
             return Err(Fault::new(FaultCode::Conflict, detail).into());
         }
         let new = NewSubscription {
-            id: self.shared.new_id(),
+            id: self.shared.kernel.new_id(),
             dataset: dataset.id,
             block,
             target: target.id,
@@ -58,7 +60,7 @@ impl Operations {
             verification: request.verification.unwrap_or(Verification::EndToEnd),
             terms: terms(&request.terms, self.now())?,
         };
-        let changed = self.shared.catalog.add_subscription(&new, self.now()).map_err(problem)?;
+        let changed = self.shared.kernel.catalog.add_subscription(&new, self.now()).map_err(problem)?;
         tracing::info!(subscription = %changed.subscription.id, dataset = %dataset.name, target = %target.name, made = changed.changed, "subscribed");
         self.subscription_changed(changed)
     }
@@ -81,7 +83,8 @@ impl Operations {
         if let Some(community) = &patch.terms.community {
             caller.check_community("subscription_change", community.as_ref().unwrap_or(&row.community))?;
         }
-        let changed = self.shared.catalog.change_subscription(id, &patch, self.now()).map_err(problem)?;
+        let changed =
+            self.shared.kernel.catalog.change_subscription(id, &patch, self.now()).map_err(problem)?;
         tracing::info!(subscription = %id, state = %changed.subscription.state, priority = changed.subscription.priority, "subscription changed");
         self.subscription_changed(changed)
     }
@@ -91,7 +94,7 @@ impl Operations {
     }
 
     fn subscription_row(&self, id: SubscriptionId) -> Result<SubscriptionRow, Problem> {
-        let row = self.shared.catalog.subscription(id).map_err(problem)?;
+        let row = self.shared.kernel.catalog.subscription(id).map_err(problem)?;
         row.ok_or_else(|| not_found("subscription", id, "longhaul subscription list"))
     }
 
@@ -104,7 +107,7 @@ impl Operations {
             after: query.page.after()?,
             limit: limit + 1,
         };
-        let rows = self.shared.catalog.subscriptions(&filter).map_err(problem)?;
+        let rows = self.shared.kernel.catalog.subscriptions(&filter).map_err(problem)?;
         let ids: Vec<SubscriptionId> = rows.iter().take(limit).map(|row| row.id).collect();
         let mut outlooks = self.outlooks(ids).into_iter();
         page(
@@ -123,15 +126,15 @@ impl Operations {
         let now = self.now();
         let gone =
             changed.demands_gone.iter().map(|&block| DemandId { subscription: row.id, block }).collect();
-        self.shared.tell(Input::Demands { now: changed.demands, gone });
+        self.shared.kernel.tell(Input::Demands { now: changed.demands, gone });
         for cancelled in changed.cancelled {
-            self.shared.live.settled(cancelled.transfer);
+            self.shared.control.live.settled(cancelled.transfer);
             if let Some((attempt, agent)) = cancelled.lease {
-                self.shared.live.ended(attempt, false, 0, now);
-                self.shared.agents.cancel(agent, [attempt]);
+                self.shared.control.live.ended(attempt, false, 0, now);
+                self.shared.control.agents.cancel(agent, [attempt]);
             }
         }
-        self.shared.changes.touch(ChangeKind::Subscription, row.id, now);
+        self.shared.kernel.changes.touch(ChangeKind::Subscription, row.id, now);
         self.subscription_view(row)
     }
 
@@ -149,16 +152,18 @@ impl Operations {
 
     fn view_with(&self, row: SubscriptionRow, outlook: Option<Outlook>) -> Result<SubscriptionView, Problem> {
         let now = self.now();
-        let progress = self.shared.catalog.subscription_progress(row.id).map_err(problem)?;
-        let live = self.shared.live.of_subscription(row.id, now);
+        let progress = self.shared.kernel.catalog.subscription_progress(row.id).map_err(problem)?;
+        let live = self.shared.control.live.of_subscription(row.id, now);
         let delivered: u64 = progress.sources.iter().map(|source| source.bytes).sum();
         // A subscription older than this process had its first byte before anyone here could see it.
-        let seen = self.shared.live.first_byte(row.id).filter(|_| self.shared.started <= row.created);
+        let seen = self.shared.control.live.first_byte(row.id).filter(|_| self.shared.started <= row.created);
         let since = seen.unwrap_or(row.created);
         let promise = outlook
             .as_ref()
             .filter(|_| !progress.complete && row.state == SubscriptionState::Active)
-            .and_then(|outlook| deadlines::promise(&row, outlook, self.shared.deadlines.since(row.id), now));
+            .and_then(|outlook| {
+                deadlines::promise(&row, outlook, self.shared.control.deadlines.since(row.id), now)
+            });
         Ok(SubscriptionView {
             id: row.id,
             dataset: row.dataset_name,

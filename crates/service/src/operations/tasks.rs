@@ -45,7 +45,7 @@ impl Operations {
     }
 
     pub fn task_list(&self, query: &TaskList) -> Result<Page<TaskView>, Problem> {
-        let catalog = &self.shared.catalog;
+        let catalog = &self.shared.kernel.catalog;
         let datasets = match &query.dataset {
             Some(name) => vec![self.dataset_row(name)?],
             None => catalog.datasets(None, DATASETS_MAX).map_err(problem)?,
@@ -63,23 +63,23 @@ impl Operations {
     }
 
     pub fn task_show(&self, id: TaskId) -> Result<TaskView, Problem> {
-        let row = self.shared.catalog.task(id).map_err(problem)?;
+        let row = self.shared.kernel.catalog.task(id).map_err(problem)?;
         let row = row.ok_or_else(|| not_found("task", id, "longhaul dataset show"))?;
         Ok(self.task_view(row))
     }
 
     pub fn task_cancel(&self, caller: &Caller, id: TaskId) -> Result<TaskView, Problem> {
-        let row = self.shared.catalog.task(id).map_err(problem)?;
+        let row = self.shared.kernel.catalog.task(id).map_err(problem)?;
         let row = row.ok_or_else(|| not_found("task", id, "longhaul dataset show"))?;
         self.check_storage(caller, "task_cancel", &row.storage_name)?;
         let now = self.now();
         let fault = Fault::new(FaultCode::Cancelled, "by request");
-        let (row, replicas) = self.shared.catalog.cancel_task(id, &fault, now).map_err(problem)?;
+        let (row, replicas) = self.shared.kernel.catalog.cancel_task(id, &fault, now).map_err(problem)?;
         self.replicas_changed(replicas);
-        if let Some(agent) = self.shared.agents.of_storage(row.storage) {
-            self.shared.agents.cancel_task(agent, id);
+        if let Some(agent) = self.shared.control.agents.of_storage(row.storage) {
+            self.shared.control.agents.cancel_task(agent, id);
         }
-        self.shared.changes.touch(ChangeKind::Task, id, now);
+        self.shared.kernel.changes.touch(ChangeKind::Task, id, now);
         Ok(self.task_view(row))
     }
 
@@ -90,11 +90,11 @@ impl Operations {
 
     fn task_waits(&self, row: &TaskRow) -> Option<String> {
         let now = self.now();
-        match self.shared.agents.of_storage(row.storage) {
+        match self.shared.control.agents.of_storage(row.storage) {
             None => {
                 Some(format!("no agent has said hello for {} since the service started", row.storage_name))
             }
-            Some(agent) if !self.shared.agents.is_connected(agent, now) => {
+            Some(agent) if !self.shared.control.agents.is_connected(agent, now) => {
                 Some(format!("the agent of {} is not connected", row.storage_name))
             }
             Some(_) => None,

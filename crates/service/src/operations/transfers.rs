@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use longhaul_api::Problem;
 use longhaul_api::native::{Page, TransferDetail, TransferQuery, TransferView};
 use longhaul_catalog::{TransferFilter, TransferRow};
+use longhaul_control::brain::Input;
 use longhaul_model::{Fault, FaultCode, TransferId, TransferState};
 use longhaul_scheduler::Event;
 
 use super::{Operations, PageQuery, not_found, problem};
-use crate::brain::Input;
 use crate::views;
 
 impl Operations {
@@ -23,7 +23,7 @@ impl Operations {
             before: paging.after()?,
             limit: paging.limit(),
         };
-        let found = self.shared.catalog.transfers(&filter).map_err(problem)?;
+        let found = self.shared.kernel.catalog.transfers(&filter).map_err(problem)?;
         let next = found.next.map(|id| id.to_string());
         Ok(Page { items: self.transfer_views(found.items), next })
     }
@@ -45,7 +45,7 @@ impl Operations {
             }
             TransferState::Failed | TransferState::Waiting => {}
         }
-        let found = self.shared.catalog.replicas_of_file(&row.lfn).map_err(problem)?;
+        let found = self.shared.kernel.catalog.replicas_of_file(&row.lfn).map_err(problem)?;
         let (file, replicas) =
             found.ok_or_else(|| not_found("file", row.lfn.shown(), "longhaul dataset show"))?;
         // A replica that is said to be there again is used again at once.
@@ -56,6 +56,7 @@ impl Operations {
             if replica.suspect.is_some() {
                 let change = self
                     .shared
+                    .kernel
                     .catalog
                     .clear_suspect(row.file, replica.storage, self.now())
                     .map_err(problem)?;
@@ -65,17 +66,17 @@ impl Operations {
         }
         if row.state == TransferState::Failed {
             // A new transfer takes its place: nothing waits because of this one.
-            self.shared.live.settled(id);
+            self.shared.control.live.settled(id);
         }
         events.push(Event::TryNow { transfer: id });
-        self.shared.tell(Input::Events(events));
-        self.shared.tell(Input::Forgive { target: row.target, block: file.block, file: row.file });
+        self.shared.kernel.tell(Input::Events(events));
+        self.shared.kernel.tell(Input::Forgive { target: row.target, block: file.block, file: row.file });
         tracing::info!(transfer = %id, "to be tried again by request");
         self.transfer_view(self.transfer_row(id)?.transfer)
     }
 
     fn transfer_row(&self, id: TransferId) -> Result<longhaul_catalog::TransferDetail, Problem> {
-        let found = self.shared.catalog.transfer(id).map_err(problem)?;
+        let found = self.shared.kernel.catalog.transfer(id).map_err(problem)?;
         found.ok_or_else(|| not_found("transfer", id, "longhaul transfer list"))
     }
 
@@ -99,7 +100,7 @@ impl Operations {
             let waits = (row.state == TransferState::Waiting).then(|| {
                 reasons.remove(&row.id).unwrap_or_else(|| "the scheduler to look at it again".to_owned())
             });
-            let bytes = self.shared.live.bytes_done(row.id);
+            let bytes = self.shared.control.live.bytes_done(row.id);
             views::transfer(row, bytes, waits)
         };
         rows.into_iter().map(view).collect()

@@ -116,13 +116,13 @@ impl Carried {
     ) -> Result<Option<BookingEvent>, CatalogError> {
         let key = self.key();
         let link = shared.circuits.link(&key);
-        let order = shared.catalog.circuit_order(self.order)?;
+        let order = shared.kernel.catalog.circuit_order(self.order)?;
         self.is_written = order.is_some();
         let state = match order {
             Some(row) => Some(KeptOrder::read(&row)?.state),
             None if self.closed.is_some() => Some(CircuitOrderState::Done),
             None => {
-                self.order = shared.new_id();
+                self.order = shared.kernel.new_id();
                 None
             }
         };
@@ -191,7 +191,7 @@ impl Carried {
         let kept = link.and_then(|known| known.kept(id)).map(|kept| kept.circuit.carried_bytes);
         let carried = match kept {
             Some(bytes) => bytes,
-            None => match shared.catalog.circuit(id)? {
+            None => match shared.kernel.catalog.circuit(id)? {
                 Some(row) => crate::circuits::Kept::read(&row)?.circuit.carried_bytes,
                 None => 0,
             },
@@ -226,7 +226,12 @@ impl Carried {
         let key = self.key();
         if self.replaces.is_some() && !self.used {
             // What it was to follow may stay.
-            return shared.circuits.withdraw(&shared.catalog, &key, self.order, "it is not wanted any more");
+            return shared.circuits.withdraw(
+                &shared.kernel.catalog,
+                &key,
+                self.order,
+                "it is not wanted any more",
+            );
         }
         if shared.circuits.is_requested_beside(&key, booking) {
             return Ok(());
@@ -245,7 +250,7 @@ impl Carried {
             _ if shared.circuits.is_planned(&key, booking) => CircuitWish::Release { circuit: String::new() },
             _ => return Ok(()),
         };
-        self.order(shared, what, shared.new_id(), None, "given back", now)
+        self.order(shared, what, shared.kernel.new_id(), None, "given back", now)
     }
 
     fn order(
@@ -264,13 +269,13 @@ impl Carried {
         let (by, words) = (PLAN.to_owned(), format!("circuit {}: {words}", name(shared, &key)));
         let order = KeptOrder { id, by, at: now, what, state, words: String::new(), booking };
         tracing::info!(by = PLAN, "{words}");
-        shared.circuits.order(&shared.catalog, &key, order, &words)
+        shared.circuits.order(&shared.kernel.catalog, &key, order, &words)
     }
 }
 
 /// A link as people write it.
 pub(super) fn name(shared: &Shared, (agent, source): &LinkKey) -> String {
-    match shared.agents.any(*agent) {
+    match shared.control.agents.any(*agent) {
         Some(known) => format!("{source}:{}", known.site_name),
         None => format!("{source}:{agent}"),
     }

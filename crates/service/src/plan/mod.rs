@@ -20,12 +20,13 @@ use longhaul_catalog::{Catalog, CatalogError};
 use longhaul_circuits::plan::{
     BookingEvent, BookingId, BookingRequest, Decision, Planner, PlannerSnapshot, SitePair,
 };
+use longhaul_control::{Directory, guard};
 use longhaul_model::{SiteId, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::circuits::{KeptOrder, LinkKey};
-use crate::shared::{Directory, Shared, guard};
+use crate::shared::Shared;
 use carry::{Carried, Wish};
 use sight::Sight;
 pub(crate) use sight::pair_of;
@@ -104,7 +105,7 @@ impl Plan {
 
 /// What a plan before this start has left: taken over, or given back where agents decide now.
 pub fn take_up(shared: &Shared) -> Result<(), CatalogError> {
-    let now = shared.now();
+    let now = shared.kernel.now();
     let mut state = guard(&shared.plan.state);
     for (key, order) in shared.circuits.planned() {
         match state.as_mut() {
@@ -142,8 +143,8 @@ pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
 fn once(shared: &Shared) -> Result<(), CatalogError> {
     let away = silent_for_long(shared);
     let sight = sight::look(shared, &shared.config.circuits, &own_links(shared), away)?;
-    let now = shared.now();
-    let directory = shared.directory();
+    let now = shared.kernel.now();
+    let directory = shared.kernel.directory();
     // Held for milliseconds: by whoever asks what the plan says, and by nobody who moves files.
     let mut state = guard(&shared.plan.state);
     let Some(state) = state.as_mut() else { return Ok(()) };
@@ -154,7 +155,7 @@ fn once(shared: &Shared) -> Result<(), CatalogError> {
         state.decide(shared, &directory, &sight, decision, now);
     }
     // Before anybody hears of it.
-    state.write(&shared.catalog)?;
+    state.write(&shared.kernel.catalog)?;
     for (id, carried) in &mut state.carried {
         carried.send(shared, id.0, now)?;
     }
@@ -170,7 +171,7 @@ fn own_links(shared: &Shared) -> BTreeSet<LinkKey> {
 /// Contact is lost and found again within a minute when a service or an agent is started anew: that takes no
 /// circuit away.
 fn silent_for_long(shared: &Shared) -> BTreeSet<SiteId> {
-    let (now, silent) = (shared.now(), sight::out_of_contact(shared));
+    let (now, silent) = (shared.kernel.now(), sight::out_of_contact(shared));
     let mut state = guard(&shared.plan.state);
     let Some(state) = state.as_mut() else { return silent };
     state.silent.retain(|site, _| silent.contains(site));
@@ -187,7 +188,7 @@ impl State {
         if self.carried.values().any(|carried| carried.key() == key) {
             return;
         }
-        let Some(pair) = sight::pair_of(shared, &shared.directory(), &key) else { return };
+        let Some(pair) = sight::pair_of(shared, &shared.kernel.directory(), &key) else { return };
         let link = shared.circuits.link(&key);
         let provider = link.map(|known| known.link.offer.map_or(known.link.provider, |offer| offer.name));
         let lifetime = until.since(order.at);
@@ -229,7 +230,7 @@ impl State {
             Decision::Request(_) => "ask",
             Decision::Release { .. } => "give-back",
         };
-        shared.metrics.count(
+        shared.kernel.metrics.count(
             "longhaul_circuit_plan_decisions_total",
             "Circuits that the service's plan asked for, and gave back.",
             vec![("what", what.to_owned())],
@@ -261,7 +262,7 @@ impl State {
         let replaces = before.and_then(|carried| carried.circuit().map(str::to_owned));
         let provider = sight.view.providers.iter().find(|provider| provider.name == request.provider);
         let setup = provider.map_or(Duration::ZERO, |provider| provider.setup);
-        let wish = Wish { order: shared.new_id(), replaces, setup, why: words.to_owned() };
+        let wish = Wish { order: shared.kernel.new_id(), replaces, setup, why: words.to_owned() };
         self.carried.insert(request.booking, Carried::new(key, request, wish, now));
     }
 

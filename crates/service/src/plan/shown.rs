@@ -8,12 +8,13 @@ use longhaul_api::circuits::{
 };
 use longhaul_catalog::CatalogError;
 use longhaul_circuits::plan::{BookingState, Circuit, Decision, PlanSettings, Planner, SitePair};
+use longhaul_control::{Directory, guard};
 use longhaul_model::{CommunityName, SiteId, Timestamp};
 
 use super::sight::{self, Sight};
 use super::{Decided, own_links, silent_for_long};
 use crate::circuits::LinkKey;
-use crate::shared::{Directory, Shared, guard};
+use crate::shared::Shared;
 
 /// Pairs that are shown; a plan looks closely at fewer.
 const LINKS_MAX: usize = 1_000;
@@ -57,7 +58,7 @@ pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
     let sight = sight::look(shared, config, &own_links(shared), silent_for_long(shared))?;
     let communities: BTreeSet<&CommunityName> = sight.view.pending.iter().map(|row| &row.community).collect();
     let dry = dry(shared, &sight, &communities);
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     let waits = sight.waits();
     let pairs: BTreeSet<SitePair> =
         sight.ways.keys().copied().chain(dry.before.iter().map(|circuit| circuit.pair)).collect();
@@ -98,7 +99,7 @@ pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
 pub fn lately(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
     let every = Duration::from_secs(shared.config.circuits.every_s.into());
     let told = guard(&shared.plan.told).clone();
-    let now = shared.now();
+    let now = shared.kernel.now();
     match told.filter(|told| told.at <= now && now.since(told.at) < every) {
         Some(told) => Ok(told),
         None => plan(shared),
@@ -107,7 +108,7 @@ pub fn lately(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
 
 /// What the plan last said of a link, where the service decides.
 pub fn of_link(shared: &Shared, key: &LinkKey) -> Option<CircuitPlanned> {
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     let pair = sight::pair_of(shared, &directory, key)?;
     let state = guard(&shared.plan.state);
     let state = state.as_ref()?;
@@ -153,7 +154,7 @@ fn reason(directory: &Directory, planner: &Planner, pair: SitePair) -> Option<St
 
 /// Where the service decides, its own planner, as it is; otherwise one that needs to see nothing twice.
 fn dry(shared: &Shared, sight: &Sight, communities: &BTreeSet<&CommunityName>) -> Dry {
-    let now = shared.now();
+    let now = shared.kernel.now();
     let state = guard(&shared.plan.state);
     let settings = PlanSettings { plans_in_a_row: 1, ..shared.config.circuits.settings() };
     let mut dry = Dry {

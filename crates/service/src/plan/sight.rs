@@ -7,16 +7,16 @@ use std::time::Duration;
 use longhaul_api::circuits::{CircuitLink, CircuitOffer, CircuitState};
 use longhaul_catalog::{CatalogError, DemandRow};
 use longhaul_circuits::plan::{ForeignCircuit, PendingWork, PlanView, Port, Provider, SitePair};
+use longhaul_control::Directory;
 use longhaul_model::{BlockId, CircuitUse, CommunityName, SiteId, StorageId, Timestamp};
 use longhaul_network::Link;
 use longhaul_scheduler::Scheduler;
 
 use super::CircuitsConfig;
-use crate::brain;
 use crate::circuits::{Known, LinkKey};
 use crate::jobs::by_circuit;
 use crate::measured::looks::uplink_of;
-use crate::shared::{Directory, Shared};
+use crate::shared::Shared;
 
 /// A port of which nobody knows what it carries bounds nothing: bytes a second beyond every network.
 const UNKNOWN_PORT: f64 = 1e15;
@@ -62,8 +62,8 @@ pub(super) fn look(
     own: &BTreeSet<LinkKey>,
     gone: BTreeSet<SiteId>,
 ) -> Result<Sight, CatalogError> {
-    let now = shared.now();
-    let directory = shared.directory();
+    let now = shared.kernel.now();
+    let directory = shared.kernel.directory();
     let mut sight = Sight {
         view: PlanView { unreachable_sites: gone, ..PlanView::default() },
         ways: BTreeMap::new(),
@@ -101,7 +101,7 @@ fn at_least(rates: &mut BTreeMap<SitePair, f64>, pair: SitePair, rate: f64) {
 /// From the source's site to the agent's.
 pub(crate) fn pair_of(shared: &Shared, directory: &Directory, (agent, source): &LinkKey) -> Option<SitePair> {
     let storage = directory.storage(source.as_str())?;
-    let target = shared.agents.any(*agent)?.site;
+    let target = shared.control.agents.any(*agent)?.site;
     (storage.site != target).then_some(SitePair { source: storage.site, target })
 }
 
@@ -113,10 +113,10 @@ type MayCome = (BTreeSet<(StorageId, StorageId)>, BTreeSet<SitePair>);
 
 /// All that is lacking somewhere and may go by circuits, alike together.
 fn waiting(shared: &Shared, directory: &Directory, view: &mut PlanView) -> Result<MayCome, CatalogError> {
-    let demands = shared.catalog.demands()?;
+    let demands = shared.kernel.catalog.demands()?;
     let mut sources: BTreeMap<BlockId, Vec<StorageId>> = BTreeMap::new();
     if !demands.is_empty() {
-        for (block, storage) in shared.catalog.sources_of_demands()? {
+        for (block, storage) in shared.kernel.catalog.sources_of_demands()? {
             sources.entry(block).or_default().push(storage);
         }
     }
@@ -137,7 +137,7 @@ fn waiting(shared: &Shared, directory: &Directory, view: &mut PlanView) -> Resul
         links.extend(others.clone().map(|&storage| (storage, target)));
         let places: BTreeSet<SiteId> = others.filter_map(site).collect();
         let community = row.terms.community.unwrap_or(row.community);
-        match shared.marks.of(&community, row.terms.activity.as_ref()).circuits {
+        match shared.control.marks.of(&community, row.terms.activity.as_ref()).circuits {
             CircuitUse::Never => continue,
             CircuitUse::Prefer => {}
             CircuitUse::Only => {
@@ -164,7 +164,7 @@ fn rates(
     view: &mut PlanView,
     now: Timestamp,
 ) {
-    let asked = brain::ask(&shared.brain, move |scheduler: &Scheduler, now: Timestamp| {
+    let asked = shared.kernel.scheduler.ask(move |scheduler: &Scheduler, now: Timestamp| {
         let expected = |(source, target)| {
             scheduler.knowledge().best_effort_rate(Link { source, target }, now).bytes_per_s
         };
@@ -282,7 +282,7 @@ impl Links<'_> {
             let mbit = link.circuit.as_ref().map_or(0, |one| one.booked_mbit.unwrap_or(one.asked_mbit));
             view.foreign_circuits.insert(pair, ForeignCircuit { provider: offer.name.clone(), mbit });
         }
-        let connected = self.shared.agents.is_connected(key.0, self.sight.taken);
+        let connected = self.shared.control.agents.is_connected(key.0, self.sight.taken);
         let way = Way { key, provider: offer.name, pending: link.look.pending_bytes, connected };
         self.sight.ways.entry(pair).or_default().push(way);
     }
@@ -301,10 +301,10 @@ fn offer_of_old(link: &CircuitLink) -> CircuitOffer {
 
 /// Sites that have agents, none of which is in contact.
 pub(super) fn out_of_contact(shared: &Shared) -> BTreeSet<SiteId> {
-    let now = shared.now();
+    let now = shared.kernel.now();
     let silent = |site: &SiteId| {
-        let agents = shared.agents.of_site(*site);
-        !agents.is_empty() && !agents.into_iter().any(|agent| shared.agents.is_connected(agent, now))
+        let agents = shared.control.agents.of_site(*site);
+        !agents.is_empty() && !agents.into_iter().any(|agent| shared.control.agents.is_connected(agent, now))
     };
-    shared.directory().sites.keys().copied().filter(silent).collect()
+    shared.kernel.directory().sites.keys().copied().filter(silent).collect()
 }

@@ -51,7 +51,12 @@ pub(crate) const ROOMS: &[Room] = &[
         &["engine", "storage", "storage-remote", "doors", "security", "doctor", "gateways"],
     ),
     room("identity", Kind::Joining, &["catalog", "security", "gateways"]),
-    room("service", Kind::Joining, &["catalog", "security", "gateways", "storage-remote", "identity"]),
+    room("control", Kind::Joining, &["catalog", "security", "identity"]),
+    room(
+        "service",
+        Kind::Joining,
+        &["catalog", "security", "gateways", "storage-remote", "identity", "control"],
+    ),
     room("web", Kind::Joining, &["security", "identity", "service"]),
     room(
         "longhaul",

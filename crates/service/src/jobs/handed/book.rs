@@ -6,12 +6,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_api::foreign::TAKEN_BACK_BY_SERVICE;
+use longhaul_control::guard;
 use longhaul_model::{AgentId, AttemptId, Epoch, Fault, FaultCode, SiteName};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::choice::{Candidate, choose};
-use crate::shared::guard;
 
 #[derive(Default)]
 pub struct Handed {

@@ -43,7 +43,7 @@ pub(super) async fn copy(
     progress: &(dyn Fn(u64) + Send + Sync),
     stop: Stop,
 ) -> Result<Moved, Fault> {
-    if !order.ways.stream || shared.agents.movers(shared.now()).is_empty() {
+    if !order.ways.stream || shared.control.agents.movers(shared.kernel.now()).is_empty() {
         return mover.copy(order, progress, stop).await;
     }
     let wanted = match mover.up_to_stream(order.clone(), progress, stop.clone()).await? {
@@ -64,7 +64,7 @@ pub(super) async fn copy(
         };
         let (name, agent) = (taken.candidate.name(), taken.candidate.agent);
         note(shared, order.attempt, &taken.choice).await?;
-        shared.agents.put_copy(agent, copy);
+        shared.control.agents.put_copy(agent, copy);
         shared.jobs.handed.sent(order.attempt, Instant::now());
         match word(shared, order.attempt, taken, progress, stop.clone()).await {
             Ok(bytes) => return Ok(Moved { bytes, mode: format!("stream by {name}") }),
@@ -116,7 +116,7 @@ async fn word(
     let Taken { candidate, mut end, .. } = taken;
     let agent = candidate.agent;
     let take_back = |fault: Fault| {
-        shared.agents.cancel(agent, [attempt]);
+        shared.control.agents.cancel(agent, [attempt]);
         Err(fault)
     };
     loop {
@@ -146,7 +146,7 @@ async fn word(
 }
 
 fn site_state(shared: &Shared, candidate: &Candidate) -> Option<SiteState> {
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     directory.sites.values().find(|row| row.name == candidate.site).map(|row| row.state)
 }
 
@@ -163,9 +163,9 @@ fn is_of_place(fault: &Fault) -> bool {
 }
 
 fn candidates(shared: &Shared, order: &CopyOrder, tried: &[AgentId]) -> Vec<Candidate> {
-    let directory = shared.directory();
+    let directory = shared.kernel.directory();
     let (source, target) = (site_at(shared, &order.source.url), site_at(shared, &order.target.url));
-    let movers = shared.agents.movers(shared.now());
+    let movers = shared.control.agents.movers(shared.kernel.now());
     let movers = movers.into_iter().filter(|(known, _)| !tried.contains(&known.id));
     movers
         .map(|(known, offer)| {
@@ -198,7 +198,7 @@ fn candidates(shared: &Shared, order: &CopyOrder, tried: &[AgentId]) -> Vec<Cand
 /// The site of the host in a URL: as the administrator says of circuits, else that of an agent on this host.
 fn site_at(shared: &Shared, url: &str) -> Option<SiteId> {
     let said = by_circuit::site_of(shared, url);
-    said.or_else(|| shared.agents.site_of_host(RemoteUrl::parse(url).ok()?.host()))
+    said.or_else(|| shared.control.agents.site_of_host(RemoteUrl::parse(url).ok()?.host()))
 }
 
 /// What a report says of copies, durable when this is true; else it is to be said again.

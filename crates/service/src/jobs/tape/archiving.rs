@@ -28,7 +28,7 @@ type Group = (String, String, String);
 
 impl Tape {
     pub(super) async fn watch_archives(&self) -> Result<(), Fault> {
-        let now = self.shared.now();
+        let now = self.shared.kernel.now();
         let read = move |catalog: &longhaul_catalog::Catalog| catalog.archiving_files(now, FILES_AT_ONCE);
         let due = self.read(read).await?;
         let mut groups: BTreeMap<Group, Vec<(JobFileRow, JobRow)>> = BTreeMap::new();
@@ -69,7 +69,7 @@ impl Tape {
         for bulk in watched.chunks(self.config().bulk_files as usize) {
             let paths: Vec<String> = bulk.iter().map(|one| one.path.clone()).collect();
             let answer = self.archive_info(&end, &paths).await;
-            let now = self.shared.now();
+            let now = self.shared.kernel.now();
             steps.extend(bulk.iter().map(|one| self.judge(one, &answer, now)));
         }
         self.tell(steps).await

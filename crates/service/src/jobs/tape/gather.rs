@@ -31,7 +31,7 @@ pub struct Gather {
 impl Gather {
     /// The bulks that are to be made now.
     pub fn look(&mut self, shared: &Shared, now: Timestamp) -> Result<Vec<TapeStep>, Fault> {
-        let catalog = &shared.catalog;
+        let catalog = &shared.kernel.catalog;
         let mut groups: BTreeMap<Group, Vec<u64>> = BTreeMap::new();
         for end in catalog.staging_endpoints()? {
             for file in catalog.staging_files(end, FILES_AT_ONCE, now)? {

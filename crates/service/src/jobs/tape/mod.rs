@@ -186,7 +186,7 @@ pub(super) async fn lies_there(shared: &Shared, remote: &Remote, source: &mover:
 impl Tape {
     async fn look(&self, gather: &mut Gather, at_work: &mut AtWork) -> Result<(), Fault> {
         at_work.done();
-        let now = self.shared.now();
+        let now = self.shared.kernel.now();
         let (shared, mut gathering) = (self.shared.clone(), std::mem::take(gather));
         let (steps, gathering) = blocking(move || {
             let steps = gathering.look(&shared, now)?;
@@ -233,7 +233,7 @@ impl Tape {
         &self,
         read: impl FnOnce(&Catalog) -> Result<T, CatalogError> + Send + 'static,
     ) -> Result<T, Fault> {
-        let catalog = self.shared.catalog.clone();
+        let catalog = self.shared.kernel.catalog.clone();
         blocking(move || Ok(read(&catalog)?)).await
     }
 

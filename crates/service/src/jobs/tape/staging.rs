@@ -119,7 +119,7 @@ impl Tape {
     }
 
     async fn give_up_late(&self, wishes: &mut [Wish]) -> Result<(), Fault> {
-        let now = self.shared.now();
+        let now = self.shared.kernel.now();
         let mut late = Vec::new();
         for wish in
             wishes.iter_mut().filter(|wish| wish.stands == TapeFileState::Requested && wish.until <= now)
@@ -142,7 +142,7 @@ impl Tape {
         if wanted.is_empty() {
             return Ok(());
         }
-        let now = self.shared.now();
+        let now = self.shared.kernel.now();
         let (base, fault) = match self.stage(end, &files(row, &wanted)).await {
             Ok((base, id)) => {
                 tracing::info!(files = wanted.len(), at = %base, request = %id, "asked a tape system for \
@@ -232,7 +232,7 @@ impl Tape {
                 failed = true;
             }
         }
-        let now = self.shared.now();
+        let now = self.shared.kernel.now();
         let waits = failed || wishes.iter().any(|wish| wish.stands == TapeFileState::Requested);
         let look = if waits {
             self.later(row, now, failed)

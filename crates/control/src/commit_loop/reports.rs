@@ -13,11 +13,12 @@ use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{AgentId, AttemptId, Blame, Fault, FaultCode, StorageId, Timestamp, TransferState};
 use longhaul_scheduler::{Event, Outcome};
 
-use super::{ReportJob, Scribe};
+use super::{CommitLoop, PendingReport};
+use crate::agents::connection_events;
 use crate::brain::Input;
 
-impl Scribe {
-    pub(super) fn report(&self, job: ReportJob) {
+impl CommitLoop {
+    pub(super) fn report(&self, job: PendingReport) {
         let answer = self.take_in(job.agent, &job);
         if let Err(error) = &answer {
             self.note_trouble(error);
@@ -26,15 +27,15 @@ impl Scribe {
         let _ = job.reply.send(answer);
     }
 
-    fn take_in(&self, agent: AgentId, job: &ReportJob) -> Result<u64, CatalogError> {
+    fn take_in(&self, agent: AgentId, job: &PendingReport) -> Result<u64, CatalogError> {
         let mut begins = false;
         if let Some(hello) = &job.hello {
-            let before = self.shared.directory();
+            let before = self.kernel.directory();
             begins = self.greet(agent, job, hello)?;
             let taken_over = |row: &&StorageRow| {
                 row.agent == agent && before.storages.get(&row.id).is_some_and(|before| before.agent != agent)
             };
-            let now = self.shared.directory();
+            let now = self.kernel.directory();
             let taken_over: Vec<StorageId> =
                 now.storages.values().filter(taken_over).map(|row| row.id).collect();
             if !taken_over.is_empty() {
@@ -50,13 +51,13 @@ impl Scribe {
         }
         match acknowledged {
             Some(acknowledged) => Ok(acknowledged),
-            None => self.shared.catalog.acknowledged(agent),
+            None => self.kernel.catalog.acknowledged(agent),
         }
     }
 
     /// Records who the agent is this time. Returns whether it is the first word of a session.
-    fn greet(&self, agent: AgentId, job: &ReportJob, hello: &Hello) -> Result<bool, CatalogError> {
-        let now = self.shared.now();
+    fn greet(&self, agent: AgentId, job: &PendingReport, hello: &Hello) -> Result<bool, CatalogError> {
+        let now = self.kernel.now();
         let incarnation =
             longhaul_catalog::Incarnation { number: job.incarnation.number, nonce: job.incarnation.nonce };
         let offers: Vec<StorageOfferRow> = hello
@@ -69,7 +70,7 @@ impl Scribe {
                 case_insensitive: offer.case_insensitive,
             })
             .collect();
-        let catalog = &self.shared.catalog;
+        let catalog = &self.kernel.catalog;
         let storages = catalog.agent_hello(
             agent,
             incarnation,
@@ -80,62 +81,60 @@ impl Scribe {
             now,
         )?;
         let kinds = hello.storages.iter().map(|offer| offer.kind);
-        self.shared.agents.offers_mover(agent, hello.mover);
-        self.shared.agents.offered(storages.iter().map(|storage| storage.id).zip(kinds));
+        self.control.agents.offers_mover(agent, hello.mover);
+        self.control.agents.offered(storages.iter().map(|storage| storage.id).zip(kinds));
         let row = catalog.agent(agent)?;
-        self.shared.refresh_directory()?;
+        self.kernel.refresh_directory()?;
         let site = row.as_ref().map(|row| row.site_name.clone());
         let begins = row.is_some_and(|row| {
-            self.shared.agents.hello(row, storages.iter().map(|storage| storage.id).collect(), now)
+            self.control.agents.hello(row, storages.iter().map(|storage| storage.id).collect(), now)
         });
         if let Some(site) = site {
-            self.shared.changes.touch(ChangeKind::Site, site, now);
+            self.kernel.changes.touch(ChangeKind::Site, site, now);
         }
         Ok(begins)
     }
 
     /// From now on the service knows what the agent holds: all its other leases wait again.
     fn begin_session(&self, agent: AgentId, hello: &Hello) -> Result<(), CatalogError> {
-        let shared = &self.shared;
-        let now = shared.now();
+        let now = self.kernel.now();
         let mut held: BTreeSet<AttemptId> = hello.held.iter().copied().collect();
-        held.extend(shared.agents.undelivered(agent));
+        held.extend(self.control.agents.undelivered(agent));
         let held: Vec<AttemptId> = held.into_iter().collect();
-        let released = shared.catalog.release_leases_except(agent, &held, now)?;
+        let released = self.kernel.catalog.release_leases_except(agent, &held, now)?;
         for row in &released {
             tracing::info!(transfer = %row.transfer, attempt = %row.attempt, %agent, "released: its agent \
                 does not hold it");
-            shared.live.ended(row.attempt, false, 0, now);
+            self.control.live.ended(row.attempt, false, 0, now);
         }
-        let handed = &shared.jobs.handed;
-        handed.holds(agent, &held.iter().copied().collect());
-        let mut known: BTreeSet<AttemptId> = shared.live.running_of(agent).into_iter().collect();
-        known.extend(handed.of(agent));
+        let mut known: BTreeSet<AttemptId> = self.control.live.running_of(agent).into_iter().collect();
+        known.extend(self.control.streams.reconcile(agent, &held.iter().copied().collect()));
         let unknown: Vec<AttemptId> =
             held.iter().copied().filter(|attempt| !known.contains(attempt)).collect();
         if !unknown.is_empty() {
             tracing::info!(%agent, leases = unknown.len(), "taken back: nobody wants them any more");
-            shared.agents.cancel(agent, unknown);
+            self.control.agents.cancel(agent, unknown);
         }
-        shared.agents.open_session(agent);
+        self.control.agents.open_session(agent);
         self.send_settings(agent);
         // In one batch, so that nothing is decided in between: first that the agent is there, then what it
         // holds.
-        let mut events: Vec<Event> = shared
+        let mut events: Vec<Event> = self
+            .control
             .agents
             .transitions(now)
             .into_iter()
-            .flat_map(|(agent, _, storages, connected)| {
-                crate::service::connection_events(agent, storages, connected)
-            })
+            .flat_map(|(agent, _, storages, connected)| connection_events(agent, storages, connected))
             .collect();
         events.push(Event::HeldLeases { agent, attempts: held });
-        shared.tell(Input::Events(events));
-        let directory = shared.directory();
-        for storage in
-            directory.storages.values().filter(|storage| shared.agents.of_storage(storage.id) == Some(agent))
+        self.kernel.tell(Input::Events(events));
+        let directory = self.kernel.directory();
+        for storage in directory
+            .storages
+            .values()
+            .filter(|storage| self.control.agents.of_storage(storage.id) == Some(agent))
         {
-            for task in shared.catalog.tasks_for(storage.id)? {
+            for task in self.kernel.catalog.tasks_for(storage.id)? {
                 self.send_task(agent, &task)?;
             }
         }
@@ -144,9 +143,9 @@ impl Scribe {
     }
 
     pub(super) fn observe_commit(&self, what: &str, began: Timestamp) {
-        let seconds = self.shared.now().since(began).as_secs_f64();
+        let seconds = self.kernel.now().since(began).as_secs_f64();
         let labels = vec![("what", what.to_owned())];
-        self.shared.metrics.observe(
+        self.kernel.metrics.observe(
             "longhaul_commit_seconds",
             "Time of a transaction of the scribe.",
             labels,
@@ -158,34 +157,34 @@ impl Scribe {
     /// word of the former changes nothing, since its epochs are over. The scheduler draws the same conclusion
     /// when it hears of the new agent.
     fn replace(&self, agent: AgentId, storages: &[StorageId]) -> Result<(), CatalogError> {
-        let now = self.shared.now();
-        let mut live = self.shared.catalog.live_transfers()?;
+        let now = self.kernel.now();
+        let mut live = self.kernel.catalog.live_transfers()?;
         live.retain(|row| {
             row.state == TransferState::Leased && row.agent != agent && storages.contains(&row.target)
         });
         let attempts: Vec<AttemptId> = live.iter().map(|row| row.attempt).collect();
         let fault = Fault::new(FaultCode::Interrupted, format!("agent {agent} serves the storage now"));
-        self.shared.catalog.revoke_leases(&attempts, &fault, now)?;
+        self.kernel.catalog.revoke_leases(&attempts, &fault, now)?;
         for row in &live {
-            self.shared.live.ended(row.attempt, false, 0, now);
-            self.shared.agents.cancel(row.agent, [row.attempt]);
+            self.control.live.ended(row.attempt, false, 0, now);
+            self.control.agents.cancel(row.agent, [row.attempt]);
         }
         Ok(())
     }
 
     fn send_settings(&self, agent: AgentId) {
-        let Ok(Some(row)) = self.shared.catalog.agent(agent) else { return };
-        let limits = self.shared.directory().sites.get(&row.site).map(|site| site.limits).unwrap_or_default();
+        let Ok(Some(row)) = self.kernel.catalog.agent(agent) else { return };
+        let limits = self.kernel.directory().sites.get(&row.site).map(|site| site.limits).unwrap_or_default();
         let settings = AgentSettings {
-            report_every_ms: self.shared.config.report_every_ms,
+            report_every_ms: self.control.report_interval_ms,
             in_bytes_per_s: limits.in_bytes_per_s,
             out_bytes_per_s: limits.out_bytes_per_s,
         };
-        self.shared.agents.put_settings(agent, settings);
+        self.control.agents.put_settings(agent, settings);
     }
 
     fn apply(&self, agent: AgentId, items: &[ReportItem], last_sequence: u64) -> Result<u64, CatalogError> {
-        let now = self.shared.now();
+        let now = self.kernel.now();
         // The last page of a task is its end; an agent that ends an earlier one gets the next instead.
         let mut next_pages = Vec::new();
         let mut kept = Vec::with_capacity(items.len());
@@ -197,16 +196,16 @@ impl Scribe {
                 _ => kept.push(item.clone()),
             }
         }
-        let applied = self.shared.catalog.apply_report(agent, &kept, last_sequence, now);
+        let applied = self.kernel.catalog.apply_report(agent, &kept, last_sequence, now);
         self.observe_commit("report", now);
         let applied = applied?;
         let acknowledged = applied.acknowledged;
         for item in &kept {
             if let ReportedFact::DoorDecisions(decisions) = &item.fact {
-                longhaul_identity::count_decisions(decisions, &*self.shared.metrics);
+                longhaul_identity::count_decisions(decisions, &*self.kernel.metrics);
                 let site = decisions.iter().find_map(|one| one.at_door.as_ref()).map(|(site, _)| site);
                 if let Some(site) = site {
-                    self.shared.changes.touch(ChangeKind::Site, site, now);
+                    self.kernel.changes.touch(ChangeKind::Site, site, now);
                 }
             }
         }
@@ -254,27 +253,26 @@ impl Scribe {
             }));
         }
         let complete = applied.complete.iter().map(|(totals, storage)| (totals.block, *storage)).collect();
-        self.shared.tell(Input::Applied { events, done, complete });
+        self.kernel.tell(Input::Applied { events, done, complete });
         for subscription in applied.subscriptions_complete {
             tracing::info!(%subscription, "complete");
-            self.shared.changes.touch(ChangeKind::Subscription, subscription, now);
+            self.kernel.changes.touch(ChangeKind::Subscription, subscription, now);
         }
         self.tell_replicas(applied.replicas);
         for task in applied.tasks {
             if task.done {
                 self.forget_task(task.id);
             }
-            self.shared.changes.touch(ChangeKind::Task, task.id, now);
-            self.shared.changes.touch(ChangeKind::Dataset, &task.dataset_name, now);
+            self.kernel.changes.touch(ChangeKind::Task, task.id, now);
+            self.kernel.changes.touch(ChangeKind::Dataset, &task.dataset_name, now);
         }
     }
 
     /// Rates, metrics, problems and the log line of one outcome.
     fn count(&self, reported: &ReportedOutcome, transfer: &TransferUpdate, now: Timestamp) {
-        let shared = &self.shared;
         let succeeded = transfer.state == TransferState::Done;
         let moved = if reported.already_there { 0 } else { transfer.size };
-        let running = shared.live.ended(reported.attempt, succeeded, moved, now);
+        let running = self.control.live.ended(reported.attempt, succeeded, moved, now);
         let name = |id| self.storage_name(id).map(|name| name.to_string()).unwrap_or_default();
         let (source, target) = (name(transfer.source), name(transfer.target));
         let lfn = running.as_ref().map(|running| running.lfn.shown()).unwrap_or_default();
@@ -289,19 +287,19 @@ impl Scribe {
         let link = || vec![("source", source.clone()), ("target", target.clone())];
         let mut labels = link();
         labels.extend([("result", result.to_owned()), ("blame", blame)]);
-        shared.metrics.count(
+        self.kernel.metrics.count(
             "longhaul_attempts_total",
             "Attempts that ended, by link, result and blame.",
             labels,
             1,
         );
-        shared.metrics.count(
+        self.kernel.metrics.count(
             "longhaul_moved_bytes_total",
             "Payload that crossed the wire.",
             link(),
             reported.bytes_moved,
         );
-        shared.metrics.count(
+        self.kernel.metrics.count(
             "longhaul_resent_bytes_total",
             "Payload that had to be sent again.",
             link(),
@@ -313,7 +311,7 @@ impl Scribe {
             labels.push(("experiment", number(mark.scitag.map(|scitag| scitag.experiment()))));
             labels.push(("activity", number(mark.scitag.map(|scitag| scitag.activity().into()))));
             labels.push(("dscp", mark.dscp.map(|dscp| dscp.to_string()).unwrap_or_default()));
-            shared.metrics.count(
+            self.kernel.metrics.count(
                 "longhaul_marked_bytes_total",
                 "Payload that crossed the wire, by the mark that its packets were to bear.",
                 labels,
@@ -331,10 +329,10 @@ impl Scribe {
                 _ => None,
             };
             let storage = blamed.and_then(|id| self.storage_name(id));
-            shared.live.failed(transfer.transfer, fault, storage, lfn, now);
-            shared.changes.touch(ChangeKind::Problem, "", now);
+            self.control.live.failed(transfer.transfer, fault, storage, lfn, now);
+            self.kernel.changes.touch(ChangeKind::Problem, "", now);
         } else {
-            shared.metrics.count(
+            self.kernel.metrics.count(
                 "longhaul_verified_bytes_total",
                 "Bytes of files recorded as verified replicas.",
                 link(),
@@ -343,17 +341,17 @@ impl Scribe {
             tracing::info!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, %lfn, bytes = transfer.size, verification = %reported.verification, "done");
             if let (Some(started), Some(committed)) = (reported.times.started, reported.times.committed) {
                 let seconds = committed.since(started).as_secs_f64();
-                shared.metrics.observe(
+                self.kernel.metrics.observe(
                     "longhaul_attempt_seconds",
                     "From begin to commit of successful attempts.",
                     Vec::new(),
                     seconds,
                 );
             }
-            shared.live.settled(transfer.transfer);
+            self.control.live.settled(transfer.transfer);
         }
-        shared.changes.touch(ChangeKind::Transfer, transfer.transfer, now);
-        shared.changes.touch(ChangeKind::Subscription, transfer.subscription, now);
-        shared.changes.touch(ChangeKind::Status, "", now);
+        self.kernel.changes.touch(ChangeKind::Transfer, transfer.transfer, now);
+        self.kernel.changes.touch(ChangeKind::Subscription, transfer.subscription, now);
+        self.kernel.changes.touch(ChangeKind::Status, "", now);
     }
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::time::Duration;
 
 use longhaul_catalog::{DemandRow, MissingFile};
@@ -20,15 +20,17 @@ use longhaul_network::{
     Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, Subject,
 };
 use longhaul_scheduler::{
-    DemandId, Event, ImportedKnowledge, Lease, Outcome, Settings, SiteInfo, SiteLimits, SiteState,
+    CancelWhy, DemandId, Event, Lease, ImportedKnowledge, Outcome, Settings, SiteInfo, SiteLimits, SiteState,
     StorageInfo, Strategy,
 };
 use longhaul_simulator::replay::{Replay, ReplayOptions, ReplayReport};
 
 use super::{LineKind, Recorded, Recording, Tape};
-use crate::brain::{self, Brain, Input, Order, spawn};
-use crate::reader::Question;
-use crate::scribe::Job;
+use crate::brain::{Brain, INPUTS_MAX, Input, Order};
+use crate::commit_loop::CommitWork;
+use crate::executor::Executor;
+use crate::kernel::{SchedulerHandle, WriterHandle, spawn};
+use crate::query_loop::ExpandQuery;
 
 const SITES: u64 = 5;
 /// Of these sites; the others want what they have.
@@ -67,9 +69,9 @@ enum Happening {
 
 struct Day {
     clock: Arc<AtomicI64>,
-    brain: SyncSender<Input>,
-    jobs: Receiver<Job>,
-    questions: Receiver<Question>,
+    brain: SchedulerHandle,
+    jobs: Receiver<CommitWork>,
+    questions: Receiver<ExpandQuery>,
     /// By time and number.
     agenda: BTreeMap<(Timestamp, u64), Happening>,
     happenings: u64,
@@ -159,19 +161,19 @@ fn replay(segments: &[Vec<u8>], wish: ReplayOptions) -> Result<ReplayReport, Str
 /// Returns how many leases there were.
 fn record_a_day(directory: &Path) -> u64 {
     let clock = Arc::new(AtomicI64::new(BEGIN.0));
-    let (inputs, heard) = sync_channel(brain::INPUTS_MAX);
-    let (scribe, jobs) = channel();
-    let (reader, questions) = channel();
+    let (inputs, heard) = sync_channel(INPUTS_MAX);
+    let (writer, jobs) = channel();
+    let (queries, questions) = channel();
     let mut scheduler = Recorded::new(Settings::default(), None, 0);
     let recording = Arc::new(Recording::default());
     scheduler.record(None, 0, (directory, 1 << 30), recording.clone(), BEGIN).unwrap();
     let ticking = clock.clone();
     let now = Arc::new(move || Timestamp(ticking.load(Ordering::Relaxed)));
-    let brain = Brain::new(scheduler, now, scribe, reader, channel().0);
+    let brain = Brain::new(scheduler, now, WriterHandle::new(writer), queries, Box::new(NoExecutor));
     let thinking = spawn("brain", move || brain.run(&heard)).unwrap();
     let mut day = Day {
         clock,
-        brain: inputs,
+        brain: SchedulerHandle::new(inputs),
         jobs,
         questions,
         agenda: BTreeMap::new(),
@@ -189,7 +191,7 @@ fn record_a_day(directory: &Path) -> u64 {
 }
 
 /// The catalog: every source holds every file.
-fn answer(question: &Question) -> Input {
+fn answer(question: &ExpandQuery) -> Input {
     let first = question.block.0 * FILES_OF_BLOCK;
     let from = question.after.map_or(first, |after| after.0 + 1);
     let to = (first + FILES_OF_BLOCK).min(from + u64::from(question.limit));
@@ -205,6 +207,23 @@ fn answer(question: &Question) -> Input {
         target: question.target,
         files: Some((from..to).map(file).collect()),
         exhausted: to == first + FILES_OF_BLOCK,
+    }
+}
+
+/// There are no jobs in this world.
+struct NoExecutor;
+
+impl Executor for NoExecutor {
+    fn agent(&self) -> AgentId {
+        AgentId(u64::MAX)
+    }
+
+    fn take(&mut self, lease: Lease, _: String) {
+        panic!("a lease of nobody: {lease:?}");
+    }
+
+    fn take_back(&mut self, attempt: AttemptId, _: CancelWhy) {
+        panic!("{attempt} is nobody's");
     }
 }
 
@@ -245,7 +264,7 @@ impl Day {
     }
 
     fn tell(&self, input: Input) {
-        self.brain.send(input).unwrap();
+        assert!(self.brain.send(input));
     }
 
     fn pass(&mut self) {
@@ -288,12 +307,12 @@ impl Day {
             Happening::Connected { site, connected } => Input::Events(vec![agent_event(site, connected)]),
             Happening::Measured { source, target, bytes_per_s } => {
                 let seen = measured(source, target, bytes_per_s, now);
-                let said = brain::observe(&self.brain, vec![seen]).expect("the brain answers");
+                let said = self.brain.observe(vec![seen]).expect("the brain answers");
                 assert!(said[0].is_ok(), "{said:?}");
                 return;
             }
             Happening::Told => {
-                let taken = brain::learn(&self.brain, lesson(now)).expect("the brain answers").unwrap();
+                let taken = self.brain.learn(lesson(now)).expect("the brain answers").unwrap();
                 assert_eq!(taken.imported, 1, "{taken:?}");
                 return;
             }
@@ -328,15 +347,14 @@ impl Day {
     fn hear(&mut self) {
         let mut orders: VecDeque<Order> = VecDeque::new();
         loop {
-            let wakeup =
-                brain::ask(&self.brain, |scheduler, now| scheduler.next_wakeup().is_some_and(|at| at <= now));
+            let wakeup = self.brain.ask(|scheduler, now| scheduler.next_wakeup().is_some_and(|at| at <= now));
             let mut quiet = !wakeup.expect("the brain answers");
             for question in self.questions.try_iter() {
                 quiet = false;
                 self.tell(answer(&question));
             }
             for job in self.jobs.try_iter() {
-                if let Job::Orders(more) = job {
+                if let CommitWork::Orders(more) = job {
                     quiet = false;
                     orders.extend(more);
                     self.tell(Input::Written { events: Vec::new(), trouble: None });

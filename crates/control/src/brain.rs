@@ -1,32 +1,34 @@
-//! The brain: one thread that owns the scheduler, hears everything that happens and hands on what is decided.
+//! The scheduler loop, called the brain: one thread that owns the scheduler, takes all events in, and hands
+//! out its decisions.
 //!
-//! It never waits for a disk or a socket: questions to the catalog go to the reader, decisions to the scribe,
-//! at most one batch at a time. So decisions gather while the scribe writes, and one transaction makes many
-//! durable.
+//! It never waits for a disk or a socket. Questions to the catalog go to the query loop, decisions to the
+//! commit loop, at most one batch at a time: decisions gather while the commit loop writes, and one
+//! transaction makes many durable (group commit). Leases of other executors go to their [`Executor`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use longhaul_catalog::{DemandRow, LiveTransferRow, MissingFile};
+use longhaul_identity::Clock;
 use longhaul_model::job::of_jobs;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{
     AgentId, AttemptId, BlockId, DigestSet, Fault, FileId, Lfn, StorageId, StorageName, SubscriptionId,
     Timestamp, TransferId, TransferState, Verification,
 };
-use longhaul_network::exchange::Imported;
-use longhaul_network::{Link, Observation, ObservationError};
+use longhaul_network::Link;
 use longhaul_scheduler::{
-    AdoptedLease, AdoptedTransfer, CancelWhy, Decision, Demand, DemandId, Event, ImportedKnowledge, Lease,
-    Party, Scheduler, WantedFile,
+    Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Party, Scheduler, WantedFile,
 };
 
+use crate::choice;
 use crate::choice::About;
-use crate::reader::Question;
+use crate::commit_loop::CommitWork;
+use crate::executor::Executor;
+use crate::kernel::WriterHandle;
+use crate::query_loop::ExpandQuery;
 use crate::recorded::Recorded;
-use crate::scribe::Job;
-use crate::{Clock, choice, jobs};
 
 /// Inputs that may wait for the brain; whoever sends more waits.
 pub const INPUTS_MAX: usize = 10_000;
@@ -46,7 +48,7 @@ pub enum Input {
     },
     /// A transfer that was live before the restart, with the storages that hold its file.
     Adopt(Box<LiveTransferRow>, Vec<StorageId>),
-    /// An answer of the reader; none if the catalog could not be asked.
+    /// An answer of the query loop; none if the catalog could not be asked.
     Expanded {
         demand: DemandId,
         target: StorageId,
@@ -58,7 +60,7 @@ pub enum Input {
         demand: DemandId,
         files: Option<(Vec<WantedFile>, bool)>,
     },
-    /// The scribe has written a batch of decisions, or could not.
+    /// The commit loop has written a batch of decisions, or could not.
     Written {
         events: Vec<Event>,
         trouble: Option<Fault>,
@@ -146,14 +148,14 @@ struct Wanted {
 pub struct Brain {
     pub scheduler: Recorded,
     pub clock: Clock,
-    pub scribe: Sender<Job>,
-    pub reader: Sender<Question>,
-    pub desk: Sender<jobs::Work>,
+    pub writer: WriterHandle,
+    pub queries: Sender<ExpandQuery>,
+    pub executor: Box<dyn Executor>,
     /// Whose share the queues of jobs are charged to, in words.
     charged: BTreeMap<BlockId, String>,
     wanted: BTreeMap<(BlockId, StorageId), Wanted>,
     failed: BTreeSet<(StorageId, FileId)>,
-    /// A batch is with the scribe.
+    /// A batch is with the commit loop.
     writing: bool,
     /// The leases in it.
     in_flight: Vec<(AgentId, AttemptId)>,
@@ -165,16 +167,16 @@ impl Brain {
     pub fn new(
         scheduler: Recorded,
         clock: Clock,
-        scribe: Sender<Job>,
-        reader: Sender<Question>,
-        desk: Sender<jobs::Work>,
+        writer: WriterHandle,
+        queries: Sender<ExpandQuery>,
+        executor: Box<dyn Executor>,
     ) -> Self {
         Brain {
             scheduler,
             clock,
-            scribe,
-            reader,
-            desk,
+            writer,
+            queries,
+            executor,
             charged: BTreeMap::new(),
             wanted: BTreeMap::new(),
             failed: BTreeSet::new(),
@@ -265,7 +267,7 @@ impl Brain {
     fn tell(&mut self, events: Vec<Event>, now: Timestamp) {
         for mut event in events {
             if let Event::HeldLeases { agent, attempts } = &mut event {
-                // A lease that the scribe is about to write was decided before the agent said what it holds,
+                // A lease that the commit loop is about to write was decided before the agent said what it holds,
                 // and will be delivered after: it is not lost.
                 let coming = self.in_flight.iter().filter(|(to, _)| to == agent);
                 attempts.extend(coming.map(|&(_, attempt)| attempt));
@@ -277,10 +279,10 @@ impl Brain {
 
     fn note_charged(&mut self, event: &Event) {
         match event {
-            Event::Demand(demand) if jobs::is_ours(demand.id.block) => {
+            Event::Demand(demand) if of_jobs(demand.id.block.0) => {
                 self.charged.insert(demand.id.block, party_in_words(&demand.party));
             }
-            Event::DemandGone { id } if jobs::is_ours(id.block) => drop(self.charged.remove(&id.block)),
+            Event::DemandGone { id } if of_jobs(id.block.0) => drop(self.charged.remove(&id.block)),
             _ => {}
         }
     }
@@ -381,7 +383,7 @@ impl Brain {
         self.scheduler.handle(Event::Files { demand, files: found, exhausted }, now);
     }
 
-    /// Takes what the scheduler has decided and hands it on, unless the scribe is still writing.
+    /// Takes what the scheduler has decided and hands it on, unless the commit loop is still writing.
     fn decide(&mut self, now: Timestamp) {
         if self.writing || self.trouble {
             return;
@@ -392,22 +394,21 @@ impl Brain {
         {
             match decision {
                 Decision::Expand { demand, block, target, after, limit } => {
-                    // The reader ends only when everything does.
-                    let _ = self.reader.send(Question { demand, block, target, after, limit });
+                    // The query loop ends only when everything does.
+                    let _ = self.queries.send(ExpandQuery { demand, block, target, after, limit });
                 }
-                Decision::Lease(lease) if jobs::is_ours(lease.block) => self.hand_over(lease, now),
+                Decision::Lease(lease) if of_jobs(lease.block.0) => self.hand_over(lease, now),
                 Decision::Lease(lease) => orders.extend(self.grant(lease, now)),
-                // The desk is gone only when everything is.
-                Decision::Cancel { attempt, agent: jobs::MOVERS, why, .. } => {
-                    let _ = self.desk.send(jobs::Work::TakeBack(attempt, why));
+                Decision::Cancel { attempt, agent, why, .. } if agent == self.executor.agent() => {
+                    self.executor.take_back(attempt, why);
                 }
-                // Of jobs, the desk has decided already.
+                // The executor of jobs has decided this already.
                 Decision::Suspect { file, .. } | Decision::Fail { file, .. } if of_jobs(file.0) => {}
                 Decision::Cancel { transfer, attempt, agent, why } => {
                     orders.push(Order::Cancel { transfer, attempt, agent, why });
                 }
-                // What the desk was handed it has begun.
-                Decision::Recall(asked) if asked.agent == jobs::MOVERS => {}
+                // The executor of jobs begins at once: it has nothing to give back.
+                Decision::Recall(asked) if asked.agent == self.executor.agent() => {}
                 Decision::Recall(asked) => orders.push(Order::GiveBack {
                     attempt: asked.attempt,
                     agent: asked.agent,
@@ -432,18 +433,18 @@ impl Brain {
                 Order::Lease(grant) => Some((grant.lease.agent, grant.lease.attempt)),
                 _ => None,
             }));
-            let _ = self.scribe.send(Job::Orders(orders));
+            let _ = self.writer.send(CommitWork::Orders(orders));
         }
     }
 
-    /// A copy of a job's file: the desk makes it durable and has it done.
+    /// A lease of another executor, which makes it durable and carries it out.
     fn hand_over(&mut self, lease: Lease, now: Timestamp) {
         let knowledge = self.scheduler.knowledge();
         let rate_by = |source| knowledge.rate(Link { source, target: lease.target }, now).basis.describe();
         let charged_to = self.charged.get(&lease.block).cloned().unwrap_or_default();
         let about = About { way: Vec::new(), charged_to };
         let choice = choice::to_json(self.scheduler.explain(&lease.choice), about, rate_by);
-        let _ = self.desk.send(jobs::Work::Lease(Box::new(lease), choice));
+        self.executor.take(lease, choice);
     }
 
     fn grant(&mut self, lease: Lease, now: Timestamp) -> Option<Order> {
@@ -511,56 +512,4 @@ fn party_in_words(party: &Party) -> String {
         Some(activity) => format!("{}, {activity}", party.community),
         None => party.community.to_string(),
     }
-}
-
-/// Asks the brain and waits for the answer.
-pub fn ask<T: Send + 'static>(
-    inputs: &std::sync::mpsc::SyncSender<Input>,
-    question: impl FnOnce(&Scheduler, Timestamp) -> T + Send + 'static,
-) -> Option<T> {
-    with_scheduler(inputs, move |scheduler, now| question(scheduler, now))
-}
-
-/// Teaches the brain what others know of the network, and waits for what became of it.
-pub fn learn(
-    inputs: &std::sync::mpsc::SyncSender<Input>,
-    lesson: ImportedKnowledge,
-) -> Option<Result<Imported, Fault>> {
-    with_scheduler(inputs, move |scheduler, now| scheduler.learn(lesson, now))
-}
-
-/// Tells the brain what others saw, and waits for what it says to each; none if it does not answer.
-pub fn observe(
-    inputs: &std::sync::mpsc::SyncSender<Input>,
-    observations: Vec<Observation>,
-) -> Option<Vec<Result<(), ObservationError>>> {
-    with_scheduler(inputs, move |scheduler, now| {
-        observations.into_iter().map(|seen| scheduler.observe(seen, now)).collect()
-    })
-}
-
-fn with_scheduler<T: Send + 'static>(
-    inputs: &std::sync::mpsc::SyncSender<Input>,
-    question: impl FnOnce(&mut Recorded, Timestamp) -> T + Send + 'static,
-) -> Option<T> {
-    let (answer, wait) = std::sync::mpsc::sync_channel(1);
-    let question = move |scheduler: &mut Recorded, now: Timestamp| {
-        // Who asked may have given up.
-        let _ = answer.send(question(scheduler, now));
-    };
-    inputs.try_send(Input::Ask(Box::new(question))).ok()?;
-    wait.recv_timeout(ANSWER_WAIT).ok()
-}
-
-/// The brain answers within milliseconds; longer means that it is stopping.
-const ANSWER_WAIT: Duration = Duration::from_secs(5);
-
-/// Starts a named thread.
-pub fn spawn<T: Send + 'static>(
-    name: &str,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> Result<std::thread::JoinHandle<T>, Fault> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(|error| {
-        Fault::new(longhaul_model::FaultCode::Busy, format!("no thread for the {name}: {error}"))
-    })
 }

@@ -10,8 +10,9 @@ use longhaul_catalog::{CatalogError, SubscriptionRow};
 use longhaul_model::{SubscriptionId, Timestamp, units};
 use longhaul_scheduler::{Event, Outlook, Scheduler};
 
-use crate::brain::{self, Input};
-use crate::shared::{Shared, guard};
+use crate::brain::Input;
+use crate::control::Control;
+use crate::kernel::guard;
 
 /// Below this chance a warning is given …
 const DANGER_BELOW: f64 = 0.5;
@@ -71,18 +72,18 @@ impl Deadlines {
 
 /// Looks at every deadline. One without an estimate is in danger when more than half of its time is over:
 /// something stands in the way that nobody can tell the end of.
-pub fn watch(shared: &Shared) -> Result<(), CatalogError> {
-    let rows = shared.catalog.subscriptions_with_deadline()?;
-    if rows.is_empty() && shared.deadlines.all().is_empty() {
+pub fn watch(control: &Control) -> Result<(), CatalogError> {
+    let rows = control.kernel.catalog.subscriptions_with_deadline()?;
+    if rows.is_empty() && control.deadlines.all().is_empty() {
         return Ok(());
     }
     let ids: Vec<SubscriptionId> = rows.iter().map(|row| row.id).collect();
     let ask = move |scheduler: &Scheduler, now: Timestamp| {
         ids.into_iter().map(|id| scheduler.outlook(id, now)).collect::<Vec<Outlook>>()
     };
-    // A brain that does not answer is asked again at the next look.
-    let Some(outlooks) = brain::ask(&shared.brain, ask) else { return Ok(()) };
-    let now = shared.now();
+    // A scheduler that does not answer is asked again at the next look.
+    let Some(outlooks) = control.kernel.scheduler.ask(ask) else { return Ok(()) };
+    let now = control.kernel.now();
     let promises = rows.iter().zip(&outlooks).filter_map(|(row, outlook)| {
         let promise = promise(row, outlook, None, now)?;
         let what = row.block_name.as_ref().map_or_else(|| row.dataset_name.to_string(), ToString::to_string);
@@ -91,23 +92,23 @@ pub fn watch(shared: &Shared) -> Result<(), CatalogError> {
     });
     let seen: Vec<(SubscriptionId, f64, String)> = promises.collect();
     let chances: BTreeMap<SubscriptionId, f64> = seen.iter().map(|(id, chance, _)| (*id, *chance)).collect();
-    let changed = shared.deadlines.look(seen, now);
-    plan(shared, rows.iter().zip(&outlooks), &chances, now);
+    let changed = control.deadlines.look(seen, now);
+    plan(control, rows.iter().zip(&outlooks), &chances, now);
     for (id, danger) in changed {
         if danger {
             tracing::warn!(subscription = %id, "its deadline is in danger");
         } else {
             tracing::info!(subscription = %id, "its deadline is in danger no more");
         }
-        shared.changes.touch(ChangeKind::Subscription, id, now);
-        shared.changes.touch(ChangeKind::Problem, "", now);
+        control.kernel.changes.touch(ChangeKind::Subscription, id, now);
+        control.kernel.changes.touch(ChangeKind::Problem, "", now);
     }
     Ok(())
 }
 
 /// A deadline in danger goes before other work of its activity, until it is as good as safe or has passed.
 fn plan<'a>(
-    shared: &Shared,
+    control: &Control,
     all: impl Iterator<Item = (&'a SubscriptionRow, &'a Outlook)>,
     chances: &BTreeMap<SubscriptionId, f64>,
     now: Timestamp,
@@ -115,7 +116,7 @@ fn plan<'a>(
     let events = all.filter_map(|(row, outlook)| {
         let passed = row.terms.deadline.is_none_or(|deadline| deadline <= now);
         let chance = chances.get(&row.id).copied().unwrap_or(1.0);
-        let hurry = !passed && hurry(chance, outlook.expedited, shared.deadlines.since(row.id).is_some());
+        let hurry = !passed && hurry(chance, outlook.expedited, control.deadlines.since(row.id).is_some());
         (hurry != outlook.expedited).then(|| {
             tracing::info!(subscription = %row.id, chance, hurry, "its place within its activity changes");
             Event::Expedite { subscription: row.id, expedite: hurry }
@@ -123,7 +124,7 @@ fn plan<'a>(
     });
     let events: Vec<Event> = events.collect();
     if !events.is_empty() {
-        shared.tell(Input::Events(events));
+        control.kernel.tell(Input::Events(events));
     }
 }
 

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use longhaul_identity::Counters;
+
 /// Label sets of one counter; further ones are counted under the label value `other`.
 const SERIES_MAX: usize = 5_000;
 const SECONDS: &[f64] = &[0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0, 3_600.0];
@@ -99,6 +101,12 @@ impl Metrics {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Family>> {
         self.families.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counters for Metrics {
+    fn count(&self, name: &'static str, help: &'static str, labels: Vec<(&'static str, String)>, by: u64) {
+        Metrics::count(self, name, help, labels, by);
     }
 }
 

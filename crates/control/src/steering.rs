@@ -8,6 +8,7 @@ use longhaul_model::{ActivityName, CommunityName, Fault, FaultCode, StorageId, T
 use longhaul_scheduler::{CommunityShare, Event, Shares};
 use serde::{Deserialize, Serialize};
 
+use crate::executor::LinkPolicy;
 use crate::{commissioning, limits};
 
 /// Names of the settings.
@@ -162,11 +163,16 @@ pub fn links_event(links: &KeptLinks) -> Event {
 }
 
 /// What the scheduler has to know before anything else, after a start.
-pub fn events(catalog: &Catalog, marks: &MarkTable, now: Timestamp) -> Result<Vec<Event>, CatalogError> {
+pub fn events(
+    catalog: &Catalog,
+    marks: &MarkTable,
+    policy: &dyn LinkPolicy,
+    now: Timestamp,
+) -> Result<Vec<Event>, CatalogError> {
     let links = read_links(catalog.setting(LINKS)?.as_deref())?;
     let shares = KeptShares::read(catalog.setting(SHARES)?.as_deref());
-    let limits = limits::event(catalog, marks, now)?;
-    Ok(vec![links_event(&links), shares.event(), limits::link_shares_event(catalog)?, limits])
+    let limits = limits::event(catalog, marks, policy, now)?;
+    Ok(vec![links_event(&links), shares.event(), limits::link_shares_event(policy)?, limits])
 }
 
 fn bad(detail: String) -> Fault {

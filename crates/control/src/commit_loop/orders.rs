@@ -11,7 +11,7 @@ use longhaul_network::Link;
 use longhaul_scheduler::{CancelWhy, Event, Outcome};
 use longhaul_security::{Permit, list_digest};
 
-use super::Scribe;
+use super::CommitLoop;
 use crate::brain::{Grant, Input, Order};
 use crate::live::Running;
 use longhaul_api::native::ChangeKind;
@@ -20,7 +20,7 @@ use longhaul_api::native::ChangeKind;
 /// later.
 const PERMIT_BEYOND: Duration = Duration::from_secs(24 * 3_600);
 
-impl Scribe {
+impl CommitLoop {
     /// A batch of decisions, in their order; leases that follow each other share a transaction.
     pub(super) fn orders(&self, orders: Vec<Order>) {
         let mut events = Vec::new();
@@ -37,7 +37,7 @@ impl Scribe {
             }
         }
         self.begin(grants, &mut events, &mut trouble);
-        self.shared.tell(Input::Written { events, trouble });
+        self.kernel.tell(Input::Written { events, trouble });
     }
 
     fn begin(&self, mut grants: Vec<Grant>, events: &mut Vec<Event>, trouble: &mut Option<Fault>) {
@@ -45,7 +45,7 @@ impl Scribe {
         // nothing.
         grants.retain(|grant| {
             let lease = &grant.lease;
-            let serves = self.shared.agents.of_storage(lease.target) == Some(lease.agent);
+            let serves = self.control.agents.of_storage(lease.target) == Some(lease.agent);
             if !serves {
                 events.push(Event::LeaseReleased { attempt: lease.attempt });
             }
@@ -54,9 +54,9 @@ impl Scribe {
         if grants.is_empty() {
             return;
         }
-        let now = self.shared.now();
+        let now = self.kernel.now();
         let attempts: Vec<NewAttempt> = grants.iter().map(new_attempt).collect();
-        let begun = self.shared.catalog.begin_attempts(&attempts, now);
+        let begun = self.kernel.catalog.begin_attempts(&attempts, now);
         self.observe_commit("begin", now);
         let answers = match begun {
             Ok(answers) => answers,
@@ -74,7 +74,7 @@ impl Scribe {
                     let lease = &grant.lease;
                     // Streams bear one mark: what is marked otherwise is a batch of its own.
                     let treatment =
-                        self.shared.marks.of(&grant.party.community, grant.party.activity.as_ref());
+                        self.control.marks.of(&grant.party.community, grant.party.activity.as_ref());
                     let key = (lease.agent, lease.source, lease.target, treatment);
                     batches.entry(key).or_default().push(grant);
                 }
@@ -99,23 +99,23 @@ impl Scribe {
         now: Timestamp,
         events: &mut Vec<Event>,
     ) {
-        let directory = self.shared.directory();
+        let directory = self.kernel.directory();
         let names = directory.name(source).zip(directory.name(target));
         let peer =
-            names.as_ref().and_then(|(source_name, _)| self.shared.agents.source_peer(source, source_name));
+            names.as_ref().and_then(|(source_name, _)| self.control.agents.source_peer(source, source_name));
         let (Some((source_name, target_name)), Some(peer)) = (names, peer) else {
             // The source's agent went away since the decision.
             let attempts: Vec<AttemptId> = grants.iter().map(|grant| grant.lease.attempt).collect();
             let fault = Fault::new(FaultCode::Unreachable, "no agent serves the source now");
-            if let Err(error) = self.shared.catalog.revoke_leases(&attempts, &fault, now) {
+            if let Err(error) = self.kernel.catalog.revoke_leases(&attempts, &fault, now) {
                 self.note_trouble(&error);
             }
             events.extend(attempts.into_iter().map(|attempt| Event::LeaseReleased { attempt }));
             return;
         };
         let start_by = grants.iter().map(|grant| grant.lease.start_by).min().unwrap_or(now);
-        let permit = self.shared.authority.sign_permit(&Permit {
-            deployment: self.shared.authority.deployment().to_owned(),
+        let permit = self.control.authority.sign_permit(&Permit {
+            deployment: self.control.authority.deployment().to_owned(),
             target_agent: agent,
             source_agent: peer.agent,
             source_storage: source_name.clone(),
@@ -124,7 +124,7 @@ impl Scribe {
             ),
             expires: start_by + PERMIT_BEYOND,
         });
-        self.shared.metrics.count(
+        self.kernel.metrics.count(
             "longhaul_leases_total",
             "Leases given to agents.",
             vec![("source", source_name.to_string()), ("target", target_name.to_string())],
@@ -142,7 +142,7 @@ impl Scribe {
             mark,
             circuits,
         };
-        self.shared.agents.put_leases(agent, vec![batch]);
+        self.control.agents.put_leases(agent, vec![batch]);
     }
 
     fn lease(&self, grant: &Grant, treatment: Treatment) -> Lease {
@@ -158,8 +158,8 @@ impl Scribe {
             started: false,
             mark: treatment.mark,
         };
-        self.shared.live.leased(lease.attempt, running);
-        self.shared.changes.touch(ChangeKind::Transfer, lease.transfer, lease.chosen);
+        self.control.live.leased(lease.attempt, running);
+        self.kernel.changes.touch(ChangeKind::Transfer, lease.transfer, lease.chosen);
         tracing::debug!(transfer = %lease.transfer, attempt = %lease.attempt, agent = %lease.agent, lfn = %grant.lfn.shown(), "leased");
         Lease {
             attempt: lease.attempt,
@@ -174,7 +174,7 @@ impl Scribe {
     }
 
     fn other(&self, order: Order) -> Result<(), CatalogError> {
-        let (catalog, now) = (&self.shared.catalog, self.shared.now());
+        let (catalog, now) = (&self.kernel.catalog, self.kernel.now());
         match order {
             Order::Lease(_) => {}
             Order::Cancel { transfer, attempt, agent, why: CancelWhy::Unwanted } => {
@@ -191,7 +191,7 @@ impl Scribe {
             }
             Order::GiveBack { attempt, agent, why } => {
                 tracing::info!(%attempt, %agent, %why, "a lease is asked back");
-                self.shared.agents.ask_back(agent, AskedBack { attempt, why });
+                self.control.agents.ask_back(agent, AskedBack { attempt, why });
             }
             Order::Drop { transfer } => {
                 catalog.cancel_transfers(
@@ -199,7 +199,7 @@ impl Scribe {
                     &cancelled("no subscription wants it any more"),
                     now,
                 )?;
-                self.shared.live.settled(transfer);
+                self.control.live.settled(transfer);
             }
             Order::Suspect { file, source, fault } => {
                 let change = catalog.mark_suspect(file, source, &fault, now)?;
@@ -208,17 +208,17 @@ impl Scribe {
             Order::Fail { transfer, fault } => {
                 tracing::warn!(%transfer, %fault, "a transfer has failed for good");
                 catalog.cancel_transfers(&[transfer], &fault, now)?;
-                self.shared.changes.touch(ChangeKind::Transfer, transfer, now);
+                self.kernel.changes.touch(ChangeKind::Transfer, transfer, now);
             }
         }
         Ok(())
     }
 
     fn taken_back(&self, transfer: TransferId, attempt: AttemptId, agent: AgentId, now: Timestamp) {
-        self.shared.live.ended(attempt, false, 0, now);
-        self.shared.live.settled(transfer);
-        self.shared.agents.cancel(agent, [attempt]);
-        self.shared.changes.touch(ChangeKind::Transfer, transfer, now);
+        self.control.live.ended(attempt, false, 0, now);
+        self.control.live.settled(transfer);
+        self.control.agents.cancel(agent, [attempt]);
+        self.kernel.changes.touch(ChangeKind::Transfer, transfer, now);
     }
 }
 

@@ -9,7 +9,7 @@ use longhaul_scheduler::{CircuitRule, Event, Limit, Limits};
 use serde::{Deserialize, Serialize};
 
 use crate::commissioning;
-use crate::fts;
+use crate::executor::LinkPolicy;
 
 /// Names of the settings.
 pub const LIMITS: &str = "limits";
@@ -82,7 +82,12 @@ pub fn read_uncommissioned(text: Option<&str>) -> Result<BTreeSet<Pair>, Catalog
 }
 
 /// All of it, as the scheduler hears it.
-pub fn event(catalog: &Catalog, marks: &MarkTable, now: Timestamp) -> Result<Event, CatalogError> {
+pub fn event(
+    catalog: &Catalog,
+    marks: &MarkTable,
+    policy: &dyn LinkPolicy,
+    now: Timestamp,
+) -> Result<Event, CatalogError> {
     let mut limits = Limits::default();
     for (of, limit) in KeptLimits::read(catalog.setting(LIMITS)?.as_deref())?.all() {
         match of {
@@ -92,10 +97,7 @@ pub fn event(catalog: &Catalog, marks: &MarkTable, now: Timestamp) -> Result<Eve
             Of::Community(name) => limits.communities.push((name, limit)),
         }
     }
-    let of_jobs = fts::objects(catalog)?;
-    if of_jobs.limit_something() {
-        of_jobs.limit(&catalog.job_endpoints()?, now, &mut limits);
-    }
+    policy.limit(now, &mut limits)?;
     let uncommissioned = read_uncommissioned(catalog.setting(UNCOMMISSIONED)?.as_deref())?;
     limits.uncommissioned = uncommissioned.into_iter().collect();
     limits.testers = commissioning::community();
@@ -104,12 +106,8 @@ pub fn event(catalog: &Catalog, marks: &MarkTable, now: Timestamp) -> Result<Eve
 }
 
 /// The weights of communities on links that have some of their own.
-pub fn link_shares_event(catalog: &Catalog) -> Result<Event, CatalogError> {
-    let of_jobs = fts::objects(catalog)?;
-    if of_jobs.shares.is_empty() {
-        return Ok(Event::LinkShares(Vec::new()));
-    }
-    Ok(Event::LinkShares(of_jobs.link_shares(&catalog.job_endpoints()?)))
+pub fn link_shares_event(policy: &dyn LinkPolicy) -> Result<Event, CatalogError> {
+    Ok(Event::LinkShares(policy.link_shares()?))
 }
 
 fn circuit_rule(

@@ -7,15 +7,15 @@ use longhaul_api::agent::{ExpectedFile, Task, TaskKind};
 use longhaul_catalog::{CatalogError, TaskRow};
 use longhaul_model::{AgentId, FileId, TaskId};
 
-use super::Scribe;
+use super::CommitLoop;
 
 const PAGE_FILES: usize = 2_000;
 
-impl Scribe {
+impl CommitLoop {
     /// Gives a task to its storage's agent; one that is away gets it when it says hello.
     pub(super) fn deliver_task(&self, id: TaskId) {
-        let delivered = self.shared.catalog.task(id).and_then(|task| match task {
-            Some(task) if !task.done => match self.shared.agents.of_storage(task.storage) {
+        let delivered = self.kernel.catalog.task(id).and_then(|task| match task {
+            Some(task) if !task.done => match self.control.agents.of_storage(task.storage) {
                 Some(agent) => self.send_task(agent, &task),
                 None => Ok(()),
             },
@@ -28,10 +28,10 @@ impl Scribe {
     }
 
     pub(super) fn clear_relays(&self) {
-        if self.shared.trouble().is_some() {
+        if self.kernel.trouble().is_some() {
             return;
         }
-        match self.shared.catalog.clear_relays(|| self.shared.new_id(), self.shared.now()) {
+        match self.kernel.catalog.clear_relays(|| self.kernel.new_id(), self.kernel.now()) {
             Ok((tasks, change)) => {
                 self.tell_replicas(change);
                 for task in tasks {
@@ -54,14 +54,14 @@ impl Scribe {
             longhaul_catalog::TaskKind::Delete { .. } => TaskKind::Delete { files: self.page(row.id)? },
             longhaul_catalog::TaskKind::Clear => TaskKind::Delete { files: self.page(row.id)? },
         };
-        self.shared.agents.put_task(agent, Task { id: row.id, storage: row.storage_name.clone(), kind });
+        self.control.agents.put_task(agent, Task { id: row.id, storage: row.storage_name.clone(), kind });
         Ok(())
     }
 
     fn page(&self, task: TaskId) -> Result<Vec<ExpectedFile>, CatalogError> {
         let begin =
-            self.shared.catalog.setting(&page_setting(task))?.and_then(|text| text.parse().ok()).map(FileId);
-        let page = self.shared.catalog.task_files(task, begin, PAGE_FILES)?;
+            self.kernel.catalog.setting(&page_setting(task))?.and_then(|text| text.parse().ok()).map(FileId);
+        let page = self.kernel.catalog.task_files(task, begin, PAGE_FILES)?;
         self.next_pages.borrow_mut().insert(task, page.next);
         let files = page.files.into_iter();
         Ok(files.map(|file| ExpectedFile { lfn: file.lfn, size: file.size, digests: file.digests }).collect())
@@ -71,7 +71,7 @@ impl Scribe {
     /// knows: then it is not, and the page is done again.
     pub(super) fn was_last_page(&self, task: TaskId) -> Result<bool, CatalogError> {
         let scan = |row: &TaskRow| matches!(row.kind, longhaul_catalog::TaskKind::Scan { .. });
-        match self.shared.catalog.task(task)? {
+        match self.kernel.catalog.task(task)? {
             Some(row) if !row.done && !scan(&row) => Ok(self.next_pages.borrow().get(&task) == Some(&None)),
             _ => Ok(true),
         }
@@ -86,7 +86,7 @@ impl Scribe {
         let next = self.next_pages.borrow_mut().remove(&task).flatten();
         if let Some(next) = next {
             // Kept, so that a restart repeats a page at the most.
-            self.shared.catalog.set_setting(&page_setting(task), &next.0.to_string())?;
+            self.kernel.catalog.set_setting(&page_setting(task), &next.0.to_string())?;
         }
         self.deliver_task(task);
         Ok(())

@@ -1,6 +1,6 @@
-//! The scribe: one thread through which decisions and reports become durable, many in one transaction, and
-//! only then leave the process. Being one thread, it also keeps them in order: a lease is in its agent's
-//! outbox before a hello of that agent can release it.
+//! The commit loop: one thread through which decisions and reports become durable, many in one transaction
+//! (group commit), and only then leave the process. Being one thread, it also keeps them in order: a lease is
+//! in its agent's outbox before a hello of that agent can release it.
 
 mod facts;
 mod orders;
@@ -20,18 +20,20 @@ use longhaul_scheduler::{DemandId, Event};
 use tokio::sync::oneshot;
 
 use crate::brain::{Input, Order};
-use crate::shared::{Shared, announce_demands, guard};
+use crate::control::Control;
+use crate::kernel::Kernel;
 
-pub use facts::items;
+pub use facts::{items, reason_word};
 
-/// Jobs taken up at once.
-const JOBS_AT_ONCE: usize = 256;
+/// Items of work taken up at once.
+const WORK_BATCH_MAX: usize = 256;
 /// While the catalog cannot be written, it is tried again this often.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-pub enum Job {
+/// Work for the commit loop.
+pub enum CommitWork {
     Orders(Vec<Order>),
-    Report(Box<ReportJob>),
+    Report(Box<PendingReport>),
     /// Has what nobody waits for any more removed from relays.
     ClearRelays,
     /// A new task of a storage, for its agent if that is there.
@@ -42,7 +44,7 @@ pub enum Job {
 }
 
 /// What one agent reports, except what may be lost. Its sender limits how many wait.
-pub struct ReportJob {
+pub struct PendingReport {
     pub agent: AgentId,
     pub incarnation: Incarnation,
     pub hello: Option<Hello>,
@@ -51,51 +53,52 @@ pub struct ReportJob {
     pub reply: oneshot::Sender<Result<u64, CatalogError>>,
 }
 
-pub struct Scribe {
-    shared: Arc<Shared>,
+pub struct CommitLoop {
+    kernel: Arc<Kernel>,
+    control: Arc<Control>,
     /// Of tasks under way: where the page after the one delivered begins.
     next_pages: RefCell<BTreeMap<TaskId, Option<FileId>>>,
 }
 
-impl Scribe {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Scribe { shared, next_pages: RefCell::default() }
+impl CommitLoop {
+    pub fn new(control: Arc<Control>) -> Self {
+        CommitLoop { kernel: control.kernel.clone(), control, next_pages: RefCell::default() }
     }
 
-    pub fn run(self, jobs: &Receiver<Job>) {
+    pub fn run(self, work: &Receiver<CommitWork>) {
         loop {
-            let first = match jobs.recv_timeout(PROBE_EVERY) {
-                Ok(job) => job,
+            let first = match work.recv_timeout(PROBE_EVERY) {
+                Ok(work) => work,
                 Err(RecvTimeoutError::Timeout) => {
                     self.probe();
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            for job in std::iter::once(first).chain(jobs.try_iter().take(JOBS_AT_ONCE)) {
-                match job {
-                    Job::Orders(orders) => self.orders(orders),
-                    Job::Report(report) => self.report(*report),
-                    Job::ClearRelays => self.clear_relays(),
-                    Job::Task(task) => self.deliver_task(task),
+            for item in std::iter::once(first).chain(work.try_iter().take(WORK_BATCH_MAX)) {
+                match item {
+                    CommitWork::Orders(orders) => self.orders(orders),
+                    CommitWork::Report(report) => self.report(*report),
+                    CommitWork::ClearRelays => self.clear_relays(),
+                    CommitWork::Task(task) => self.deliver_task(task),
                     // Whoever asked may have given up.
-                    Job::Fence(reached) => drop(reached.send(())),
-                    Job::Stop => return,
+                    CommitWork::Fence(reached) => drop(reached.send(())),
+                    CommitWork::Stop => return,
                 }
             }
             self.probe();
         }
     }
 
-    /// After a failed write: tries a small one, and lets the brain go on when it succeeds.
+    /// After a failed write: tries a small one, and lets the scheduler loop go on when it succeeds.
     fn probe(&self) {
-        if self.shared.trouble().is_none() {
+        if self.kernel.trouble().is_none() {
             return;
         }
-        if self.shared.catalog.set_setting("probe", &self.shared.now().to_string()).is_ok() {
+        if self.kernel.catalog.set_setting("probe", &self.kernel.now().to_string()).is_ok() {
             tracing::info!("the catalog can be written again");
-            *guard(&self.shared.trouble) = None;
-            self.shared.tell(Input::Recovered);
+            self.kernel.set_trouble(None);
+            self.kernel.tell(Input::Recovered);
         }
     }
 
@@ -108,7 +111,7 @@ impl Scribe {
         }
         tracing::error!(%error, "the catalog cannot be written");
         let fault = Fault::new(FaultCode::StateDirectory, error.to_string());
-        *guard(&self.shared.trouble) = Some(fault.clone());
+        self.kernel.set_trouble(Some(fault.clone()));
         Some(fault)
     }
 
@@ -116,7 +119,7 @@ impl Scribe {
     fn tell_replicas(&self, change: ReplicaChange) {
         let events = replica_events(&change);
         if !events.is_empty() {
-            self.shared.tell(Input::Events(events));
+            self.kernel.tell(Input::Events(events));
         }
         let gone: Vec<DemandId> = change
             .demands_gone
@@ -124,13 +127,13 @@ impl Scribe {
             .map(|(subscription, block)| DemandId { subscription, block })
             .collect();
         if !gone.is_empty() || !change.demands.is_empty() {
-            announce_demands(&self.shared, &change.demands);
-            self.shared.tell(Input::Demands { now: change.demands, gone });
+            self.kernel.announce_demands(&change.demands);
+            self.kernel.tell(Input::Demands { now: change.demands, gone });
         }
     }
 
     fn storage_name(&self, id: StorageId) -> Option<longhaul_model::StorageName> {
-        self.shared.directory().name(id)
+        self.kernel.directory().name(id)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What agents report, from the protocol's types to the catalog's.
 
-use longhaul_api::agent::{Entry, Fact, LeftOut};
+use longhaul_api::agent::{Entry, Fact, LeftOut, LeftOutReason};
 use longhaul_catalog::{
     AttemptTimes, LeftOutRow, ReportItem, ReportedCheck, ReportedFact, ReportedFile, ReportedOutcome,
 };
@@ -51,9 +51,13 @@ fn fact(fact: Fact, site: &SiteName, now: Timestamp) -> ReportedFact {
 }
 
 fn left_out_row(left_out: LeftOut) -> LeftOutRow {
-    LeftOutRow {
-        path: left_out.path,
-        reason: crate::views::reason_word(left_out.reason),
-        detail: left_out.detail,
+    LeftOutRow { path: left_out.path, reason: reason_word(left_out.reason), detail: left_out.detail }
+}
+
+/// The word under which the catalog stores a reason.
+pub fn reason_word(reason: LeftOutReason) -> String {
+    match serde_json::to_value(reason) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
     }
 }

@@ -16,6 +16,7 @@ use longhaul_catalog::AgentRow;
 use longhaul_model::{
     AgentId, AttemptId, Fault, FaultCode, SiteId, SiteName, StorageId, StorageName, TaskId, Timestamp,
 };
+use longhaul_scheduler::Event;
 use tokio::sync::Notify;
 
 use crate::outbox::Outbox;
@@ -401,6 +402,11 @@ fn stale(agent: AgentId, shown: Incarnation, known: Incarnation) -> Fault {
             if shown.number == known.number { " from another process" } else { "" },
         ),
     )
+}
+
+/// Storages of an agent that came or went, as the scheduler hears of it.
+pub fn connection_events(agent: AgentId, storages: Vec<StorageId>, connected: bool) -> Vec<Event> {
+    storages.into_iter().map(|storage| Event::Agent { storage, agent: Some(agent), connected }).collect()
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use longhaul_scheduler::record::{self, FORMAT_VERSION, Head, Line, LineKind};
 use longhaul_scheduler::{Decision, Event, ImportedKnowledge, Scheduler, Settings};
 use serde::Serialize;
 
-use crate::brain::spawn;
+use crate::kernel::spawn;
 use files::Files;
 
 /// Handed to the writer when so many bytes have gathered, and whenever the brain rests.

@@ -1,0 +1,253 @@
+//! The kernel: what every subsystem of the control plane needs, and nothing that only one of them needs.
+//!
+//! Time, ids, the catalog, names of storages and sites, metrics, change notifications, and handles to the two
+//! threads that others give work: the scheduler loop and the commit loop.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use longhaul_api::native::ChangeKind;
+use longhaul_catalog::{Catalog, CatalogError, DemandRow, SiteRow, StorageRow};
+use longhaul_identity::Clock;
+use longhaul_model::{Fault, FaultCode, IdMaker, SiteId, StorageId, StorageName, Timestamp};
+use longhaul_network::exchange::Imported;
+use longhaul_network::{Observation, ObservationError, RegionId};
+use longhaul_scheduler::{Event, ImportedKnowledge, Scheduler, SiteInfo, SiteLimits, SiteState, StorageInfo};
+use longhaul_security::Vault;
+
+use crate::brain::Input;
+use crate::changes::Changes;
+use crate::commit_loop::CommitWork;
+use crate::metrics::Metrics;
+use crate::recorded::Recorded;
+
+/// The scheduler loop answers within milliseconds; longer means that it is stopping.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+
+pub struct Kernel {
+    pub clock: Clock,
+    ids: Mutex<IdMaker>,
+    pub catalog: Catalog,
+    /// Seals and unseals secrets that the catalog stores.
+    pub vault: Arc<Vault>,
+    directory: RwLock<Arc<Directory>>,
+    pub metrics: Arc<Metrics>,
+    pub changes: Changes,
+    /// Why the catalog cannot be written now, if so.
+    trouble: Mutex<Option<Fault>>,
+    pub scheduler: SchedulerHandle,
+    pub writer: WriterHandle,
+}
+
+/// Sends events and questions to the scheduler loop.
+#[derive(Clone)]
+pub struct SchedulerHandle(SyncSender<Input>);
+
+/// Sends work to the commit loop.
+#[derive(Clone)]
+pub struct WriterHandle(Sender<CommitWork>);
+
+/// Names of storages and sites by their ids; read often, changed seldom.
+#[derive(Default)]
+pub struct Directory {
+    pub storages: BTreeMap<StorageId, StorageRow>,
+    pub sites: BTreeMap<SiteId, SiteRow>,
+}
+
+impl Directory {
+    /// The storage of that name.
+    pub fn storage(&self, name: &str) -> Option<&StorageRow> {
+        self.storages.values().find(|row| row.name.as_str() == name)
+    }
+
+    pub fn name(&self, id: StorageId) -> Option<StorageName> {
+        self.storages.get(&id).map(|row| row.name.clone())
+    }
+}
+
+impl Kernel {
+    pub fn new(
+        clock: Clock,
+        ids: IdMaker,
+        catalog: Catalog,
+        vault: Arc<Vault>,
+        metrics: Arc<Metrics>,
+        scheduler: SchedulerHandle,
+        writer: WriterHandle,
+    ) -> Kernel {
+        Kernel {
+            clock,
+            ids: Mutex::new(ids),
+            catalog,
+            vault,
+            directory: RwLock::default(),
+            metrics,
+            changes: Changes::default(),
+            trouble: Mutex::new(None),
+            scheduler,
+            writer,
+        }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    pub fn new_id<T: From<u64>>(&self) -> T {
+        guard(&self.ids).next(self.now())
+    }
+
+    pub fn directory(&self) -> Arc<Directory> {
+        self.directory.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads sites and storages again and tells the scheduler all of them: repeating an event does no harm.
+    pub fn refresh_directory(&self) -> Result<(), CatalogError> {
+        let storages = self.catalog.storages()?.into_iter().map(|row| (row.id, row)).collect();
+        let sites = self.catalog.sites()?.into_iter().map(|row| (row.id, row)).collect();
+        let directory = Arc::new(Directory { storages, sites });
+        *self.directory.write().unwrap_or_else(PoisonError::into_inner) = directory.clone();
+        let mut events: Vec<Event> = directory.sites.values().flat_map(site_events).collect();
+        events.extend(directory.storages.values().map(storage_event));
+        self.tell(Input::Events(events));
+        Ok(())
+    }
+
+    /// Tells the scheduler loop.
+    pub fn tell(&self, input: Input) {
+        self.scheduler.tell(input);
+    }
+
+    pub fn trouble(&self) -> Option<Fault> {
+        guard(&self.trouble).clone()
+    }
+
+    pub(crate) fn set_trouble(&self, trouble: Option<Fault>) {
+        *guard(&self.trouble) = trouble;
+    }
+
+    /// Notifies listeners of subscriptions that want more or less than before.
+    pub fn announce_demands(&self, demands: &[DemandRow]) {
+        let now = self.now();
+        let mut subscriptions: Vec<_> = demands.iter().map(|row| row.subscription).collect();
+        subscriptions.dedup();
+        for subscription in subscriptions {
+            self.changes.touch(ChangeKind::Subscription, subscription, now);
+        }
+    }
+}
+
+impl SchedulerHandle {
+    pub fn new(inputs: SyncSender<Input>) -> SchedulerHandle {
+        SchedulerHandle(inputs)
+    }
+
+    /// Waits for room among the inputs. The loop is gone only when the service stops.
+    pub fn tell(&self, input: Input) {
+        let _ = self.0.send(input);
+    }
+
+    /// As [`SchedulerHandle::tell`]; false if the loop has ended.
+    pub fn send(&self, input: Input) -> bool {
+        self.0.send(input).is_ok()
+    }
+
+    /// As [`SchedulerHandle::tell`], but drops the input where there is no room.
+    pub fn try_tell(&self, input: Input) {
+        let _ = self.0.try_send(input);
+    }
+
+    /// Asks the scheduler and waits for the answer; none if it does not come in time.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Scheduler, Timestamp) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.with_scheduler(move |scheduler, now| question(scheduler, now))
+    }
+
+    /// Imports what others know of the network, and waits for the result.
+    pub fn learn(&self, lesson: ImportedKnowledge) -> Option<Result<Imported, Fault>> {
+        self.with_scheduler(move |scheduler, now| scheduler.learn(lesson, now))
+    }
+
+    /// Passes on observations, and waits for the verdict on each; none if it does not come in time.
+    pub fn observe(&self, observations: Vec<Observation>) -> Option<Vec<Result<(), ObservationError>>> {
+        self.with_scheduler(move |scheduler, now| {
+            observations.into_iter().map(|seen| scheduler.observe(seen, now)).collect()
+        })
+    }
+
+    fn with_scheduler<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Recorded, Timestamp) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, wait) = sync_channel(1);
+        let question = move |scheduler: &mut Recorded, now: Timestamp| {
+            // Who asked may have given up.
+            let _ = answer.send(question(scheduler, now));
+        };
+        self.0.try_send(Input::Ask(Box::new(question))).ok()?;
+        wait.recv_timeout(ANSWER_WAIT).ok()
+    }
+}
+
+impl WriterHandle {
+    pub fn new(work: Sender<CommitWork>) -> WriterHandle {
+        WriterHandle(work)
+    }
+
+    /// An error means that the service stops.
+    pub fn send(&self, work: CommitWork) -> Result<(), Fault> {
+        self.0.send(work).map_err(|_| Fault::new(FaultCode::Busy, "the service stops"))
+    }
+}
+
+/// Starts a named thread.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<std::thread::JoinHandle<T>, Fault> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|error| Fault::new(FaultCode::Busy, format!("no thread for the {name}: {error}")))
+}
+
+/// A lock whose holder panicked is used as it is: everything under it is counters and caches.
+pub fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn site_events(row: &SiteRow) -> [Event; 2] {
+    let region = row.region.as_ref().map(|name| RegionId::from_name(name.as_str()));
+    let info = SiteInfo {
+        id: row.id,
+        name: row.name.clone(),
+        state: match row.state {
+            longhaul_catalog::SiteState::Open => SiteState::Open,
+            longhaul_catalog::SiteState::Draining => SiteState::Draining,
+            longhaul_catalog::SiteState::Paused => SiteState::Paused,
+        },
+        reason: row.reason.clone(),
+        limits: SiteLimits {
+            active_in: row.limits.active_in,
+            active_out: row.limits.active_out,
+            in_bytes_per_s: row.limits.in_bytes_per_s,
+            out_bytes_per_s: row.limits.out_bytes_per_s,
+        },
+    };
+    [Event::Site(info), Event::Region { site: row.id, region }]
+}
+
+fn storage_event(row: &StorageRow) -> Event {
+    Event::Storage(StorageInfo {
+        id: row.id,
+        name: row.name.clone(),
+        site: row.site,
+        writable: row.writable,
+        relay: row.relay,
+        trouble: row.trouble.clone(),
+    })
+}

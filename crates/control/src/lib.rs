@@ -1,0 +1,37 @@
+//! The control plane's core: scheduler loop, commit loop, query loop, and the agents they serve.
+//!
+//! | thread | module | owns | waits for |
+//! | --- | --- | --- | --- |
+//! | `brain` | [`brain`] | the scheduler, and what is believed of the network | nothing: never a disk or socket |
+//! | `commit-loop` | [`commit_loop`] | the order in which decisions and reports become durable | the catalog |
+//! | `query-loop` | [`query_loop`] | nothing | the catalog |
+//! | `recorder` | [`recorded`] | files of a recording, if one is wished for | the disk |
+//!
+//! Follow a lease: `brain` decides it, `commit_loop` makes it durable, `agents` puts it into its agent's
+//! `outbox`. Work that agents' engines do not carry out goes to an [`executor`].
+//!
+//! Not here: what moves next (`scheduler`), what is stored how (`catalog`), HTTP (`service`). Start with
+//! [`Kernel`], which every subsystem holds, and [`Control`].
+
+pub mod agents;
+pub mod brain;
+pub mod changes;
+pub mod choice;
+mod commissioning;
+pub mod commit_loop;
+mod control;
+pub mod deadlines;
+pub mod executor;
+pub mod kernel;
+pub mod limits;
+pub mod live;
+pub mod metrics;
+mod outbox;
+mod problems;
+pub mod query_loop;
+mod rates;
+pub mod recorded;
+pub mod steering;
+
+pub use control::Control;
+pub use kernel::{Directory, Kernel, SchedulerHandle, WriterHandle, guard, spawn};
