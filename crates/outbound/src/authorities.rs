@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longhaul_model::{Fault, FaultCode};
 
 /// Where systems keep the authorities that they believe.
-const AUTHORITIES: &[&str] =
+pub const SYSTEM_AUTHORITIES: &[&str] =
     &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// Those of a file, else of the system, as PEM.
@@ -18,7 +18,7 @@ pub fn read(named: Option<&Path>) -> Result<Arc<str>, Fault> {
     if let Some(path) = named {
         return std::fs::read_to_string(path).map(Arc::from).map_err(|error| unreadable(path, error));
     }
-    for path in AUTHORITIES {
+    for path in SYSTEM_AUTHORITIES {
         match std::fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             read => return read.map(Arc::from).map_err(|error| unreadable(Path::new(path), error)),

@@ -11,17 +11,21 @@
 mod authorities;
 mod client;
 mod connector;
+mod http1;
 mod policy;
 mod redirect;
 mod resolver;
 mod retry;
 mod stream;
+mod tls;
 
-pub use authorities::read as read_authorities;
+pub use authorities::{SYSTEM_AUTHORITIES, read as read_authorities};
 pub use client::{HttpClient, client, error_chain, send_bounded};
 pub use connector::{ConnectError, Connector};
+pub use http1::{Http1Connection, IdlePool, handshake_http1};
 pub use policy::AddressPolicy;
 pub use redirect::{CredentialScope, Origin, REDIRECTS_MAX, keeps_method};
 pub use resolver::Resolver;
 pub use retry::{RetryPolicy, retry_after};
 pub use stream::{Stream, connect, connect_tls};
+pub use tls::{CertificateId, TlsConfigs, TlsError, handshake_tls};

@@ -1,6 +1,8 @@
 //! Redirects and credentials by rule (RFC 9110, sections 15.4 and 11.6.2): how often and when a redirect is followed,
 //! and to whom a credential goes.
 
+use std::fmt;
+
 use http::StatusCode;
 
 /// Redirects of one request.
@@ -18,6 +20,12 @@ pub struct Origin {
     /// In lower case, without brackets.
     pub host: String,
     pub port: u16,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}:{}", if self.is_secure { "https" } else { "http" }, self.host, self.port)
+    }
 }
 
 /// Whom a credential is for: the origin that it was given for, and hosts that the configuration names

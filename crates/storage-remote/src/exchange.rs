@@ -3,9 +3,8 @@
 //!
 //! Start with [`Exchange::send`].
 
-use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Bytes, BytesMut};
@@ -16,32 +15,23 @@ use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use longhaul_model::Timestamp;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use longhaul_model::address::Family;
+use longhaul_outbound::{
+    CertificateId, CredentialScope, Http1Connection, IdlePool, Origin, REDIRECTS_MAX, error_chain,
+    keeps_method,
+};
+use tokio::time::timeout;
 
-use crate::dial::{Dialler, Identity};
+use crate::dial::{Dialler, certificate_of};
 use crate::failure::{Failure, Kind, told};
 use crate::header_case;
 use crate::order::Credential;
 use crate::s3::{self, Signed};
 use crate::upload::Upload;
 use crate::url::RemoteUrl;
-use longhaul_model::address::Family;
 
-/// Redirects of one request.
-pub(crate) const REDIRECTS_MAX: usize = 8;
-/// Connections kept to one server with one certificate, and how long.
-const IDLE_EACH_MAX: usize = 32;
-const IDLE_MAX: usize = 512;
-const IDLE_FOR: Duration = Duration::from_secs(20);
-/// A connection that does not say within this that it is ready is not used again.
-const READY_WITHIN: Duration = Duration::from_millis(200);
-/// What a server may put before its body.
-const HEADERS_MAX: usize = 100;
-/// Of a connection's buffer: the largest piece of a body.
+/// The largest piece of a body.
 const BUFFER_BYTES_MAX: usize = 512 << 10;
 /// Of the text of an error that is read.
 const ERROR_BYTES_MAX: usize = 4 << 10;
@@ -89,29 +79,16 @@ impl<'a> Call<'a> {
     }
 }
 
-struct Connection {
-    sender: SendRequest<Body>,
-    task: JoinHandle<()>,
-}
+type Connection = Http1Connection<Body>;
 
-impl Drop for Connection {
-    /// Closes at once, whatever is under way: that is how the other side learns that nobody waits any more.
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-#[derive(Default)]
-struct Idle {
-    places: HashMap<(String, Identity), VecDeque<(Connection, Instant)>>,
-    count: usize,
-}
+/// Where a connection leads, and with which certificate it was made.
+type ConnectionKey = (Origin, CertificateId);
 
 /// All our connections.
 pub(crate) struct Exchange {
     dialler: Dialler,
     redirect_hosts: Vec<String>,
-    idle: Arc<Mutex<Idle>>,
+    idle: Arc<IdlePool<ConnectionKey, Body>>,
 }
 
 /// The head of an answer, and its body as it comes.
@@ -123,8 +100,8 @@ pub(crate) struct Answer {
     body: Incoming,
     connection: Option<Connection>,
     reusable: bool,
-    place: (String, Identity),
-    idle: Arc<Mutex<Idle>>,
+    key: ConnectionKey,
+    idle: Arc<IdlePool<ConnectionKey, Body>>,
     /// What else there is to say where it is a refusal.
     more: Option<String>,
 }
@@ -191,11 +168,7 @@ impl Exchange {
 
     /// Credentials go to whom they are meant for, and to where the configuration says.
     fn may_see(&self, meant: &RemoteUrl, url: &RemoteUrl) -> bool {
-        let listed = |host: &String| match host.strip_prefix('.') {
-            Some(_) => url.host().ends_with(host.as_str()),
-            None => url.host() == host,
-        };
-        meant.origin() == url.origin() || (url.is_secure() && self.redirect_hosts.iter().any(listed))
+        CredentialScope { origin: &meant.origin(), hosts: &self.redirect_hosts }.contains(&url.origin())
     }
 
     async fn send_once(
@@ -205,7 +178,7 @@ impl Exchange {
         credential: &Credential,
         trusted: bool,
     ) -> Result<Answer, Failure> {
-        let place = (url.origin(), Identity::of(credential));
+        let key = (url.origin(), certificate_of(credential));
         let request = || {
             let mut request = request(call, url, credential)?;
             if !trusted {
@@ -216,7 +189,7 @@ impl Exchange {
         };
         let mut unsent = request()?.await;
         loop {
-            let (mut connection, used) = match self.take(&place).await {
+            let (mut connection, used) = match self.idle.take(&key).await {
                 Some(connection) => (connection, true),
                 None => (self.connect(url, credential).await?, false),
             };
@@ -241,7 +214,7 @@ impl Exchange {
                         url: url.clone(),
                         body,
                         connection: Some(connection),
-                        place,
+                        key,
                         idle: self.idle.clone(),
                         more: None,
                     });
@@ -270,36 +243,9 @@ impl Exchange {
 
     async fn connect(&self, url: &RemoteUrl, credential: &Credential) -> Result<Connection, Failure> {
         let stream = self.dialler.dial(url, credential).await?;
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(BUFFER_BYTES_MAX)
-            // XRootD 5.5 knows its headers in this case only.
-            .title_case_headers(true)
-            .max_headers(HEADERS_MAX)
-            .handshake::<_, Body>(TokioIo::new(stream))
+        Connection::open(stream, BUFFER_BYTES_MAX)
             .await
-            .map_err(|error| Failure::new(Kind::Lost, format!("{}: {error}", url.authority())))?;
-        // Its end is seen by the sender.
-        let task = tokio::spawn(async move { drop(connection.await) });
-        Ok(Connection { sender, task })
-    }
-
-    async fn take(&self, place: &(String, Identity)) -> Option<Connection> {
-        loop {
-            let (mut connection, since) = {
-                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                let kept = idle.places.get_mut(place)?;
-                let taken = kept.pop_back()?;
-                if kept.is_empty() {
-                    idle.places.remove(place);
-                }
-                idle.count -= 1;
-                taken
-            };
-            let fresh = since.elapsed() < IDLE_FOR && !connection.sender.is_closed();
-            if fresh && matches!(timeout(READY_WITHIN, connection.sender.ready()).await, Ok(Ok(()))) {
-                return Some(connection);
-            }
-        }
+            .map_err(|error| Failure::new(Kind::Lost, format!("{}: {error}", url.authority())))
     }
 }
 
@@ -365,7 +311,7 @@ impl Answer {
                     }
                 }
                 Ok(Some(Err(error))) => {
-                    let text = format!("{}: the connection broke: {}", self.url, causes(&error));
+                    let text = format!("{}: the connection broke: {}", self.url, error_chain(&error));
                     return Err(Failure::new(Kind::Lost, text));
                 }
                 Ok(None) => {
@@ -416,32 +362,15 @@ impl Answer {
     }
 
     fn give_back(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
-        if !self.reusable || connection.sender.is_closed() {
-            return;
-        }
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.count >= IDLE_MAX {
-            idle.places.clear();
-            idle.count = 0;
-        }
-        let kept = idle.places.entry(self.place.clone()).or_default();
-        kept.push_back((connection, Instant::now()));
-        let over = kept.len() > IDLE_EACH_MAX;
-        if over {
-            kept.pop_front();
-        } else {
-            idle.count += 1;
+        if let Some(connection) = self.connection.take().filter(|_| self.reusable) {
+            self.idle.put(&self.key, connection);
         }
     }
 }
 
 fn follows(status: StatusCode, method: &Method) -> bool {
-    match status.as_u16() {
-        301 | 302 | 307 | 308 => true,
-        303 => *method == Method::GET || *method == Method::HEAD,
-        _ => false,
-    }
+    let see_other = status == StatusCode::SEE_OTHER && (*method == Method::GET || *method == Method::HEAD);
+    keeps_method(status) || see_other
 }
 
 /// Whether asking twice does the same as asking once.
@@ -530,15 +459,4 @@ pub(crate) fn bearer(token: &str) -> Result<HeaderValue, Failure> {
 
 fn lost(call: &Call<'_>, url: &RemoteUrl, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(Kind::Lost, format!("{} {url}: the connection broke: {error}", call.method))
-}
-
-/// hyper says the least in the first line.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
 }

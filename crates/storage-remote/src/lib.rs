@@ -6,7 +6,6 @@
 //! Not here: when and whether to copy (`scheduler`), what becomes of an outcome (`service`), server side of
 //! the same protocols (`doors`). Start with [`Remote`] and [`CopyOrder`].
 
-mod again;
 mod checksum;
 mod config;
 mod copy;
@@ -18,13 +17,13 @@ mod lasting;
 mod macaroon;
 mod markers;
 mod multistatus;
-mod names;
 mod naming;
 mod order;
 #[doc(hidden)]
 pub mod promises;
 mod rate_limiter;
 mod remote;
+mod retry;
 mod s3;
 mod stream;
 mod tape;

@@ -41,7 +41,7 @@ impl Remote {
     ) -> Option<Zeroizing<String>> {
         let secure = active.url.is_secure() && passive.url.is_secure();
         let certified = matches!(passive.credential, Credential::Certificate { .. });
-        let origin = passive.url.origin();
+        let origin = passive.url.origin().to_string();
         if !secure || !certified || self.without_macaroons.has(&origin) {
             return None;
         }

@@ -92,7 +92,7 @@ impl Remote {
             return Ok(false);
         }
         let is_plain = !target.url.path().contains('%');
-        let key = target.url.origin();
+        let key = target.url.origin().to_string();
         {
             let known = self.renames.0.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = known.get(&key)

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use longhaul_model::address::Family;
 use longhaul_model::{Algorithm, Blame, Fault, FaultCode, Locality};
+use longhaul_outbound::SYSTEM_AUTHORITIES;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -22,11 +24,6 @@ use crate::s3::{PartMemory, Records};
 use crate::tape::TapeApis;
 use crate::url::RemoteUrl;
 use crate::webdav::{Place, Renamed};
-use longhaul_model::address::Family;
-
-/// Where systems keep the authorities that they believe.
-const AUTHORITIES: &[&str] =
-    &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// Knows its connections and what it has learned of servers; one for a process.
 pub struct Remote {
@@ -218,7 +215,7 @@ fn roots(trust: &Trust) -> Result<RootCertStore, Fault> {
         Trust::Pem(pem) => vec![pem.clone()],
         Trust::Files(files) => files.iter().map(|file| read(file)).collect::<Result<_, _>>()?,
         Trust::System => {
-            let found = AUTHORITIES.iter().map(std::path::Path::new).find(|path| path.is_file());
+            let found = SYSTEM_AUTHORITIES.iter().map(std::path::Path::new).find(|path| path.is_file());
             found.map(read).transpose()?.into_iter().collect()
         }
     };

@@ -99,7 +99,7 @@ impl Remote {
     }
 
     async fn api_of(&self, place: Place<'_>) -> Result<TapeApi, Failure> {
-        let origin = place.url.origin();
+        let origin = place.url.origin().to_string();
         if let Some(known) = self.tape_apis.get(&origin) {
             return Ok(known);
         }
@@ -110,7 +110,7 @@ impl Remote {
 
     /// Where a file lies; none where the storage has no tape system that could be asked.
     pub(crate) async fn locality(&self, place: Place<'_>) -> Result<Option<Locality>, Failure> {
-        let origin = place.url.origin();
+        let origin = place.url.origin().to_string();
         if place.url.is_s3() || self.without_tape.has(&origin) {
             return Ok(None);
         }

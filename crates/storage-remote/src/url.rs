@@ -6,6 +6,7 @@ use std::fmt;
 use longhaul_model::percent;
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode};
+use longhaul_outbound::Origin;
 
 use crate::s3::canonical_query;
 
@@ -156,9 +157,8 @@ impl RemoteUrl {
     }
 
     /// Scheme, host and port: what may see the same credentials.
-    pub(crate) fn origin(&self) -> String {
-        let scheme = if self.secure { "https" } else { "http" };
-        format!("{scheme}://{}:{}", self.host, self.port)
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { is_secure: self.secure, host: self.host.clone(), port: self.port }
     }
 
     /// The same path at another port.

@@ -5,14 +5,15 @@ use http::header::ETAG;
 use http::{Method, StatusCode};
 use longhaul_model::Algorithm;
 use longhaul_model::percent::decode_lenient;
+use longhaul_outbound::RetryPolicy;
 
-use crate::again::Again;
 use crate::checksum::{told, wanted};
 use crate::exchange::{Answer, Call, Payload};
 use crate::failure::{Failure, Kind};
 use crate::multistatus::{self, Member};
 use crate::order::{Credential, Entry, Stat};
 use crate::remote::Remote;
+use crate::retry::{BACKOFF, RETRY_AFTER_MAX};
 use crate::s3::told_checksum;
 use crate::url::RemoteUrl;
 
@@ -31,7 +32,14 @@ impl<'a> Place<'a> {
 
 /// A question changes nothing: a server that says it failed is asked again. Busy ones lose connections of
 /// their own now and then (XRootD 5.5 answers 500 then), and a copy should not end of that.
-const QUESTION: Again = Again { tries: 3, answers: &[500, 502], unreachable: false, unknown: false };
+const QUESTION: RetryPolicy = RetryPolicy {
+    tries: 3,
+    statuses: &[500, 502],
+    unreachable: false,
+    unknown: false,
+    backoff: BACKOFF,
+    retry_after_max: RETRY_AFTER_MAX,
+};
 
 /// A method that HTTP itself has no name for.
 pub(crate) fn method(name: &'static str) -> Method {
@@ -69,7 +77,7 @@ impl Remote {
             }
             Ok(call)
         };
-        let answer = self.exchange.send_again(&QUESTION, "HEAD", question).await?;
+        let answer = self.exchange.send_with_retries(&QUESTION, "HEAD", question).await?;
         match answer.status {
             StatusCode::NOT_FOUND | StatusCode::GONE => {
                 answer.finish().await;
@@ -119,7 +127,7 @@ impl Remote {
             call.payload = Payload::Bytes(Bytes::from_static(multistatus::REQUEST.as_bytes()));
             Ok(call)
         };
-        let answer = self.exchange.send_again(&QUESTION, "PROPFIND", question).await?;
+        let answer = self.exchange.send_with_retries(&QUESTION, "PROPFIND", question).await?;
         if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             answer.finish().await;
             return Ok(None);

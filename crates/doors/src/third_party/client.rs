@@ -11,16 +11,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
-use hyper_util::rt::TokioIo;
-use longhaul_model::address::check_dial;
 use longhaul_model::units::printable;
-use rustls::pki_types::ServerName;
+use longhaul_outbound::{
+    AddressPolicy, ConnectError, Connector, CredentialScope, Origin, REDIRECTS_MAX, TlsError,
+    handshake_http1, handshake_tls, keeps_method,
+};
 use tokio::io::BufReader;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use super::markers::{Progress, one_line};
-use super::names::Names;
 use crate::answer::{Outcome, Refusal};
 use crate::listen::patient;
 use crate::settings::Outgoing;
@@ -31,11 +30,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 const DIGEST_WITHIN: Duration = Duration::from_secs(1_800);
 /// An upload is answered after its last byte; its own stall limit watches until then.
 const UPLOAD_WITHIN: Duration = Duration::from_secs(24 * 3_600);
-const REDIRECTS_MAX: usize = 8;
 /// Of a text that says what went wrong at the other side.
 const TEXT_BYTES_MAX: usize = 400;
 const SOCKET_READ_BYTES: usize = 256 << 10;
 const TLS_BUFFER_BYTES: usize = 256 << 10;
+/// A piece of a body is not larger.
+const BUFFER_BYTES_MAX: usize = 128 << 10;
 const HEADERS_MAX: usize = 32;
 
 /// A body of a request to the other party.
@@ -44,7 +44,7 @@ pub(crate) type Sent = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io
 /// The file at the other party, and what is sent with each request for it.
 pub(crate) struct Remote {
     outgoing: Arc<Outgoing>,
-    names: Names,
+    connector: Connector,
     url: Uri,
     /// From the client's `TransferHeader…`; for the host in `url` and no other.
     headers: HeaderMap,
@@ -69,7 +69,9 @@ impl Remote {
     ) -> Outcome<Remote> {
         let url = parse_url(url)?;
         let headers = transfer_headers(request)?;
-        Ok(Remote { outgoing, names: Names::of_system(), url, headers, stall, progress })
+        let policy = AddressPolicy::public(outgoing.allow.clone());
+        let connector = Connector::new(policy, usize::MAX, CONNECT_WITHIN);
+        Ok(Remote { outgoing, connector, url, headers, stall, progress })
     }
 
     /// Sends a request and follows redirects; `body` makes it anew for each hop.
@@ -87,9 +89,7 @@ impl Remote {
             let response = tokio::time::timeout(answer_within(&method), connection.send_request(request));
             let response = response.await.map_err(|_| "the remote side does not answer".to_owned())?;
             let response = response.map_err(|error| format!("connection to the remote side: {error}"))?;
-            let status = response.status();
-            let is_redirect = matches!(status.as_u16(), 301 | 302 | 307 | 308);
-            if !is_redirect {
+            if !keeps_method(response.status()) {
                 return Ok(Heard { response, url });
             }
             url = redirected(&url, &response)?;
@@ -111,7 +111,7 @@ impl Remote {
             .body(empty)
             .map_err(|error| format!("the remote URL: {error}"))?;
         let headers = request.headers_mut();
-        if same_host(url, &self.url) {
+        if (CredentialScope { origin: &origin(&self.url), hosts: &[] }).contains(&origin(url)) {
             headers.extend(self.headers.clone());
         }
         headers.extend(more.iter().cloned());
@@ -126,24 +126,18 @@ impl Remote {
         let (stream, address) =
             dial.map_err(|_| "connecting to the remote side took too long".to_owned())??;
         self.progress.connected(address);
-        let _ = stream.set_nodelay(true);
         let host = host_of(url)?;
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("{host} is no host name"))?;
-        let connector = TlsConnector::from(self.outgoing.tls.clone());
         let stream = BufReader::with_capacity(SOCKET_READ_BYTES, patient(stream, self.stall));
-        let handshake =
-            connector.connect_with(name, stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER_BYTES)));
+        let handshake = handshake_tls(stream, host, self.outgoing.tls.clone(), Some(TLS_BUFFER_BYTES));
         let stream = tokio::time::timeout(CONNECT_WITHIN, handshake).await;
         let stream = stream.map_err(|_| "the handshake with the remote side took too long".to_owned())?;
-        let stream = stream.map_err(|error| {
-            format!("TLS with {}: {}", printable(host), longhaul_security::io_fault(&error))
+        let stream = stream.map_err(|error| match error {
+            TlsError::HostName => format!("{host} is no host name"),
+            TlsError::Handshake(error) => {
+                format!("TLS with {}: {}", printable(host), longhaul_security::io_fault(&error))
+            }
         })?;
-        let shaken = hyper::client::conn::http1::Builder::new()
-            // XRootD 5.5 knows its headers in this case only; a length that it does not know is none.
-            .title_case_headers(true)
-            .max_buf_size(128 << 10)
-            .handshake(TokioIo::new(stream))
-            .await;
+        let shaken = handshake_http1(stream, BUFFER_BYTES_MAX).await;
         let (sender, connection) =
             shaken.map_err(|error| format!("connection to the remote side: {error}"))?;
         // Ends when the exchange is dropped.
@@ -159,23 +153,15 @@ impl Remote {
     async fn dial(&self, url: &Uri) -> Result<(TcpStream, SocketAddr), String> {
         let host = host_of(url)?;
         let port = url.port_u16().unwrap_or(443);
-        let found = self.names.addresses(host, port).await;
-        let found = found.map_err(|error| format!("{}: {error}", printable(host)))?;
-        let mut last = format!("{} has no address", printable(host));
-        for address in found {
-            if check_dial(address.ip(), &self.outgoing.allow).is_err() {
-                last = format!(
-                    "{} is not at a public address, and not at one that is allowed here",
-                    printable(host)
-                );
-                continue;
+        let shown = printable(host);
+        self.connector.connect(host, port).await.map_err(|error| match error {
+            ConnectError::Refused(_) => {
+                format!("{shown} is not at a public address, and not at one that is allowed here")
             }
-            match TcpStream::connect(address).await {
-                Ok(stream) => return Ok((stream, address)),
-                Err(error) => last = format!("{}: {error}", printable(host)),
-            }
-        }
-        Err(last)
+            ConnectError::NoAddress | ConnectError::NoAddressOf(_) => format!("{shown} has no address"),
+            ConnectError::Unresolved(error) | ConnectError::Unreachable(error) => format!("{shown}: {error}"),
+            ConnectError::TimedOut => format!("{shown}: no answer"),
+        })
     }
 
     /// The next piece of a body.
@@ -253,9 +239,10 @@ fn host_of(url: &Uri) -> Result<&str, String> {
         .ok_or_else(|| "the remote URL has no host".to_owned())
 }
 
-fn same_host(one: &Uri, other: &Uri) -> bool {
-    let host = |url: &Uri| (url.host().map(str::to_ascii_lowercase), url.port_u16().unwrap_or(443));
-    host(one) == host(other)
+/// All that is dialled here is HTTPS, also where it is called davs.
+fn origin(url: &Uri) -> Origin {
+    let host = url.host().unwrap_or_default().to_ascii_lowercase();
+    Origin { is_secure: true, host, port: url.port_u16().unwrap_or(443) }
 }
 
 fn redirected(from: &Uri, response: &Response<Incoming>) -> Result<Uri, String> {
@@ -321,6 +308,7 @@ pub(crate) fn no_client_tls() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_outbound::Resolver;
 
     #[test]
     fn only_https_without_users_is_dialled() {
@@ -362,7 +350,7 @@ mod tests {
         let port = good.local_addr().unwrap().port();
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
-        let names = Names::told(move |port| {
+        let resolver = Resolver::fixed(move |port| {
             let host =
                 if count.fetch_add(1, Ordering::SeqCst) == 0 { [127, 0, 0, 2] } else { [127, 0, 0, 1] };
             vec![SocketAddr::from((host, port))]
@@ -373,7 +361,8 @@ mod tests {
         let url = format!("https://storage.example:{port}/x");
         let stall = Duration::from_secs(20);
         let remote = Remote::new(outgoing, &url, &HeaderMap::new(), stall, Progress::default()).unwrap();
-        let remote = Remote { names, ..remote };
+        let connector = Connector { resolver, ..remote.connector.clone() };
+        let remote = Remote { connector, ..remote };
         let (_stream, address) = remote.dial(&remote.url).await.unwrap();
         assert_eq!((address, asked.load(Ordering::SeqCst)), (good.local_addr().unwrap(), 1));
         good.accept().await.unwrap();

@@ -6,7 +6,6 @@
 
 mod client;
 mod markers;
-mod names;
 mod pull;
 mod push;
 

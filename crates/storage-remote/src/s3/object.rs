@@ -9,15 +9,16 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use longhaul_model::hex;
 use longhaul_model::{Algorithm, Digest, Hasher};
+use longhaul_outbound::RetryPolicy;
 
 use super::answer::{self, BYTES_MAX, ListedPart};
-use crate::again::Again;
 use crate::checksum::{Checksum, read_value};
 use crate::config::Times;
 use crate::exchange::{Answer, Call, Exchange, Payload};
 use crate::failure::{Failure, Kind};
 use crate::order::Credential;
 use crate::remote::Remote;
+use crate::retry::{BACKOFF, RETRY_AFTER_MAX};
 use crate::url::RemoteUrl;
 use crate::webdav::Place;
 
@@ -78,7 +79,14 @@ impl Object {
         let url = if ask.query.is_empty() { self.url.clone() } else { self.url.asking(ask.query) };
         let sent = ask.body.as_ref().map_or(0, |body| body.len() as u64);
         let within = self.times.progress + Duration::from_secs(sent / SLOWEST_BYTES_PER_S);
-        let again = Again { tries: 5, answers: PASSING, unreachable: true, unknown: ask.repeats };
+        let policy = RetryPolicy {
+            tries: 5,
+            statuses: PASSING,
+            unreachable: true,
+            unknown: ask.repeats,
+            backoff: BACKOFF,
+            retry_after_max: RETRY_AFTER_MAX,
+        };
         let call = || {
             let mut call = Call::new(ask.method.clone(), &url, &self.credential, within);
             for (name, value) in ask.headers {
@@ -87,8 +95,8 @@ impl Object {
             call.payload = ask.body.clone().map_or(Payload::None, Payload::Bytes);
             Ok(call)
         };
-        let answer = self.exchange.send_again(&again, ask.what, call).await?;
-        if again.is_passing(answer.status) { Err(answer.into_failure(ask.what).await) } else { Ok(answer) }
+        let answer = self.exchange.send_with_retries(&policy, ask.what, call).await?;
+        if policy.is_transient(answer.status) { Err(answer.into_failure(ask.what).await) } else { Ok(answer) }
     }
 
     async fn document<T>(
