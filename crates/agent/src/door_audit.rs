@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_api::agent::{DoorDecision, Fact};
-use longhaul_doors::Witness;
+use longhaul_doors::AuditSink;
 use longhaul_model::{Fault, StorageName};
 use longhaul_security::{AggregatedDecision, AuditAggregator, AuditBounds, Decision};
 
@@ -36,8 +36,8 @@ pub(crate) struct DoorAudit {
 /// Receives the decisions of one storage's door.
 pub(crate) struct DoorAuditSink(pub(crate) Arc<DoorAudit>);
 
-impl Witness for DoorAuditSink {
-    fn decided(&self, decision: Decision) {
+impl AuditSink for DoorAuditSink {
+    fn record(&self, decision: Decision) {
         locked(&self.0.aggregator).record(decision, self.0.clock.now());
     }
 }
@@ -146,7 +146,7 @@ mod tests {
         let decided = gathering();
         let door = DoorAuditSink(decided.clone());
         for _ in 0..3 {
-            door.decided(refused("/x"));
+            door.record(refused("/x"));
         }
         let log = OutboxLog::open(directory.path()).unwrap();
         log.set_service_version(3);
@@ -190,7 +190,7 @@ mod tests {
         for round in 0..200 {
             for number in 0..300 {
                 let who = format!("/CN={}", number % 60);
-                door.decided(Decision { who, ..refused(&format!("/{round}/{number}")) });
+                door.record(Decision { who, ..refused(&format!("/{round}/{number}")) });
                 noted += 1;
             }
             decided.flush(&log).unwrap();
@@ -213,7 +213,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let decided = gathering();
         let log = OutboxLog::open(directory.path()).unwrap();
-        DoorAuditSink(decided.clone()).decided(refused("/x"));
+        DoorAuditSink(decided.clone()).record(refused("/x"));
         decided.flush(&log).unwrap();
         log.add_task_fact(&task_done(), &crate::stop::StopFlag::default()).unwrap();
         assert!(log.entries().is_empty(), "until it is known what it speaks");

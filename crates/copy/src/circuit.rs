@@ -7,7 +7,9 @@ use std::sync::Arc;
 use aws_lc_rs::rand;
 use longhaul_circuits::{Event, Note};
 use longhaul_engine::Path;
-use longhaul_gateways::circuits::{CircuitConfig, CircuitWay, Keeper, Place, Streams, Ways};
+use longhaul_gateways::circuits::{
+    CircuitConfig, CircuitContext, CircuitPath, ProviderDriver, StreamPaths, Streams,
+};
 use longhaul_model::{AgentId, Fault, FaultCode};
 
 use crate::clock;
@@ -24,19 +26,23 @@ pub(crate) fn request_circuit(
     source: &Source,
     state: &StateDir,
     story: Arc<CircuitLog>,
-) -> Result<Keeper, Fault> {
+) -> Result<ProviderDriver, Fault> {
     let mut seed = [0; 8];
     rand::fill(&mut seed)
         .map_err(|_| Fault::new(FaultCode::Internal, "the system's random number generator failed"))?;
-    let place = Place {
+    let place = CircuitContext {
         link: format!("{}→{}", source.agent, site.agent()),
         book: state.path().join(CIRCUIT_STATE_FILE),
         seed: u64::from_le_bytes(seed),
     };
     let ways =
         SessionPaths { site: site.clone(), source: source.agent, plain: source.addresses.clone(), story };
-    let keeper =
-        Keeper::start(place, config, Arc::new(clock::now), Box::new(Streams::new(ways, config.paced)))?;
+    let keeper = ProviderDriver::start(
+        place,
+        config,
+        Arc::new(clock::now),
+        Box::new(Streams::new(ways, config.paced)),
+    )?;
     keeper.tell(Event::SetWanted(true));
     Ok(keeper)
 }
@@ -50,14 +56,13 @@ struct SessionPaths {
     story: Arc<CircuitLog>,
 }
 
-impl Ways for SessionPaths {
+impl StreamPaths for SessionPaths {
     fn plain(&self) -> Vec<String> {
         self.plain.clone()
     }
 
-    fn set(&mut self, circuit: Option<CircuitWay>) {
-        let paths =
-            circuit.map(|way| Path::with_spares(way.address, way.local, way.bytes_per_s, &self.plain));
+    fn set(&mut self, circuit: Option<CircuitPath>) {
+        let paths = circuit.map(|way| Path::with_spares(way.address, way.local, way.bytes_per_s, &self.plain));
         if let Err(fault) = self.site.engine().set_paths(self.source, paths.unwrap_or_default()) {
             tracing::error!(%fault, "cannot set the session's paths");
         }

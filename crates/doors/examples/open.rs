@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longhaul_doors::{Access, Door, Grant, Limits, May, Outgoing, Rights, Settings};
+use longhaul_doors::{Access, Door, Grant, Limits, Outgoing, Right, Rights, Settings};
 use longhaul_security::{ForeignServerTrust, door_server_tls, foreign_client_tls, hash_secret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions};
 
@@ -39,7 +39,7 @@ fn main() -> Result<(), Failure> {
         })),
     };
     let clients: Vec<&str> = authorities.iter().map(String::as_str).collect();
-    let all = Grant { may: May::Write, below: String::new() };
+    let all = Grant { may: Right::Write, below: String::new() };
     let access = Access {
         tls: door_server_tls(&text(certificate)?, &text(key)?, &clients)?,
         identities: false,
@@ -60,7 +60,7 @@ fn main() -> Result<(), Failure> {
         users: None,
         issued: None,
         tape: None,
-        witness: None,
+        audit: None,
         limits: Limits::default(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -26,7 +26,7 @@ pub(crate) fn page(call: &Call) -> Outcome {
     let after = match after {
         None => None,
         Some(after) => {
-            let name = crate::request::Place::parse(&format!("/{after}"))?.path;
+            let name = crate::request::RequestPath::parse(&format!("/{after}"))?.path;
             Some(name).filter(|name| !name.contains('/'))
         }
     };

@@ -1,15 +1,15 @@
-//! Buffers that files are read into: lent, sent, and used again, since fresh ones cost a page fault for each
-//! 4 KiB.
+//! A pool of buffers that files are read into and sent from. Fresh buffers would cost a page fault for each 4
+//! KiB.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Of one read: large enough that its call costs nothing, small enough to stay in a core's cache while it is
-/// encrypted.
+/// Bytes of one read: large enough that its call costs nothing, small enough to stay in a core's cache while
+/// it is encrypted.
 pub(crate) const BUFFER_BYTES: usize = 512 << 10;
-/// Kept while nobody needs them.
-const KEPT_MAX: usize = 32;
+/// Idle buffers that stay allocated; more are freed.
+const FREE_BUFFERS_MAX: usize = 32;
 
 #[derive(Default)]
 pub(crate) struct Buffers {
@@ -17,20 +17,20 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn take(self: &Arc<Self>) -> Lent {
+    pub(crate) fn take(self: &Arc<Self>) -> PooledBuffer {
         let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Lent { bytes: kept.unwrap_or_else(|| vec![0; BUFFER_BYTES]), len: 0, home: self.clone() }
+        PooledBuffer { bytes: kept.unwrap_or_else(|| vec![0; BUFFER_BYTES]), len: 0, home: self.clone() }
     }
 }
 
-/// A buffer that goes home when it is dropped.
-pub(crate) struct Lent {
+/// A buffer that returns to its pool when it is dropped.
+pub(crate) struct PooledBuffer {
     bytes: Vec<u8>,
     len: usize,
     home: Arc<Buffers>,
 }
 
-impl Lent {
+impl PooledBuffer {
     /// Fills up to `most` bytes of it.
     pub(crate) fn fill<E>(
         &mut self,
@@ -47,16 +47,16 @@ impl Lent {
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let mut free = self.home.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < KEPT_MAX {
+        if free.len() < FREE_BUFFERS_MAX {
             free.push(std::mem::take(&mut self.bytes));
         }
     }

@@ -14,7 +14,7 @@ use crate::answer::{Outcome, Refusal};
 use crate::request::single;
 
 /// Files whose digests are remembered; some 300 bytes each.
-const REMEMBERED_MAX: usize = 20_000;
+const CACHED_FILES_MAX: usize = 20_000;
 /// Algorithms of one header; a list without end is nobody's.
 const LISTED_MAX: usize = 32;
 /// Better first: the cheap ones are remembered from when the file came.
@@ -159,7 +159,7 @@ pub(crate) fn parse(algorithm: Algorithm, value: &str) -> Option<Digest> {
 
 /// What is known of files, by path; it counts for one version only.
 #[derive(Default)]
-pub(crate) struct Remembered {
+pub(crate) struct DigestCache {
     state: Mutex<State>,
 }
 
@@ -169,14 +169,14 @@ struct State {
     order: VecDeque<String>,
 }
 
-impl Remembered {
+impl DigestCache {
     pub(crate) fn get(&self, path: &str, identity: &Identity) -> DigestSet {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let known = state.known.get(path).filter(|(version, _)| version == identity);
         known.map(|(_, digests)| digests.clone()).unwrap_or_default()
     }
 
-    pub(crate) fn keep(&self, path: &str, identity: &Identity, digests: &DigestSet) {
+    pub(crate) fn insert(&self, path: &str, identity: &Identity, digests: &DigestSet) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = digests.clone();
         match state.known.get(path) {
@@ -187,7 +187,7 @@ impl Remembered {
             None => state.order.push_back(path.to_owned()),
         }
         state.known.insert(path.to_owned(), (identity.clone(), all));
-        while state.order.len() > REMEMBERED_MAX {
+        while state.order.len() > CACHED_FILES_MAX {
             if let Some(oldest) = state.order.pop_front() {
                 state.known.remove(&oldest);
             }
@@ -265,13 +265,13 @@ mod tests {
 
     #[test]
     fn what_is_remembered_counts_for_one_version() {
-        let remembered = Remembered::default();
+        let remembered = DigestCache::default();
         let version = Identity { size: 1, mtime_ns: 2, inode: 3 };
-        remembered.keep("a", &version, &of(b"a"));
+        remembered.insert("a", &version, &of(b"a"));
         assert_eq!(remembered.get("a", &version), of(b"a"));
         assert!(remembered.get("a", &Identity { inode: 4, ..version.clone() }).is_empty());
-        for number in 0..REMEMBERED_MAX {
-            remembered.keep(&number.to_string(), &version, &of(b""));
+        for number in 0..CACHED_FILES_MAX {
+            remembered.insert(&number.to_string(), &version, &of(b""));
         }
         assert!(remembered.get("a", &version).is_empty(), "the oldest leave");
     }

@@ -15,9 +15,9 @@ use crate::browse;
 use crate::buffers::BUFFER_BYTES;
 use crate::conditions::{self, Reading, etag, http_date};
 use crate::digests::Want;
-use crate::ranges::{self, Wanted};
-use crate::request::{Place, single};
-use crate::serve::{Call, Shared, blocking};
+use crate::ranges::{self, RangeRequest};
+use crate::request::{RequestPath, single};
+use crate::serve::{Call, DoorContext, blocking};
 use crate::tape::or_on_tape;
 
 /// Of one read for digests.
@@ -26,7 +26,7 @@ const DIGEST_BYTES: usize = 1 << 20;
 const PIECES_AHEAD: usize = 2;
 const PARTS_TYPE: &str = "application/octet-stream";
 
-enum Opened {
+enum OpenTarget {
     Directory(Identity),
     /// A small file is read at once: it is not worth a second visit to another thread.
     File {
@@ -39,14 +39,14 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
     let (shared, place) = (call.shared.clone(), call.place.clone());
     let headers = call.request.headers();
     // A file on its way takes memory; a question about one does not.
-    let turn = if is_head { None } else { Some(shared.turn().await?) };
+    let turn = if is_head { None } else { Some(shared.transfer_slot().await?) };
     let has_range = headers.contains_key(header::RANGE);
     let opened = {
         let (shared, place) = (shared.clone(), place.clone());
         let open = move || {
             let opened = open(&shared, &place, !is_head && !has_range)?;
             match &opened {
-                Opened::File { file, .. } if !is_head => file.check_online()?,
+                OpenTarget::File { file, .. } if !is_head => file.check_online()?,
                 _ => {}
             }
             Ok(opened)
@@ -59,11 +59,11 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
         .await?
     };
     let (file, at_once) = match opened {
-        Opened::Directory(identity) => {
+        OpenTarget::Directory(identity) => {
             drop(turn);
             return directory(call, is_head, &identity).await;
         }
-        Opened::File { file, at_once } => (file, at_once),
+        OpenTarget::File { file, at_once } => (file, at_once),
     };
     let identity = file.identity();
     if conditions::check_for_reading(headers, &identity)? == Reading::NotModified {
@@ -73,7 +73,7 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
     }
     let wanted = match conditions::range_still_fits(headers, &identity)? {
         true => ranges::parse(single(headers, "range")?, identity.size),
-        false => Wanted::Whole,
+        false => RangeRequest::Whole,
     };
     let want = Want::of(headers);
     // A question brings nothing from tape.
@@ -82,9 +82,9 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
         Err(_) => shared.remembered.get(&place.path, &identity),
     };
     let mut answer = match (wanted, turn) {
-        (Wanted::Nothing, _) => return Ok(unsatisfiable(&identity)),
-        (Wanted::Whole, None) => whole(Body::empty(), identity.size),
-        (Wanted::Whole, Some(turn)) => {
+        (RangeRequest::Nothing, _) => return Ok(unsatisfiable(&identity)),
+        (RangeRequest::Whole, None) => whole(Body::empty(), identity.size),
+        (RangeRequest::Whole, Some(turn)) => {
             let body = match at_once {
                 Some(bytes) => Body::Whole(Some(bytes)),
                 None => Body::File(Box::new(FileBody::new(
@@ -96,7 +96,7 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
             };
             whole(body, identity.size)
         }
-        (Wanted::Parts(parts), turn) => match (parts.as_slice(), turn) {
+        (RangeRequest::Parts(parts), turn) => match (parts.as_slice(), turn) {
             ([part], turn) => {
                 let body = match turn {
                     None => Body::empty(),
@@ -122,11 +122,11 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
     Ok(answer)
 }
 
-fn open(shared: &Arc<Shared>, place: &Place, wants_bytes: bool) -> Outcome<Opened> {
+fn open(shared: &Arc<DoorContext>, place: &RequestPath, wants_bytes: bool) -> Outcome<OpenTarget> {
     let missing = || Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory");
-    let entry = shared.look(place)?.ok_or_else(missing)?;
+    let entry = shared.stat(place)?.ok_or_else(missing)?;
     if entry.is_directory {
-        return Ok(Opened::Directory(entry.identity));
+        return Ok(OpenTarget::Directory(entry.identity));
     }
     if place.slash {
         return Err(missing());
@@ -137,7 +137,7 @@ fn open(shared: &Arc<Shared>, place: &Place, wants_bytes: bool) -> Outcome<Opene
         true => Some(read(file.as_ref(), &shared.buffers, (0, size), true)?),
         false => None,
     };
-    Ok(Opened::File { file, at_once })
+    Ok(OpenTarget::File { file, at_once })
 }
 
 async fn directory(call: Call, is_head: bool, identity: &Identity) -> Outcome {
@@ -189,7 +189,7 @@ fn many_parts(body: Body) -> Answer {
 
 /// None if the client went.
 fn send_parts(
-    shared: &Shared,
+    shared: &DoorContext,
     file: &dyn SourceFile,
     parts: &[(u64, u64)],
     sender: &mpsc::Sender<std::io::Result<Bytes>>,
@@ -234,8 +234,8 @@ fn describe(answer: &mut Answer, identity: &Identity) {
 
 /// What is wanted and not remembered is computed, a few files at a time.
 pub(crate) async fn digests(
-    shared: &Arc<Shared>,
-    place: &Place,
+    shared: &Arc<DoorContext>,
+    place: &RequestPath,
     identity: &Identity,
     want: Want,
 ) -> Outcome<DigestSet> {
@@ -252,7 +252,7 @@ pub(crate) async fn digests(
         let at = place.pfn(shared.storage().name())?;
         let (found, version) =
             digest_file(shared.storage().as_ref(), &at, missing, &mut vec![0; DIGEST_BYTES])?;
-        shared.remembered.keep(&place.path, &version, &found);
+        shared.remembered.insert(&place.path, &version, &found);
         Ok(shared.remembered.get(&place.path, &version))
     })
     .await

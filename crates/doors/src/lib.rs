@@ -12,13 +12,14 @@
 //! Start with [`Door`]; then `serve`, which sees every request, and `put`, which holds the promise.
 
 mod answer;
+mod audit;
 mod body;
 mod browse;
 mod buffers;
 mod conditions;
 mod digests;
 mod get;
-mod issued;
+mod if_header;
 mod listen;
 mod lock;
 mod locks;
@@ -34,16 +35,15 @@ mod request;
 mod rights;
 mod serve;
 mod settings;
-mod submitted;
 mod tape;
 mod third_party;
 mod tree;
-mod witness;
+mod trusted_issuers;
 mod xml;
 
-pub use issued::{Issued, TokenVerifier, Verified};
+pub use audit::AuditSink;
 pub use listen::{Door, Renewer};
-pub use rights::{Grant, May, Rights, Subjects, TokenFileError, read_tokens};
+pub use rights::{Grant, Right, Rights, Subjects, TokenFileError, read_tokens};
 pub use settings::{Access, Limits, Outgoing, Settings, Users, VOMS};
-pub use tape::{Report, ReportedFile, StageState, Tape, TapeEnd, WantedFile};
-pub use witness::Witness;
+pub use tape::{Report, ReportedFile, RequestedFile, StageState, Tape, TapeEnd};
+pub use trusted_issuers::{TokenVerifier, TrustedIssuers, VerifyFuture};

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutWriter;
 use tokio_rustls::TlsAcceptor;
 
-use crate::serve::{Peer, Shared, serve};
+use crate::serve::{DoorContext, Peer, serve};
 use crate::settings::{Access, Settings};
 
 /// Head of a request, all its lines; a piece of a body is not larger either.
@@ -39,7 +39,7 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// One storage, open at some addresses.
 pub struct Door {
-    shared: Arc<Shared>,
+    shared: Arc<DoorContext>,
     listeners: Vec<TcpListener>,
 }
 
@@ -56,13 +56,13 @@ impl Door {
             listeners.push(listener);
         }
         let (storage, owner) = (settings.storage.clone(), settings.owner);
-        let tidied = tokio::task::spawn_blocking(move || tidy(storage.as_ref(), owner)).await;
+        let tidied = tokio::task::spawn_blocking(move || remove_stale_temps(storage.as_ref(), owner)).await;
         if let Ok(Err(fault)) = tidied {
             tracing::warn!(%fault, "what an earlier run left of files stays for now");
         }
         let run =
             random().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))?;
-        Ok(Door { shared: Arc::new(Shared::new(settings, access, run)?), listeners })
+        Ok(Door { shared: Arc::new(DoorContext::new(settings, access, run)?), listeners })
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
@@ -76,7 +76,7 @@ impl Door {
 
     /// Serves until `stop` is true or its sender is gone; requests under way have a moment to end.
     pub async fn run(self, stop: watch::Receiver<bool>) {
-        let bounds = Arc::new(Bounds::new(&self.shared));
+        let bounds = Arc::new(ConnectionLimits::new(&self.shared));
         let mut listening = JoinSet::new();
         for listener in self.listeners {
             listening.spawn(listen(self.shared.clone(), listener, bounds.clone(), stop.clone()));
@@ -87,15 +87,15 @@ impl Door {
 
 /// Replaces certificates and rights of a door; connections that are open keep the certificate that they began
 /// with.
-pub struct Renewer(Arc<Shared>);
+pub struct Renewer(Arc<DoorContext>);
 
 impl Renewer {
     pub fn renew(&self, access: Access) {
-        self.0.renew(access);
+        self.0.replace_access(access);
     }
 }
 
-fn tidy(storage: &dyn Storage, owner: [u8; 8]) -> Result<(), Fault> {
+fn remove_stale_temps(storage: &dyn Storage, owner: [u8; 8]) -> Result<(), Fault> {
     if !storage.capabilities().writable {
         return Ok(());
     }
@@ -113,23 +113,23 @@ fn random() -> io::Result<u32> {
 }
 
 /// How many connections there may be, in all and from one address.
-struct Bounds {
+struct ConnectionLimits {
     all: Arc<Semaphore>,
     of_address_max: usize,
     of_addresses: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One connection's place.
-struct Seat {
-    bounds: Arc<Bounds>,
+/// Counts one connection against both limits until it is dropped.
+struct ConnectionPermit {
+    bounds: Arc<ConnectionLimits>,
     address: IpAddr,
     _one: tokio::sync::OwnedSemaphorePermit,
 }
 
-impl Bounds {
-    fn new(shared: &Shared) -> Bounds {
+impl ConnectionLimits {
+    fn new(shared: &DoorContext) -> ConnectionLimits {
         let limits = &shared.settings.limits;
-        Bounds {
+        ConnectionLimits {
             all: Arc::new(Semaphore::new(limits.connections)),
             of_address_max: limits.connections_of_address,
             of_addresses: Mutex::default(),
@@ -137,7 +137,11 @@ impl Bounds {
     }
 
     /// None if the address has its share already.
-    fn seat(self: &Arc<Self>, address: IpAddr, one: tokio::sync::OwnedSemaphorePermit) -> Option<Seat> {
+    fn admit(
+        self: &Arc<Self>,
+        address: IpAddr,
+        one: tokio::sync::OwnedSemaphorePermit,
+    ) -> Option<ConnectionPermit> {
         let mut of_addresses = self.of_addresses.lock().unwrap_or_else(PoisonError::into_inner);
         let count = of_addresses.entry(address).or_default();
         if *count >= self.of_address_max {
@@ -145,11 +149,11 @@ impl Bounds {
         }
         *count += 1;
         drop(of_addresses);
-        Some(Seat { bounds: self.clone(), address, _one: one })
+        Some(ConnectionPermit { bounds: self.clone(), address, _one: one })
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut of_addresses = self.bounds.of_addresses.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = of_addresses.get_mut(&self.address) {
@@ -162,9 +166,9 @@ impl Drop for Seat {
 }
 
 async fn listen(
-    shared: Arc<Shared>,
+    shared: Arc<DoorContext>,
     listener: TcpListener,
-    bounds: Arc<Bounds>,
+    bounds: Arc<ConnectionLimits>,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut tasks = JoinSet::new();
@@ -181,7 +185,7 @@ async fn listen(
         };
         match accepted {
             Ok((stream, address)) => {
-                let Some(seat) = bounds.seat(address.ip().to_canonical(), one) else { continue };
+                let Some(seat) = bounds.admit(address.ip().to_canonical(), one) else { continue };
                 let (shared, stop) = (shared.clone(), stop.clone());
                 tasks.spawn(async move {
                     connection(shared, stream, address, stop).await;
@@ -198,7 +202,7 @@ async fn listen(
 }
 
 async fn connection(
-    shared: Arc<Shared>,
+    shared: Arc<DoorContext>,
     stream: TcpStream,
     address: SocketAddr,
     stop: watch::Receiver<bool>,
@@ -207,7 +211,7 @@ async fn connection(
     let limits = shared.settings.limits;
     let access = shared.access();
     let acceptor = TlsAcceptor::from(access.tls.clone());
-    let stream = BufReader::with_capacity(SOCKET_READ_BYTES, patient(stream, limits.stall));
+    let stream = BufReader::with_capacity(SOCKET_READ_BYTES, with_write_timeout(stream, limits.stall));
     let accept = acceptor.accept_with(stream, |tls| tls.set_buffer_limit(Some(TLS_BUFFER_BYTES)));
     match tokio::time::timeout(limits.head, accept).await {
         Ok(Ok(stream)) => {
@@ -227,7 +231,7 @@ async fn connection(
 }
 
 async fn requests<S: AsyncRead + AsyncWrite + Unpin>(
-    shared: Arc<Shared>,
+    shared: Arc<DoorContext>,
     stream: S,
     peer: Peer,
     mut stop: watch::Receiver<bool>,
@@ -259,7 +263,7 @@ async fn requests<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// A stream whose peer must take what is sent to it: a write that makes no progress for so long is an error.
 /// Reading is timed where it is known whether the peer has to send.
-pub(crate) fn patient(stream: TcpStream, stall: Duration) -> Pin<Box<TimeoutWriter<TcpStream>>> {
+pub(crate) fn with_write_timeout(stream: TcpStream, stall: Duration) -> Pin<Box<TimeoutWriter<TcpStream>>> {
     let mut stream = TimeoutWriter::new(stream);
     stream.set_timeout(Some(stall));
     Box::pin(stream)

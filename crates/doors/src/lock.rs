@@ -10,42 +10,42 @@ use longhaul_model::percent::encode_path;
 use crate::answer::{Answer, Outcome, Refusal, empty, set};
 use crate::body::Body;
 use crate::conditions::{check_for_change, etag};
-use crate::locks::{LASTS_MAX, Lock, Locks, NotLocked, Touch};
+use crate::if_header::{IfHeader, ResourceState};
+use crate::locks::{LOCK_TIMEOUT_MAX, Lock, LockError, Locks, WriteScope};
 use crate::propfind::{XML_TYPE, document};
 use crate::put::Incoming;
-use crate::request::Place;
-use crate::rights::{Action, Granted};
-use crate::serve::{Call, Shared, blocking};
-use crate::submitted::{Now, Submitted};
+use crate::request::RequestPath;
+use crate::rights::{Action, GrantedRights};
+use crate::serve::{Call, DoorContext, blocking};
 use crate::xml::{self, XML_BYTES_MAX};
 
 /// Of a client that does not say how long.
-const LASTS: Duration = Duration::from_secs(600);
+const LOCK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 /// What a client calls itself.
 const OWNER_BYTES_MAX: usize = 4 << 10;
 /// Before the random part of a token, which nobody can guess, though to hold a lock takes more than its
 /// token.
 const TOKEN_SCHEME: &str = "urn:longhaul:lock:";
 
-impl Shared {
+impl DoorContext {
     pub(crate) fn locks(&self) -> MutexGuard<'_, Locks> {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The state of a door, for the header `If`.
-struct Present<'a> {
-    shared: &'a Shared,
+struct CurrentState<'a> {
+    shared: &'a DoorContext,
     now: Duration,
 }
 
-impl Now for Present<'_> {
+impl ResourceState for CurrentState<'_> {
     fn is_locked(&self, path: &str, token: &str) -> bool {
         self.shared.locks().find(path, token, self.now).is_some()
     }
 
     fn etag(&self, path: &str) -> Outcome<Option<String>> {
-        let found = self.shared.look(&Place { path: path.to_owned(), slash: false })?;
+        let found = self.shared.stat(&RequestPath { path: path.to_owned(), slash: false })?;
         Ok(found.map(|entry| etag(&entry.identity)))
     }
 }
@@ -53,24 +53,24 @@ impl Now for Present<'_> {
 /// Refuses what the header `If` does not agree with, and what others have locked. Looks at the disk. Gives
 /// what that header says.
 pub(crate) fn check_locks(
-    shared: &Shared,
+    shared: &DoorContext,
     headers: &HeaderMap,
-    granted: &Granted,
-    place: &Place,
-    touches: &[Touch<'_>],
-) -> Outcome<Submitted> {
-    let submitted = Submitted::of(headers, &shared.settings.names)?;
+    granted: &GrantedRights,
+    place: &RequestPath,
+    touches: &[WriteScope<'_>],
+) -> Outcome<IfHeader> {
+    let submitted = IfHeader::of(headers, &shared.settings.names)?;
     let now = shared.uptime();
-    if !submitted.holds(&place.path, &Present { shared, now })? {
+    if !submitted.holds(&place.path, &CurrentState { shared, now })? {
         return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "If: what it says is not so"));
     }
-    let in_the_way = shared.locks().in_the_way(touches, &submitted.tokens(), &granted.who, now);
+    let in_the_way = shared.locks().conflicting(touches, &submitted.tokens(), &granted.who, now);
     in_the_way.map_or(Ok(submitted), |path| Err(locked(&path)))
 }
 
 impl Call {
     /// See [`check_locks`].
-    pub(crate) fn check_locks(&self, touches: &[Touch<'_>]) -> Outcome<Submitted> {
+    pub(crate) fn check_locks(&self, touches: &[WriteScope<'_>]) -> Outcome<IfHeader> {
         check_locks(&self.shared, self.request.headers(), &self.granted, &self.place, touches)
     }
 }
@@ -81,20 +81,20 @@ fn locked(path: &str) -> Refusal {
 }
 
 /// What a LOCK with a body asks for.
-struct Wish {
+struct LockRequest {
     exclusive: bool,
     owner: String,
 }
 
 pub(crate) async fn lock(mut call: Call) -> Outcome {
     let body = call.small_body(XML_BYTES_MAX).await?;
-    let lasts = call.header("timeout")?.map_or(LASTS, timeout);
+    let lasts = call.header("timeout")?.map_or(LOCK_TIMEOUT_DEFAULT, timeout);
     if body.is_empty() {
         return blocking(move || refresh(&call, lasts)).await;
     }
-    let wish = wish(&body)?;
+    let wish = parse_lock_request(&body)?;
     let deep = call.is_deep()?;
-    let turn = call.shared.turn().await?;
+    let turn = call.shared.transfer_slot().await?;
     let answer = blocking(move || take(&call, wish, deep, lasts)).await;
     drop(turn);
     answer
@@ -103,13 +103,16 @@ pub(crate) async fn lock(mut call: Call) -> Outcome {
 /// `Second-600, Infinite`: the first that is understood. Nothing lasts for ever here.
 fn timeout(text: &str) -> Duration {
     let seconds = |word: &str| match word.trim() {
-        "Infinite" => Some(LASTS_MAX),
+        "Infinite" => Some(LOCK_TIMEOUT_MAX),
         word => Some(Duration::from_secs(word.strip_prefix("Second-")?.parse().ok()?)),
     };
-    text.split(',').find_map(seconds).unwrap_or(LASTS).clamp(Duration::from_secs(1), LASTS_MAX)
+    text.split(',')
+        .find_map(seconds)
+        .unwrap_or(LOCK_TIMEOUT_DEFAULT)
+        .clamp(Duration::from_secs(1), LOCK_TIMEOUT_MAX)
 }
 
-fn wish(body: &[u8]) -> Outcome<Wish> {
+fn parse_lock_request(body: &[u8]) -> Outcome<LockRequest> {
     let root = document(body, "lockinfo")?;
     let scope = root.child("lockscope").ok_or_else(|| Refusal::bad("the request names no lockscope"))?;
     let exclusive = scope.child("exclusive").is_some();
@@ -123,18 +126,18 @@ fn wish(body: &[u8]) -> Outcome<Wish> {
     if owner.len() > OWNER_BYTES_MAX {
         return Err(Refusal::bad(format!("the owner has more than {OWNER_BYTES_MAX} bytes")));
     }
-    Ok(Wish { exclusive, owner })
+    Ok(LockRequest { exclusive, owner })
 }
 
 /// What is not there becomes an empty file, so that its name is kept for who locked it.
-fn take(call: &Call, wish: Wish, deep: bool, lasts: Duration) -> Outcome {
+fn take(call: &Call, wish: LockRequest, deep: bool, lasts: Duration) -> Outcome {
     let (shared, place) = (&call.shared, &call.place);
-    let found = shared.look(place)?;
+    let found = shared.stat(place)?;
     if found.is_some() {
         call.granted.check(Action::Change, &place.path)?;
     }
     check_for_change(call.request.headers(), found.as_ref().map(|entry| &entry.identity))?;
-    let members = [Touch::Members(place.parent())];
+    let members = [WriteScope::Members(place.parent())];
     call.check_locks(if found.is_some() { &[] } else { &members })?;
     if found.is_none() {
         if place.slash {
@@ -152,10 +155,10 @@ fn take(call: &Call, wish: Wish, deep: bool, lasts: Duration) -> Outcome {
         until: shared.uptime() + lasts,
     };
     // Before the file is made: two that come at once must not both believe to have made it.
-    match shared.locks().take(lock.clone(), shared.uptime()) {
+    match shared.locks().acquire(lock.clone(), shared.uptime()) {
         Ok(()) => {}
-        Err(NotLocked::Conflict(path)) => return Err(locked(&path)),
-        Err(NotLocked::TooMany) => {
+        Err(LockError::Conflict(path)) => return Err(locked(&path)),
+        Err(LockError::TooMany) => {
             let text = "as many locks as this door keeps are taken";
             return Err(Refusal::new(StatusCode::INSUFFICIENT_STORAGE, text));
         }
@@ -173,7 +176,7 @@ fn take(call: &Call, wish: Wish, deep: bool, lasts: Duration) -> Outcome {
     Ok(answer)
 }
 
-fn make_empty(shared: &Arc<Shared>, place: &Place) -> Outcome<()> {
+fn make_empty(shared: &Arc<DoorContext>, place: &RequestPath) -> Outcome<()> {
     let incoming = Incoming::begin(shared, place, Some(0), DigestSet::default(), None)?;
     let came = |_: Option<&_>| Err(Refusal::new(StatusCode::CONFLICT, "somebody made it meanwhile"));
     incoming.finish(came).map(drop)
@@ -271,16 +274,16 @@ mod tests {
                     &amp; <b>you</b></owner></lockinfo>"
             )
         };
-        let read = wish(body("<exclusive/>", "<write/>").as_bytes()).unwrap();
+        let read = parse_lock_request(body("<exclusive/>", "<write/>").as_bytes()).unwrap();
         assert!(read.exclusive);
         assert_eq!(read.owner, "me &amp; <x:b xmlns:x=\"DAV:\">you</x:b>");
-        assert!(!wish(body("<shared/>", "<write/>").as_bytes()).unwrap().exclusive);
+        assert!(!parse_lock_request(body("<shared/>", "<write/>").as_bytes()).unwrap().exclusive);
         for (scope, kind) in
             [("", "<write/>"), ("<shared/><exclusive/>", "<write/>"), ("<shared/>", "<read/>")]
         {
-            assert!(wish(body(scope, kind).as_bytes()).is_err(), "{scope} {kind}");
+            assert!(parse_lock_request(body(scope, kind).as_bytes()).is_err(), "{scope} {kind}");
         }
         let long = body("<shared/>", "<write/>").replace("me", &"x".repeat(5_000));
-        assert!(wish(long.as_bytes()).is_err());
+        assert!(parse_lock_request(long.as_bytes()).is_err());
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::request::is_within;
 
-/// Of one door.
+/// Locks of one door.
 const LOCKS_MAX: usize = 10_000;
-/// No lock lasts longer without being asked for again.
-pub(crate) const LASTS_MAX: Duration = Duration::from_secs(3_600);
+/// The longest timeout of a lock; clients refresh it.
+pub(crate) const LOCK_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lock {
@@ -42,7 +42,7 @@ impl Lock {
 
 /// What a request changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Touch<'a> {
+pub(crate) enum WriteScope<'a> {
     /// This file, or the properties of this directory.
     One(&'a str),
     /// With all that is in it.
@@ -51,9 +51,9 @@ pub(crate) enum Touch<'a> {
     Members(&'a str),
 }
 
-/// Why there is no lock.
+/// Why a lock was not granted.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NotLocked {
+pub(crate) enum LockError {
     /// Another lock is in the way: what it was asked for.
     Conflict(String),
     TooMany,
@@ -86,13 +86,13 @@ impl Locks {
             .filter(move |lock| lock.until > now)
     }
 
-    pub(crate) fn take(&mut self, lock: Lock, now: Duration) -> Result<(), NotLocked> {
+    pub(crate) fn acquire(&mut self, lock: Lock, now: Duration) -> Result<(), LockError> {
         self.forget_old(now);
         if self.by_path.values().map(Vec::len).sum::<usize>() >= LOCKS_MAX {
-            return Err(NotLocked::TooMany);
+            return Err(LockError::TooMany);
         }
         if let Some(path) = self.excluded(&lock, now) {
-            return Err(NotLocked::Conflict(path));
+            return Err(LockError::Conflict(path));
         }
         self.by_path.entry(lock.path.clone()).or_default().push(lock);
         Ok(())
@@ -138,23 +138,23 @@ impl Locks {
     }
 
     /// What was there is gone: its locks with it.
-    pub(crate) fn gone(&mut self, path: &str) {
+    pub(crate) fn remove_below(&mut self, path: &str) {
         self.by_path.retain(|found, _| !is_within(found, path));
     }
 
     /// What is locked and stands in the way of a request with these tokens. Of several shared locks one is
     /// enough.
-    pub(crate) fn in_the_way(
+    pub(crate) fn conflicting(
         &self,
-        touches: &[Touch<'_>],
+        touches: &[WriteScope<'_>],
         tokens: &[&str],
         who: &[String],
         now: Duration,
     ) -> Option<String> {
         let mut roots: BTreeMap<&str, bool> = BTreeMap::new();
         for touch in touches {
-            let (Touch::One(path) | Touch::Tree(path) | Touch::Members(path)) = *touch;
-            let below = self.beneath(path, now).filter(|_| matches!(touch, Touch::Tree(_)));
+            let (WriteScope::One(path) | WriteScope::Tree(path) | WriteScope::Members(path)) = *touch;
+            let below = self.beneath(path, now).filter(|_| matches!(touch, WriteScope::Tree(_)));
             for lock in self.covering(path, now).chain(below) {
                 let fits = tokens.contains(&lock.token.as_str()) && lock.is_held_by(who);
                 *roots.entry(&lock.path).or_default() |= fits;
@@ -190,61 +190,61 @@ mod tests {
     #[test]
     fn locks_that_exclude_each_other_do() {
         let mut locks = Locks::default();
-        locks.take(lock("a/b", false, true, "1"), NOW).unwrap();
+        locks.acquire(lock("a/b", false, true, "1"), NOW).unwrap();
         for other in [lock("a/b", false, false, "2"), lock("a", true, false, "2"), lock("", true, true, "2")]
         {
-            assert_eq!(locks.take(other, NOW), Err(NotLocked::Conflict("a/b".into())));
+            assert_eq!(locks.acquire(other, NOW), Err(LockError::Conflict("a/b".into())));
         }
         // Neither a neighbour nor the list of members is in its way.
-        locks.take(lock("a/bc", true, true, "3"), NOW).unwrap();
-        locks.take(lock("a", false, true, "4"), NOW).unwrap();
+        locks.acquire(lock("a/bc", true, true, "3"), NOW).unwrap();
+        locks.acquire(lock("a", false, true, "4"), NOW).unwrap();
         assert_eq!(
-            locks.take(lock("a/bc/d", false, true, "5"), NOW),
-            Err(NotLocked::Conflict("a/bc".into()))
+            locks.acquire(lock("a/bc/d", false, true, "5"), NOW),
+            Err(LockError::Conflict("a/bc".into()))
         );
         locks.release("1");
-        locks.take(lock("a/b", false, false, "6"), NOW).unwrap();
-        locks.take(lock("a/b", false, false, "7"), NOW).unwrap();
+        locks.acquire(lock("a/b", false, false, "6"), NOW).unwrap();
+        locks.acquire(lock("a/b", false, false, "7"), NOW).unwrap();
         assert_eq!(locks.covering("a/b", NOW).count(), 2);
         // What has run out is in nobody's way.
-        locks.take(lock("a/b", false, true, "8"), NOW + Duration::from_secs(61)).unwrap();
+        locks.acquire(lock("a/b", false, true, "8"), NOW + Duration::from_secs(61)).unwrap();
         assert_eq!(locks.by_path.len(), 1);
     }
 
     #[test]
     fn what_is_locked_takes_its_token_from_who_holds_it() {
         let mut locks = Locks::default();
-        locks.take(lock("d", false, true, "members"), NOW).unwrap();
-        locks.take(lock("d/x", false, false, "one"), NOW).unwrap();
-        locks.take(lock("d/x", false, false, "two"), NOW).unwrap();
-        locks.take(lock("e", true, true, "deep"), NOW).unwrap();
+        locks.acquire(lock("d", false, true, "members"), NOW).unwrap();
+        locks.acquire(lock("d/x", false, false, "one"), NOW).unwrap();
+        locks.acquire(lock("d/x", false, false, "two"), NOW).unwrap();
+        locks.acquire(lock("e", true, true, "deep"), NOW).unwrap();
         let (who, other) = (alice(), vec!["/CN=bob".to_owned()]);
-        let way = |touches: &[Touch<'_>], tokens: &[&str]| locks.in_the_way(touches, tokens, &who, NOW);
-        assert_eq!(way(&[Touch::One("d/x")], &[]).as_deref(), Some("d/x"));
-        assert_eq!(way(&[Touch::One("d/x")], &["two"]), None, "one of several shared ones");
-        assert_eq!(way(&[Touch::One("d/y")], &[]), None, "the directory's lock is of its members");
-        assert_eq!(way(&[Touch::One("d/y"), Touch::Members("d")], &[]).as_deref(), Some("d"));
-        assert_eq!(way(&[Touch::Tree("d")], &["members"]).as_deref(), Some("d/x"));
-        assert_eq!(way(&[Touch::Tree("d")], &["members", "one"]), None);
-        assert_eq!(way(&[Touch::Tree("")], &["members", "one"]).as_deref(), Some("e"));
-        assert_eq!(way(&[Touch::One("e/f/g")], &["other"]).as_deref(), Some("e"));
-        assert_eq!(way(&[Touch::One("ee")], &[]), None);
-        let stolen = locks.in_the_way(&[Touch::One("e/f")], &["deep"], &other, NOW);
+        let way = |touches: &[WriteScope<'_>], tokens: &[&str]| locks.conflicting(touches, tokens, &who, NOW);
+        assert_eq!(way(&[WriteScope::One("d/x")], &[]).as_deref(), Some("d/x"));
+        assert_eq!(way(&[WriteScope::One("d/x")], &["two"]), None, "one of several shared ones");
+        assert_eq!(way(&[WriteScope::One("d/y")], &[]), None, "the directory's lock is of its members");
+        assert_eq!(way(&[WriteScope::One("d/y"), WriteScope::Members("d")], &[]).as_deref(), Some("d"));
+        assert_eq!(way(&[WriteScope::Tree("d")], &["members"]).as_deref(), Some("d/x"));
+        assert_eq!(way(&[WriteScope::Tree("d")], &["members", "one"]), None);
+        assert_eq!(way(&[WriteScope::Tree("")], &["members", "one"]).as_deref(), Some("e"));
+        assert_eq!(way(&[WriteScope::One("e/f/g")], &["other"]).as_deref(), Some("e"));
+        assert_eq!(way(&[WriteScope::One("ee")], &[]), None);
+        let stolen = locks.conflicting(&[WriteScope::One("e/f")], &["deep"], &other, NOW);
         assert_eq!(stolen.as_deref(), Some("e"), "a token is of use to who holds the lock");
-        assert_eq!(locks.in_the_way(&[Touch::Tree("")], &[], &who, NOW + LASTS_MAX), None);
+        assert_eq!(locks.conflicting(&[WriteScope::Tree("")], &[], &who, NOW + LOCK_TIMEOUT_MAX), None);
     }
 
     #[test]
     fn a_lock_is_refreshed_by_its_holder_and_goes_with_what_it_was_on() {
         let mut locks = Locks::default();
-        locks.take(lock("d", true, true, "t"), NOW).unwrap();
+        locks.acquire(lock("d", true, true, "t"), NOW).unwrap();
         let (who, later) = (alice(), NOW + Duration::from_secs(500));
         assert_eq!(locks.refresh(("d/x", "t"), &["/CN=bob".into()], later, NOW), None);
         assert_eq!(locks.refresh(("x", "t"), &who, later, NOW), None, "it does not cover that");
         assert_eq!(locks.refresh(("d/x", "t"), &who, later, NOW).map(|lock| lock.until), Some(later));
-        locks.gone("d/x");
+        locks.remove_below("d/x");
         assert!(locks.find("d", "t", NOW).is_some());
-        locks.gone("");
+        locks.remove_below("");
         assert!(locks.find("d", "t", NOW).is_none());
     }
 
@@ -261,12 +261,12 @@ mod tests {
         ) {
             let mut locks = Locks::default();
             for (number, (path, deep, exclusive)) in wanted.iter().enumerate() {
-                let _ = locks.take(lock(path, *deep, *exclusive, &number.to_string()), NOW);
+                let _ = locks.acquire(lock(path, *deep, *exclusive, &number.to_string()), NOW);
             }
             let covering: Vec<&Lock> = locks.covering(&looked_at, NOW).collect();
             let exclusive = covering.iter().filter(|lock| lock.exclusive).count();
             prop_assert!(exclusive == 0 || covering.len() == 1, "{covering:?}");
-            let blocked = locks.in_the_way(&[Touch::One(&looked_at)], &[], &alice(), NOW);
+            let blocked = locks.conflicting(&[WriteScope::One(&looked_at)], &[], &alice(), NOW);
             prop_assert_eq!(blocked.is_some(), !covering.is_empty());
         }
     }

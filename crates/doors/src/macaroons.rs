@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use crate::answer::{Outcome, Refusal, set};
 use crate::body::Body;
-use crate::request::{Place, is_within};
+use crate::request::{RequestPath, is_within};
 use crate::rights::{Action, Grant, bearer, not_authenticated};
 use crate::serve::Call;
 
@@ -29,10 +29,11 @@ use crate::serve::Call;
 const LOCATION: &str = "longhaul-door";
 const KIND: &str = "application/macaroon-request";
 const BODY_BYTES_MAX: usize = 16 << 10;
-const CAVEATS_ASKED_MAX: usize = 16;
-/// Where the client does not say, and the longest.
-const LASTS: Duration = Duration::from_secs(3_600);
-const LASTS_MAX: Duration = Duration::from_secs(86_400);
+const CAVEATS_REQUESTED_MAX: usize = 16;
+/// Validity of a macaroon where the client does not say.
+const VALIDITY_DEFAULT: Duration = Duration::from_secs(3_600);
+/// The longest validity that is given: what a client keeps longer may leak.
+const VALIDITY_MAX: Duration = Duration::from_secs(86_400);
 /// With what each of them is for, first of all.
 const ACTIVITIES: &[(&str, Action)] = &[
     ("DOWNLOAD", Action::Read),
@@ -46,48 +47,48 @@ const ACTIVITIES: &[(&str, Action)] = &[
 ];
 
 #[derive(Deserialize)]
-struct Wish {
+struct MacaroonRequest {
     #[serde(default)]
     caveats: Vec<String>,
     #[serde(default)]
     validity: Option<String>,
 }
 
-/// In a macaroon: whose rights it lends.
+/// In a macaroon: the names whose rights it delegates.
 #[derive(Serialize, Deserialize)]
-struct Giver {
+struct Grantor {
     who: Vec<String>,
 }
 
 /// Which conditions it sets on what is done; those on when and from where have been checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub(crate) struct Restrictions {
     /// Each of these has to allow it.
     activities: Vec<Vec<String>>,
     paths: Vec<String>,
 }
 
-/// One that is good now.
+/// A macaroon whose signature, time and address are good.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct VerifiedMacaroon {
     pub(crate) who: Vec<String>,
-    pub(crate) terms: Terms,
+    pub(crate) terms: Restrictions,
 }
 
-/// What its giver may do, and how much of that is lent.
+/// The grantor's rights, and the caveats that restrict them.
 #[derive(Clone, Debug)]
-pub(crate) struct Lent {
+pub(crate) struct DelegatedRights {
     pub(crate) grants: Vec<Grant>,
-    pub(crate) terms: Terms,
+    pub(crate) terms: Restrictions,
 }
 
-impl Lent {
+impl DelegatedRights {
     pub(crate) fn may(&self, action: Action, path: &str) -> bool {
         self.terms.allow(action, path) && self.grants.iter().any(|grant| grant.allows(action, path))
     }
 }
 
-impl Terms {
+impl Restrictions {
     pub(crate) fn allow(&self, action: Action, path: &str) -> bool {
         let lists = |list: &Vec<String>| list.iter().any(|activity| includes(activity, action));
         self.activities.iter().all(lists) && self.paths.iter().all(|below| is_within(path, below))
@@ -109,13 +110,13 @@ fn includes(activity: &str, action: Action) -> bool {
     }
 }
 
-pub(crate) fn is_wished(headers: &HeaderMap) -> bool {
+pub(crate) fn is_macaroon_request(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.and_then(|kind| kind.split(';').next()).is_some_and(|kind| kind.trim().eq_ignore_ascii_case(KIND))
 }
 
 /// `subjects` are the names in the client's certificate.
-pub(crate) async fn give(mut call: Call, subjects: &[String]) -> Outcome {
+pub(crate) async fn issue(mut call: Call, subjects: &[String]) -> Outcome {
     if subjects.is_empty() {
         let text =
             "macaroons are given to who comes with a client certificate: a token can be handed on itself";
@@ -129,7 +130,7 @@ pub(crate) async fn give(mut call: Call, subjects: &[String]) -> Outcome {
     let now = whole_second(Timestamp::now());
     let allowed = |action| call.granted.may(action, &call.place.path);
     let (caveats, ends) = caveats(&body, &call.place, allowed, now)?;
-    let identifier = serde_json::to_string(&Giver { who: subjects.to_vec() })
+    let identifier = serde_json::to_string(&Grantor { who: subjects.to_vec() })
         .map_err(|error| Refusal::bad(error.to_string()))?;
     let given = call.shared.macaroons.give(LOCATION, &Macaroon { identifier, caveats });
     let given = given.ok_or_else(|| Refusal::bad("the macaroon would be too long: ask for fewer caveats"))?;
@@ -153,7 +154,7 @@ fn whole_second(time: Timestamp) -> Timestamp {
 /// What is asked for, as far as it may be had; and until when.
 pub(crate) fn caveats(
     body: &[u8],
-    place: &Place,
+    place: &RequestPath,
     allowed: impl Fn(Action) -> bool,
     now: Timestamp,
 ) -> Outcome<(Vec<String>, Timestamp)> {
@@ -161,25 +162,25 @@ pub(crate) fn caveats(
         |error: serde_json::Error| Refusal::bad(format!("the request for a macaroon is malformed: {error}"));
     // A list would be taken for an object without names.
     let object: Map<String, Value> = serde_json::from_slice(body).map_err(malformed)?;
-    let wish: Wish = serde_json::from_value(Value::Object(object)).map_err(malformed)?;
-    if wish.caveats.len() > CAVEATS_ASKED_MAX {
-        return Err(Refusal::bad(format!("more than {CAVEATS_ASKED_MAX} caveats are asked for")));
+    let wish: MacaroonRequest = serde_json::from_value(Value::Object(object)).map_err(malformed)?;
+    if wish.caveats.len() > CAVEATS_REQUESTED_MAX {
+        return Err(Refusal::bad(format!("more than {CAVEATS_REQUESTED_MAX} caveats are asked for")));
     }
-    let lasts = wish.validity.as_deref().map_or(Ok(LASTS), validity)?.min(LASTS_MAX);
+    let lasts = wish.validity.as_deref().map_or(Ok(VALIDITY_DEFAULT), validity)?.min(VALIDITY_MAX);
     let mut ends = now + lasts;
     // Encoded, since what a holder adds may be.
     let mut caveats = vec![format!("path:/{}", encode_path(&place.path))];
     let mut activities: Vec<&str> = ACTIVITIES.iter().map(|(name, _)| *name).collect();
     for caveat in &wish.caveats {
-        match condition(caveat)? {
-            Condition::Activities(asked) => activities.retain(|name| asked.iter().any(|one| one == name)),
-            Condition::Before(before) => ends = ends.min(before),
+        match parse_caveat(caveat)? {
+            Caveat::Activities(asked) => activities.retain(|name| asked.iter().any(|one| one == name)),
+            Caveat::Before(before) => ends = ends.min(before),
             // Beneath what was asked about.
-            Condition::Path(path) => {
+            Caveat::Path(path) => {
                 let within = [place.path.as_str(), path.as_str()].join("/");
                 caveats.push(format!("path:/{}", encode_path(within.trim_matches('/'))));
             }
-            Condition::From(_) => caveats.push(caveat.trim().to_owned()),
+            Caveat::From(_) => caveats.push(caveat.trim().to_owned()),
         }
     }
     let may = |name: &&str| ACTIVITIES.iter().any(|(known, action)| known == name && allowed(*action));
@@ -206,35 +207,39 @@ fn validity(text: &str) -> Outcome<Duration> {
     Duration::try_from(duration).ok().filter(|duration| !duration.is_zero()).ok_or_else(bad)
 }
 
-enum Condition {
+enum Caveat {
     Activities(Vec<String>),
     Path(String),
     Before(Timestamp),
     From(Vec<IpNetwork>),
 }
 
-fn condition(caveat: &str) -> Outcome<Condition> {
+fn parse_caveat(caveat: &str) -> Outcome<Caveat> {
     let unknown =
         || Refusal::bad("a caveat of the macaroon is not known here: activity, path, ip and before are");
     let (kind, value) = caveat.trim().split_once(':').ok_or_else(unknown)?;
     let list = || value.split(',').map(str::trim).filter(|word| !word.is_empty());
     match kind {
-        "activity" => Ok(Condition::Activities(list().map(str::to_owned).collect())),
-        "path" => Ok(Condition::Path(Place::parse(value).map(|place| place.path)?)),
+        "activity" => Ok(Caveat::Activities(list().map(str::to_owned).collect())),
+        "path" => Ok(Caveat::Path(RequestPath::parse(value).map(|place| place.path)?)),
         "before" => {
             let bad = |_| Refusal::bad("a caveat before: has no time such as 2026-11-24T18:00:00Z");
-            Ok(Condition::Before(value.trim().parse().map_err(bad)?))
+            Ok(Caveat::Before(value.trim().parse().map_err(bad)?))
         }
         "ip" => {
             let parsed: Result<Vec<IpNetwork>, _> = list().map(str::parse).collect();
-            Ok(Condition::From(parsed.map_err(|_| Refusal::bad("a caveat ip: has no address or network"))?))
+            Ok(Caveat::From(parsed.map_err(|_| Refusal::bad("a caveat ip: has no address or network"))?))
         }
         _ => Err(unknown()),
     }
 }
 
 /// The macaroon of this door that a request comes with; none if it comes with another token, or with none.
-pub(crate) fn shown(macaroons: &Macaroons, headers: &HeaderMap, from: IpAddr) -> Outcome<Option<Shown>> {
+pub(crate) fn verify_bearer(
+    macaroons: &Macaroons,
+    headers: &HeaderMap,
+    from: IpAddr,
+) -> Outcome<Option<VerifiedMacaroon>> {
     let Some(token) = bearer(headers)? else { return Ok(None) };
     match macaroons.open(LOCATION, token) {
         Ok(macaroon) => terms(&macaroon, from, Timestamp::now()).map(Some),
@@ -243,28 +248,28 @@ pub(crate) fn shown(macaroons: &Macaroons, headers: &HeaderMap, from: IpAddr) ->
     }
 }
 
-pub(crate) fn terms(macaroon: &Macaroon, from: IpAddr, now: Timestamp) -> Outcome<Shown> {
+pub(crate) fn terms(macaroon: &Macaroon, from: IpAddr, now: Timestamp) -> Outcome<VerifiedMacaroon> {
     let void = |why: &str| not_authenticated(why, Some("invalid_token"));
-    let giver: Giver =
+    let giver: Grantor =
         serde_json::from_str(&macaroon.identifier).map_err(|_| void("the macaroon is malformed"))?;
-    let mut terms = Terms::default();
+    let mut terms = Restrictions::default();
     for caveat in &macaroon.caveats {
-        match condition(caveat).map_err(|refusal| void(&refusal.text))? {
-            Condition::Activities(list) => terms.activities.push(list),
-            Condition::Path(path) => terms.paths.push(path),
-            Condition::Before(before) if now >= before => return Err(void("the macaroon has expired")),
-            Condition::Before(_) => {}
-            Condition::From(networks) if networks.iter().any(|network| network.contains(from)) => {}
-            Condition::From(_) => return Err(void("the macaroon does not count from this address")),
+        match parse_caveat(caveat).map_err(|refusal| void(&refusal.text))? {
+            Caveat::Activities(list) => terms.activities.push(list),
+            Caveat::Path(path) => terms.paths.push(path),
+            Caveat::Before(before) if now >= before => return Err(void("the macaroon has expired")),
+            Caveat::Before(_) => {}
+            Caveat::From(networks) if networks.iter().any(|network| network.contains(from)) => {}
+            Caveat::From(_) => return Err(void("the macaroon does not count from this address")),
         }
     }
-    Ok(Shown { who: giver.who, terms })
+    Ok(VerifiedMacaroon { who: giver.who, terms })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rights::May;
+    use crate::rights::Right;
     use proptest::prelude::*;
 
     const NOW: &str = "2026-11-24T12:00:00Z";
@@ -274,14 +279,17 @@ mod tests {
     }
 
     fn asked(body: &str, allowed: impl Fn(Action) -> bool) -> Outcome<(Vec<String>, Timestamp)> {
-        caveats(body.as_bytes(), &Place { path: "a/f".into(), slash: false }, allowed, now())
+        caveats(body.as_bytes(), &RequestPath { path: "a/f".into(), slash: false }, allowed, now())
     }
 
-    fn lent(caveats: &[&str]) -> Lent {
+    fn lent(caveats: &[&str]) -> DelegatedRights {
         let identifier = r#"{"who":["/CN=alice"]}"#.to_owned();
         let caveats = caveats.iter().map(|caveat| (*caveat).to_owned()).collect();
         let shown = terms(&Macaroon { identifier, caveats }, "192.0.2.7".parse().unwrap(), now()).unwrap();
-        Lent { grants: vec![Grant { may: May::Write, below: String::new() }], terms: shown.terms }
+        DelegatedRights {
+            grants: vec![Grant { may: Right::Write, below: String::new() }],
+            terms: shown.terms,
+        }
     }
 
     #[test]
@@ -300,7 +308,7 @@ mod tests {
             caveats,
             ["path:/a/f", "path:/a/f/b", "ip:192.0.2.0/24", "activity:LIST", "before:2026-11-24T12:01:00Z"]
         );
-        let odd = Place { path: "a/50%20 ü".into(), slash: false };
+        let odd = RequestPath { path: "a/50%20 ü".into(), slash: false };
         let (caveats, _) = super::caveats(b"{}", &odd, all, now()).unwrap();
         assert!(
             lent(&[&caveats[0]]).may(Action::Read, "a/50%20 ü")
@@ -342,7 +350,7 @@ mod tests {
         assert!(!narrower.may(Action::Change, "a/b/f"));
         assert!(!lent(&["activity:SOUP"]).may(Action::Look, "a"));
         // What its giver may no longer do, nobody may for him.
-        let lapsed = Lent { grants: Vec::new(), ..lent(&["path:/"]) };
+        let lapsed = DelegatedRights { grants: Vec::new(), ..lent(&["path:/"]) };
         assert!(!lapsed.may(Action::Look, "a"));
     }
 
@@ -365,7 +373,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_caveat_breaks_it(caveat in "(activity|path|before|ip|name)?:?[ -~]{0,40}", path in "[a-z/]{0,12}") {
-            if let Ok(Condition::Path(within)) = condition(&caveat) {
+            if let Ok(Caveat::Path(within)) = parse_caveat(&caveat) {
                 prop_assert!(!within.split('/').any(|part| part == ".."));
             }
             let _ = asked(&json!({ "caveats": [caveat], "validity": path }).to_string(), |_| true);

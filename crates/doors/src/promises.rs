@@ -11,10 +11,10 @@ use longhaul_model::percent::encode_path;
 use longhaul_security::macaroon::{Macaroon, Macaroons};
 
 use crate::answer::{Outcome, Refusal};
-use crate::ranges::Wanted;
-use crate::request::{Destination, Place, destination};
+use crate::if_header::{IfHeader, ResourceState};
+use crate::ranges::RangeRequest;
+use crate::request::{Destination, RequestPath, destination};
 use crate::rights::Action;
-use crate::submitted::{Now, Submitted};
 use crate::{digests, macaroons, ranges, tape, xml};
 
 /// Bodies of WebDAV: what is kept of them means the same when it is told again.
@@ -38,7 +38,7 @@ pub fn headers(bytes: &[u8]) {
     match which % 5 {
         0 => {
             headers.insert("if", value);
-            let Some(submitted) = taken(Submitted::of(&headers, &[])) else { return };
+            let Some(submitted) = taken(IfHeader::of(&headers, &[])) else { return };
             assert!(submitted.tokens().iter().all(|token| !token.contains('>')));
             let (locked, free) = (submitted.holds("a", &World(true)), submitted.holds("a", &World(false)));
             assert!(locked.is_ok() && free.is_ok());
@@ -56,7 +56,7 @@ pub fn headers(bytes: &[u8]) {
             sound(&place);
         }
         _ => {
-            let Some(place) = taken(Place::parse(&text)) else { return };
+            let Some(place) = taken(RequestPath::parse(&text)) else { return };
             sound(&place);
         }
     }
@@ -65,7 +65,7 @@ pub fn headers(bytes: &[u8]) {
 /// Parts lie in the file, and are together not larger.
 fn ranges_of(text: &str) {
     for size in [0, 1, 1_000, u64::MAX] {
-        let Wanted::Parts(parts) = ranges::parse(Some(text), size) else { continue };
+        let RangeRequest::Parts(parts) = ranges::parse(Some(text), size) else { continue };
         assert!(!parts.is_empty());
         assert!(parts.iter().all(|&(start, len)| len > 0 && start < size && len <= size - start));
         assert!(parts.iter().map(|&(_, len)| u128::from(len)).sum::<u128>() <= u128::from(size));
@@ -75,12 +75,12 @@ fn ranges_of(text: &str) {
 /// Bodies of the Tape REST API: files beneath the root, each once, and no more than are taken.
 pub fn tape_bodies(bytes: &[u8]) {
     let Ok(storage) = "alpha".parse::<StorageName>() else { return };
-    if let Some(files) = taken(tape::wanted(bytes, &storage, "SITE_A")) {
+    if let Some(files) = taken(tape::parse_stage(bytes, &storage, "SITE_A")) {
         assert!((1..=tape::FILES_MAX).contains(&files.len()));
         let names: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(names.len(), files.len(), "each once");
         for file in &files {
-            sound(&Place { path: file.path.clone(), slash: false });
+            sound(&RequestPath { path: file.path.clone(), slash: false });
             assert_eq!(tape::path(&format!("/{}", file.path), &storage).as_ref(), Ok(&file.path));
             assert!(file.lifetime.is_none_or(|lifetime| !lifetime.is_zero()));
             assert!(file.metadata.as_ref().is_none_or(|text| text.len() <= tape::METADATA_BYTES_MAX));
@@ -88,7 +88,7 @@ pub fn tape_bodies(bytes: &[u8]) {
     }
     for text in taken(tape::paths(bytes)).unwrap_or_default() {
         match tape::path(&text, &storage) {
-            Ok(path) => sound(&Place { path, slash: false }),
+            Ok(path) => sound(&RequestPath { path, slash: false }),
             Err(why) => assert!(!why.contains(char::is_control), "{why:?}"),
         }
     }
@@ -109,7 +109,7 @@ pub fn macaroons(bytes: &[u8]) {
         }
         return;
     }
-    let place = Place { path: "a/50%20 f".into(), slash: false };
+    let place = RequestPath { path: "a/50%20 f".into(), slash: false };
     let Some((caveats, ends)) = taken(macaroons::caveats(bytes, &place, |_| true, now)) else { return };
     assert!(ends.duration_since(now).as_secs() <= 86_400);
     let ours = Macaroons::new();
@@ -125,10 +125,10 @@ pub fn macaroons(bytes: &[u8]) {
 const GIVER: &str = r#"{"who":["/CN=alice"]}"#;
 
 /// Nothing that another program could take for another place; written again it is the same.
-fn sound(place: &Place) {
+fn sound(place: &RequestPath) {
     let odd = |part: &str| matches!(part, "" | "." | "..") || part.chars().any(char::is_control);
     assert!(place.is_root() || !place.path.split('/').any(odd), "{:?}", place.path);
-    let again = Place::parse(&format!("/{}", encode_path(&place.path)));
+    let again = RequestPath::parse(&format!("/{}", encode_path(&place.path)));
     // Encoding makes it longer, perhaps longer than it may be.
     if let Ok(again) = again {
         assert_eq!(again.path, place.path);
@@ -148,7 +148,7 @@ fn taken<T>(outcome: Outcome<T>) -> Option<T> {
 
 struct World(bool);
 
-impl Now for World {
+impl ResourceState for World {
     fn is_locked(&self, _: &str, _: &str) -> bool {
         self.0
     }

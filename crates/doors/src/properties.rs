@@ -28,7 +28,7 @@ const BYTES_MAX: usize = 16 << 20;
 const ENDING: &str = ".json";
 
 /// By name: the element with its value, as it stands in an answer.
-pub(crate) type Own = BTreeMap<Name, String>;
+pub(crate) type DeadProperties = BTreeMap<Name, String>;
 
 /// A property that gets this element, or goes.
 pub(crate) type Edit = (Name, Option<String>);
@@ -41,25 +41,25 @@ pub(crate) struct Properties {
 
 #[derive(Default)]
 struct Table {
-    by_path: BTreeMap<String, Kept>,
+    by_path: BTreeMap<String, PathProperties>,
     bytes: usize,
     next_file: u64,
 }
 
-struct Kept {
-    own: Own,
+struct PathProperties {
+    own: DeadProperties,
     file: u64,
 }
 
 /// One file.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredFile {
     path: String,
     /// Namespace, name and element.
     properties: Vec<(String, String, String)>,
 }
 
-fn bytes_of(path: &str, own: &Own) -> usize {
+fn bytes_of(path: &str, own: &DeadProperties) -> usize {
     let each = |(name, element): (&Name, &String)| name.space.len() + name.local.len() + element.len();
     path.len() + own.iter().map(each).sum::<usize>()
 }
@@ -87,7 +87,7 @@ impl Properties {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn of(&self, path: &str) -> Own {
+    pub(crate) fn of(&self, path: &str) -> DeadProperties {
         self.table().by_path.get(path).map(|kept| kept.own.clone()).unwrap_or_default()
     }
 
@@ -105,7 +105,7 @@ impl Properties {
     }
 
     /// What is there is gone, or another thing than before.
-    pub(crate) fn forget(&self, path: &str) {
+    pub(crate) fn remove_all(&self, path: &str) {
         let mut table = self.table();
         for path in table.within(path) {
             self.remove(&mut table, &path);
@@ -123,7 +123,7 @@ impl Properties {
         Ok(())
     }
 
-    fn put(&self, table: &mut Table, path: &str, own: Own) -> Outcome<()> {
+    fn put(&self, table: &mut Table, path: &str, own: DeadProperties) -> Outcome<()> {
         if own.is_empty() {
             self.remove(table, path);
             return Ok(());
@@ -140,15 +140,15 @@ impl Properties {
         self.store(path, &own, file)?;
         table.next_file = table.next_file.max(file + 1);
         table.bytes = table.bytes - before + bytes;
-        table.by_path.insert(path.to_owned(), Kept { own, file });
+        table.by_path.insert(path.to_owned(), PathProperties { own, file });
         Ok(())
     }
 
-    fn store(&self, path: &str, own: &Own, file: u64) -> Result<(), Fault> {
+    fn store(&self, path: &str, own: &DeadProperties, file: u64) -> Result<(), Fault> {
         let Some(directory) = &self.directory else { return Ok(()) };
         let each =
             |(name, element): (&Name, &String)| (name.space.clone(), name.local.clone(), element.clone());
-        let stored = Stored { path: path.to_owned(), properties: own.iter().map(each).collect() };
+        let stored = StoredFile { path: path.to_owned(), properties: own.iter().map(each).collect() };
         let failed =
             |why: String| Fault::new(FaultCode::Internal, format!("properties cannot be kept: {why}"));
         let text = serde_json::to_vec(&stored).map_err(|error| failed(error.to_string()))?;
@@ -172,20 +172,20 @@ impl Table {
         let number = file.file_name().and_then(|name| name.to_str()?.strip_suffix(ENDING)?.parse().ok());
         let Some(number) = number else { return };
         self.next_file = self.next_file.max(number + 1);
-        let read = || -> Result<Stored, std::io::Error> {
+        let read = || -> Result<StoredFile, std::io::Error> {
             if fs::metadata(file)?.len() > 8 * BYTES_OF_PATH_MAX as u64 {
                 return Err(std::io::Error::other("larger than any that is written here"));
             }
             Ok(serde_json::from_slice(&fs::read(file)?)?)
         };
         match read() {
-            Ok(Stored { path, properties }) => {
-                let own: Own = properties
+            Ok(StoredFile { path, properties }) => {
+                let own: DeadProperties = properties
                     .into_iter()
                     .map(|(space, local, element)| (Name { space, local }, element))
                     .collect();
                 self.bytes += bytes_of(&path, &own);
-                self.by_path.insert(path, Kept { own, file: number });
+                self.by_path.insert(path, PathProperties { own, file: number });
             }
             Err(error) => tracing::warn!(file = %file.display(), %error, "properties cannot be read"),
         }
@@ -226,12 +226,12 @@ mod tests {
         assert_eq!(properties.of("z/b/c")[&name("p")], "a/b/c");
         properties.copy("a", "y", true).unwrap();
         assert!(properties.of("y/b").is_empty());
-        properties.forget("a");
+        properties.remove_all("a");
         for (path, left) in [("a", false), ("a/b", false), ("a/b/c", false), ("a.b", true), ("ab", true)] {
             assert_eq!(!properties.of(path).is_empty(), left, "{path}");
         }
         properties.change("ab", vec![(name("p"), None), (name("none"), None)]).unwrap();
-        properties.forget("");
+        properties.remove_all("");
         let table = properties.table();
         assert_eq!((table.by_path.len(), table.bytes), (0, 0), "nothing is counted that is not there");
     }
@@ -244,7 +244,7 @@ mod tests {
         properties.change("a/ü", vec![set("p", "1"), set("q", "2")]).unwrap();
         properties.change("a/ü", vec![set("p", "3")]).unwrap();
         properties.change("gone", vec![set("p", "1")]).unwrap();
-        properties.forget("gone");
+        properties.remove_all("gone");
         drop(properties);
         fs::write(directory.path().join("properties/77.json"), "{").unwrap();
         let again = open();

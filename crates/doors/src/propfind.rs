@@ -16,9 +16,9 @@ use crate::answer::{Answer, Outcome, Refusal, set};
 use crate::body::Body;
 use crate::conditions::{etag, http_date, iso_date};
 use crate::lock;
-use crate::properties::Own;
+use crate::properties::DeadProperties;
 use crate::rights::Action;
-use crate::serve::{Call, DAV, Shared, blocking};
+use crate::serve::{Call, DAV, DoorContext, blocking};
 use crate::xml::{self, Element, Name, XML_BYTES_MAX, empty_element, escape};
 
 /// Names of a directory read at once.
@@ -36,7 +36,7 @@ const STORM: &str = "http://storm.italiangrid.org/2014/webdav";
 
 /// What is asked about each entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Question {
+enum PropfindRequest {
     All,
     Names,
     Some(Vec<Name>),
@@ -54,7 +54,7 @@ pub(crate) async fn propfind(mut call: Call) -> Outcome {
     let question = question(&body)?;
     let entry = {
         let (shared, place) = (call.shared.clone(), call.place.clone());
-        blocking(move || Ok(shared.look(&place)?)).await?
+        blocking(move || Ok(shared.stat(&place)?)).await?
     };
     let entry = entry.filter(|entry| entry.is_directory || !call.place.slash);
     let entry =
@@ -63,7 +63,7 @@ pub(crate) async fn propfind(mut call: Call) -> Outcome {
         let mut text = String::new();
         let about_one = move || {
             // Neither a directory is read nor a client waited for, so nothing can fail.
-            let _ = tell(&call, &question, entry, false, &mut |piece| {
+            let _ = write_multistatus(&call, &question, entry, false, &mut |piece| {
                 text.push_str(&piece);
                 Ok(())
             });
@@ -71,13 +71,13 @@ pub(crate) async fn propfind(mut call: Call) -> Outcome {
         };
         return Ok(multistatus(Body::from(blocking(about_one).await?)));
     }
-    let listing = call.shared.listing().await?;
+    let listing = call.shared.listing_slot().await?;
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     tokio::task::spawn_blocking(move || {
         let _listing = listing;
         let gone = |_| io::Error::other("the client went");
         let mut send = |piece: String| sender.blocking_send(Ok(piece.into())).map_err(gone);
-        if let Err(error) = tell(&call, &question, entry, true, &mut send) {
+        if let Err(error) = write_multistatus(&call, &question, entry, true, &mut send) {
             // The client sees a broken answer, never a short one that looks whole.
             let _ = sender.blocking_send(Err(error));
         }
@@ -111,28 +111,34 @@ pub(crate) fn document(body: &[u8], local: &str) -> Outcome<Element> {
     Ok(root)
 }
 
-fn question(body: &[u8]) -> Outcome<Question> {
+fn question(body: &[u8]) -> Outcome<PropfindRequest> {
     if body.is_empty() {
-        return Ok(Question::All);
+        return Ok(PropfindRequest::All);
     }
     let root = document(body, "propfind")?;
     if root.child("propname").is_some() {
-        return Ok(Question::Names);
+        return Ok(PropfindRequest::Names);
     }
     if root.child("allprop").is_some() {
-        return Ok(Question::All);
+        return Ok(PropfindRequest::All);
     }
     let prop = root.child("prop").ok_or_else(|| Refusal::bad("the request asks for nothing"))?;
     if prop.children().count() > PROPERTIES_MAX {
         return Err(Refusal::bad(format!("the request asks for more than {PROPERTIES_MAX} properties")));
     }
-    Ok(Question::Some(prop.children().map(|child| child.name.clone()).collect()))
+    Ok(PropfindRequest::Some(prop.children().map(|child| child.name.clone()).collect()))
 }
 
 /// Takes the next piece of an answer.
-type Send<'a> = &'a mut dyn FnMut(String) -> io::Result<()>;
+type SendChunk<'a> = &'a mut dyn FnMut(String) -> io::Result<()>;
 
-fn tell(call: &Call, question: &Question, entry: Entry, depth_one: bool, send: Send<'_>) -> io::Result<()> {
+fn write_multistatus(
+    call: &Call,
+    question: &PropfindRequest,
+    entry: Entry,
+    depth_one: bool,
+    send: SendChunk<'_>,
+) -> io::Result<()> {
     let failed = |fault: longhaul_model::Fault| io::Error::other(fault);
     let (shared, place) = (&call.shared, &call.place);
     let is_directory = entry.is_directory;
@@ -168,29 +174,29 @@ pub(crate) fn join(directory: &str, name: &str) -> String {
 
 fn response(
     text: &mut String,
-    shared: &Arc<Shared>,
+    shared: &Arc<DoorContext>,
     path: &str,
     entry: &Entry,
-    question: &Question,
+    question: &PropfindRequest,
     space: Option<Space>,
 ) {
     begin_response(text, path, entry);
     let (mut found, mut missing) = (String::new(), String::new());
-    let about = About { shared, path, entry, space };
+    let about = ResourceInfo { shared, path, entry, space };
     match question {
-        Question::All => {
+        PropfindRequest::All => {
             for local in ALL {
                 found.push_str(&about.element(local).unwrap_or_default());
             }
             about.own().values().for_each(|element| found.push_str(element));
         }
-        Question::Names => {
+        PropfindRequest::Names => {
             for local in ALL.iter().chain(ON_DEMAND).filter(|local| about.element(local).is_some()) {
                 found.push_str(&format!("<D:{local}/>"));
             }
             about.own().keys().for_each(|name| found.push_str(&empty_element(name)));
         }
-        Question::Some(names) => {
+        PropfindRequest::Some(names) => {
             for name in names {
                 match about.property(name) {
                     Some(element) => found.push_str(&element),
@@ -240,17 +246,17 @@ pub(crate) fn is_told_by_door(name: &Name) -> bool {
     ours || CHECKSUMS.contains(&(name.space.as_str(), name.local.as_str()))
 }
 
-struct About<'a> {
-    shared: &'a Arc<Shared>,
+struct ResourceInfo<'a> {
+    shared: &'a Arc<DoorContext>,
     path: &'a str,
     entry: &'a Entry,
     space: Option<Space>,
 }
 
-impl About<'_> {
+impl ResourceInfo<'_> {
     /// What clients say of it: looked up only for questions that reach so far, since a directory may be
     /// large.
-    fn own(&self) -> Own {
+    fn own(&self) -> DeadProperties {
         self.shared.properties.of(self.path)
     }
 
@@ -305,10 +311,10 @@ mod tests {
 
     #[test]
     fn questions_are_understood() {
-        assert_eq!(question(b"").unwrap(), Question::All);
+        assert_eq!(question(b"").unwrap(), PropfindRequest::All);
         let asked =
             question(b"<propfind xmlns='DAV:'><prop><getetag/><a xmlns='urn:x'/></prop></propfind>").unwrap();
-        let Question::Some(names) = asked else { panic!("{asked:?}") };
+        let PropfindRequest::Some(names) = asked else { panic!("{asked:?}") };
         assert!(names[0].is_dav("getetag"));
         assert!(is_told_by_door(&names[0]) && !is_told_by_door(&names[1]));
         for bad in ["<propfind xmlns='DAV:'/>", "<prop xmlns='DAV:'/>", "<propfind/>", "x"] {

@@ -3,7 +3,7 @@
 
 use crate::answer::{Outcome, Refusal};
 use crate::body::Body;
-use crate::locks::Touch;
+use crate::locks::WriteScope;
 use crate::properties::Edit;
 use crate::propfind::{
     MULTISTATUS, PROPERTIES_MAX, begin_response, document, is_told_by_door, multistatus, propstat,
@@ -40,7 +40,7 @@ fn edits(body: &[u8]) -> Outcome<Vec<Edit>> {
 fn change(call: &Call, edits: Vec<Edit>) -> Outcome {
     let (shared, place) = (&call.shared, &call.place);
     let entry = there(shared, place)?;
-    call.check_locks(&[Touch::One(&place.path)])?;
+    call.check_locks(&[WriteScope::One(&place.path)])?;
     let mut text = MULTISTATUS.to_owned();
     begin_response(&mut text, &place.path, &entry);
     let names = |of: &dyn Fn(&Edit) -> bool| -> String {

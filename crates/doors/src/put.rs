@@ -19,10 +19,10 @@ use crate::answer::{Outcome, Refusal, empty, set};
 use crate::conditions::{check_for_change, etag};
 use crate::digests::claimed;
 use crate::lock::check_locks;
-use crate::locks::Touch;
-use crate::request::Place;
-use crate::rights::{Action, Granted};
-use crate::serve::{Call, Shared, blocking};
+use crate::locks::WriteScope;
+use crate::request::RequestPath;
+use crate::rights::{Action, GrantedRights};
+use crate::serve::{Call, DoorContext, blocking};
 
 /// Collected before they are written: one visit to another thread for many records.
 const BATCH_BYTES: usize = 512 << 10;
@@ -44,7 +44,7 @@ pub(crate) async fn put(mut call: Call) -> Outcome {
     }
     let claimed = claimed(headers)?;
     let length = declared_length(headers)?;
-    let turn = call.shared.turn().await?;
+    let turn = call.shared.transfer_slot().await?;
     let (shared, place) = (call.shared.clone(), call.place.clone());
     let (checked, granted) = (headers.clone(), call.granted.clone());
     let incoming = blocking(move || {
@@ -79,12 +79,12 @@ fn declared_length(headers: &HeaderMap) -> Outcome<Option<u64>> {
 
 /// What must be right before the first byte is taken.
 pub(crate) fn admit(
-    shared: &Shared,
-    place: &Place,
+    shared: &DoorContext,
+    place: &RequestPath,
     headers: &HeaderMap,
-    granted: &Granted,
+    granted: &GrantedRights,
 ) -> Outcome<Option<Identity>> {
-    let found = shared.look(place)?;
+    let found = shared.stat(place)?;
     if found.as_ref().is_some_and(|entry| entry.is_directory) {
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there is a directory of this name"));
     }
@@ -100,29 +100,29 @@ pub(crate) fn admit(
 
 /// A new file is a new member of its directory too.
 fn check_locks_of_file(
-    shared: &Shared,
+    shared: &DoorContext,
     headers: &HeaderMap,
-    granted: &Granted,
-    place: &Place,
+    granted: &GrantedRights,
+    place: &RequestPath,
     found: Option<&Identity>,
 ) -> Outcome<()> {
-    let touches = [Touch::One(&place.path), Touch::Members(place.parent())];
+    let touches = [WriteScope::One(&place.path), WriteScope::Members(place.parent())];
     let touches = if found.is_some() { &touches[..1] } else { &touches };
     check_locks(shared, headers, granted, place, touches).map(drop)
 }
 
 /// The directory of a new file, unless missing ones are made.
-pub(crate) fn check_parent(shared: &Shared, place: &Place) -> Outcome<()> {
-    let parent = Place { path: place.parent().to_owned(), slash: true };
+pub(crate) fn check_parent(shared: &DoorContext, place: &RequestPath) -> Outcome<()> {
+    let parent = RequestPath { path: place.parent().to_owned(), slash: true };
     let there = |entry: Entry| entry.is_directory;
-    if shared.settings.make_parents || parent.is_root() || shared.look(&parent)?.is_some_and(there) {
+    if shared.settings.make_parents || parent.is_root() || shared.stat(&parent)?.is_some_and(there) {
         return Ok(());
     }
     Err(Refusal::new(StatusCode::CONFLICT, "the directory of this file is not there"))
 }
 
 /// Who may only make new files replaces none, also none that came while this one was on its way.
-pub(crate) fn may_replace(granted: &Granted, path: &str, found: Option<&Identity>) -> Outcome<()> {
+pub(crate) fn may_replace(granted: &GrantedRights, path: &str, found: Option<&Identity>) -> Outcome<()> {
     if found.is_none() {
         return Ok(());
     }
@@ -180,9 +180,9 @@ impl Batch {
 
 /// A file on its way in. Dropping it removes what has come.
 pub(crate) struct Incoming {
-    shared: Arc<Shared>,
+    shared: Arc<DoorContext>,
     at: Pfn,
-    place: Place,
+    place: RequestPath,
     claimed: DigestSet,
     found: Option<Identity>,
     guard: Guard,
@@ -228,8 +228,8 @@ impl Drop for Guard {
 impl Incoming {
     /// `found` is what has the name now and may be replaced.
     pub(crate) fn begin(
-        shared: &Arc<Shared>,
-        place: &Place,
+        shared: &Arc<DoorContext>,
+        place: &RequestPath,
         size: Option<u64>,
         claimed: DigestSet,
         found: Option<Identity>,
@@ -325,11 +325,11 @@ impl Incoming {
             there.ok_or_else(|| Fault::new(FaultCode::Conflict, "the file was removed at once"))?;
         if !replaced {
             // Of another file, which somebody else removed.
-            self.shared.properties.forget(&self.place.path);
+            self.shared.properties.remove_all(&self.place.path);
         }
         // Somebody else's replacement a moment later has other digests.
         if identity.size == self.taken {
-            self.shared.remembered.keep(&self.place.path, &identity, &digests);
+            self.shared.remembered.insert(&self.place.path, &identity, &digests);
         }
         Ok((identity, replaced))
     }
@@ -347,7 +347,7 @@ impl Incoming {
                 Some(Err(fault)) => return Err(fault.into()),
                 None => break,
             }
-            let found = self.shared.look(&self.place)?;
+            let found = self.shared.stat(&self.place)?;
             if found.as_ref().is_some_and(|entry| entry.is_directory) {
                 break;
             }

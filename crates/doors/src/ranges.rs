@@ -4,7 +4,7 @@
 const RANGES_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum RangeRequest {
     Whole,
     /// Start and length; not empty.
     Parts(Vec<(u64, u64)>),
@@ -13,24 +13,26 @@ pub(crate) enum Wanted {
 }
 
 /// A malformed header, an unknown unit, and more than are served count as if there were none.
-pub(crate) fn parse(header: Option<&str>, size: u64) -> Wanted {
-    let Some(list) = header.and_then(|text| text.trim().strip_prefix("bytes=")) else { return Wanted::Whole };
+pub(crate) fn parse(header: Option<&str>, size: u64) -> RangeRequest {
+    let Some(list) = header.and_then(|text| text.trim().strip_prefix("bytes=")) else {
+        return RangeRequest::Whole;
+    };
     let mut parts = Vec::new();
     for (place, one) in list.split(',').enumerate() {
         if place >= RANGES_MAX {
-            return Wanted::Whole;
+            return RangeRequest::Whole;
         }
         match part(one.trim(), size) {
             Some(Some(range)) => parts.push(range),
             Some(None) => {}
-            None => return Wanted::Whole,
+            None => return RangeRequest::Whole,
         }
     }
     // Parts that cover more than the file would make it larger on its way.
     if parts.iter().map(|(_, len)| u128::from(*len)).sum::<u128>() > u128::from(size) {
-        return Wanted::Whole;
+        return RangeRequest::Whole;
     }
-    if parts.is_empty() { Wanted::Nothing } else { Wanted::Parts(parts) }
+    if parts.is_empty() { RangeRequest::Nothing } else { RangeRequest::Parts(parts) }
 }
 
 /// None: malformed. Some(None): nothing of it is in the file.
@@ -62,7 +64,7 @@ mod tests {
 
     #[test]
     fn ranges_as_the_standard_has_them() {
-        let parts = |parts: &[(u64, u64)]| Wanted::Parts(parts.to_vec());
+        let parts = |parts: &[(u64, u64)]| RangeRequest::Parts(parts.to_vec());
         for (header, wanted) in [
             ("bytes=0-0", parts(&[(0, 1)])),
             ("bytes=90-200", parts(&[(90, 10)])),
@@ -70,26 +72,26 @@ mod tests {
             ("bytes=-500", parts(&[(0, 100)])),
             ("bytes=99-", parts(&[(99, 1)])),
             ("bytes=0-1, 5-6", parts(&[(0, 2), (5, 2)])),
-            ("bytes=100-", Wanted::Nothing),
-            ("bytes=-0", Wanted::Nothing),
+            ("bytes=100-", RangeRequest::Nothing),
+            ("bytes=-0", RangeRequest::Nothing),
             ("bytes=0-1,200-", parts(&[(0, 2)])),
-            ("bytes=5-4", Wanted::Whole),
-            ("bytes=a-b", Wanted::Whole),
-            ("bytes=", Wanted::Whole),
-            ("lines=0-1", Wanted::Whole),
-            ("bytes=0-,0-", Wanted::Whole),
-            ("bytes=99999999999999999999999-", Wanted::Nothing),
+            ("bytes=5-4", RangeRequest::Whole),
+            ("bytes=a-b", RangeRequest::Whole),
+            ("bytes=", RangeRequest::Whole),
+            ("lines=0-1", RangeRequest::Whole),
+            ("bytes=0-,0-", RangeRequest::Whole),
+            ("bytes=99999999999999999999999-", RangeRequest::Nothing),
         ] {
             assert_eq!(parse(Some(header), 100), wanted, "{header}");
         }
-        assert_eq!(parse(Some("bytes=0-"), 0), Wanted::Nothing);
-        assert_eq!(parse(Some(&format!("bytes={}0-0", "0-0,".repeat(64))), 100), Wanted::Whole);
+        assert_eq!(parse(Some("bytes=0-"), 0), RangeRequest::Nothing);
+        assert_eq!(parse(Some(&format!("bytes={}0-0", "0-0,".repeat(64))), 100), RangeRequest::Whole);
     }
 
     proptest! {
         #[test]
         fn no_range_leaves_the_file(header in "bytes=([0-9]{0,20}-[0-9]{0,20},?){0,5}", size in 0..200u64) {
-            if let Wanted::Parts(parts) = parse(Some(&header), size) {
+            if let RangeRequest::Parts(parts) = parse(Some(&header), size) {
                 prop_assert!(!parts.is_empty());
                 prop_assert!(parts.iter().all(|(start, len)| *len > 0 && start + len <= size));
             }

@@ -11,24 +11,24 @@ const PATH_BYTES_MAX: usize = 4 << 10;
 
 /// A place in the storage, as a client names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RequestPath {
     /// Relative to the root, which is the empty path.
     pub(crate) path: String,
     /// Whether it was written as a directory's.
     pub(crate) slash: bool,
 }
 
-impl Place {
-    pub(crate) fn of<T>(request: &Request<T>) -> Outcome<Place> {
+impl RequestPath {
+    pub(crate) fn of<T>(request: &Request<T>) -> Outcome<RequestPath> {
         match request.uri().path() {
             // What asks about the server as a whole.
-            "*" => Ok(Place { path: String::new(), slash: true }),
-            path => Place::parse(path),
+            "*" => Ok(RequestPath { path: String::new(), slash: true }),
+            path => RequestPath::parse(path),
         }
     }
 
     /// Decodes once; what could mean another place in another program is refused, not repaired.
-    pub(crate) fn parse(raw: &str) -> Outcome<Place> {
+    pub(crate) fn parse(raw: &str) -> Outcome<RequestPath> {
         if raw.len() > PATH_BYTES_MAX {
             let text = format!("the path has more than {PATH_BYTES_MAX} bytes");
             return Err(Refusal::new(StatusCode::URI_TOO_LONG, text));
@@ -50,7 +50,7 @@ impl Place {
             }
             components.push(name);
         }
-        Ok(Place { path: components.join("/"), slash: raw.ends_with('/') })
+        Ok(RequestPath { path: components.join("/"), slash: raw.ends_with('/') })
     }
 
     pub(crate) fn is_root(&self) -> bool {
@@ -65,7 +65,7 @@ impl Place {
         self.path.rsplit_once('/').map_or("", |(parent, _)| parent)
     }
 
-    pub(crate) fn is_within(&self, other: &Place) -> bool {
+    pub(crate) fn is_within(&self, other: &RequestPath) -> bool {
         is_within(&self.path, &other.path)
     }
 }
@@ -101,7 +101,7 @@ pub(crate) fn may_overwrite(headers: &HeaderMap) -> Outcome<bool> {
 /// Where the header `Destination` points.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    Here(Place),
+    Here(RequestPath),
     Elsewhere,
 }
 
@@ -110,7 +110,7 @@ pub(crate) enum Destination {
 pub(crate) fn destination(text: &str, headers: &HeaderMap, names: &[String]) -> Outcome<Destination> {
     if text.starts_with('/') && !text.starts_with("//") {
         let uri: Uri = text.parse().map_err(|_| Refusal::bad("the header Destination is no URL"))?;
-        return Ok(Destination::Here(Place::parse(uri.path())?));
+        return Ok(Destination::Here(RequestPath::parse(uri.path())?));
     }
     let uri: Uri = text.parse().map_err(|_| Refusal::bad("the header Destination is no URL"))?;
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
@@ -120,7 +120,7 @@ pub(crate) fn destination(text: &str, headers: &HeaderMap, names: &[String]) -> 
     let is_ours = |name: &str| with_port(name).eq_ignore_ascii_case(&with_port(authority.as_str()));
     let secure = matches!(scheme, "https" | "davs");
     if secure && (is_ours(host) || names.iter().any(|name| is_ours(name))) {
-        return Ok(Destination::Here(Place::parse(uri.path())?));
+        return Ok(Destination::Here(RequestPath::parse(uri.path())?));
     }
     Ok(Destination::Elsewhere)
 }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn paths_mean_one_place() {
-        let place = |raw: &str| Place::parse(raw).map(|place| (place.path, place.slash)).ok();
+        let place = |raw: &str| RequestPath::parse(raw).map(|place| (place.path, place.slash)).ok();
         assert_eq!(place("/"), Some((String::new(), true)));
         assert_eq!(place("/a//b/"), Some(("a/b".into(), true)));
         assert_eq!(place("/a%20b/%c3%a9"), Some(("a b/é".into(), false)));
@@ -159,9 +159,9 @@ mod tests {
             "/./a",
             "/%2E",
         ] {
-            assert!(Place::parse(bad).is_err(), "{bad}");
+            assert!(RequestPath::parse(bad).is_err(), "{bad}");
         }
-        assert!(Place::parse(&format!("/{}", "x".repeat(5_000))).is_err());
+        assert!(RequestPath::parse(&format!("/{}", "x".repeat(5_000))).is_err());
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_path_leads_out(raw in "(/|%2e|%2E|\\.|%2f|%5c|a|%c3%a9|%00|\\\\){0,12}") {
-            if let Ok(place) = Place::parse(&raw) {
+            if let Ok(place) = RequestPath::parse(&raw) {
                 prop_assert!(place.is_root() || place.pfn(&"s".parse().unwrap()).is_ok(), "{}", place.path);
                 prop_assert!(!place.path.split('/').any(|component| component == ".."));
             }
@@ -200,7 +200,7 @@ mod tests {
         #[test]
         fn names_survive_their_urls(path in "[^/\\\\\\p{Cc}]{1,20}(/[^/\\\\\\p{Cc}]{1,20}){0,3}") {
             prop_assume!(!path.split('/').any(|component| matches!(component, "." | "..")));
-            prop_assert_eq!(Place::parse(&format!("/{}", encode_path(&path))).unwrap().path, path);
+            prop_assert_eq!(RequestPath::parse(&format!("/{}", encode_path(&path))).unwrap().path, path);
         }
     }
 }

@@ -12,10 +12,10 @@ use longhaul_model::units::printable;
 use longhaul_security::{PeerIdentity, SubjectPattern, constant_time_eq, hash_secret, read_private};
 
 use crate::answer::{Outcome, Refusal};
-use crate::issued::{Issued, Scoped};
-use crate::macaroons::{Lent, Shown};
+use crate::macaroons::{DelegatedRights, VerifiedMacaroon};
 use crate::request::{is_within, single};
 use crate::settings::VOMS;
+use crate::trusted_issuers::{TokenScope, TrustedIssuers};
 
 /// Tokens of one file.
 const TOKENS_MAX: usize = 10_000;
@@ -25,7 +25,7 @@ const TOKEN_BYTES_MIN: usize = 20;
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum May {
+pub enum Right {
     Read,
     /// Have files brought from tape, and kept on disk, as well.
     Stage,
@@ -55,11 +55,11 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    fn needs(self) -> May {
+    fn needs(self) -> Right {
         match self {
-            Action::Look | Action::List | Action::Read | Action::Poll => May::Read,
-            Action::Stage => May::Stage,
-            Action::Create | Action::Change | Action::MakeDirectory => May::Write,
+            Action::Look | Action::List | Action::Read | Action::Poll => Right::Read,
+            Action::Stage => Right::Stage,
+            Action::Create | Action::Change | Action::MakeDirectory => Right::Write,
         }
     }
 
@@ -77,7 +77,7 @@ impl Action {
 /// A right and the part of the storage that it is for; the empty path is all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    pub may: May,
+    pub may: Right,
     pub below: String,
 }
 
@@ -136,9 +136,9 @@ fn parse_tokens(text: &str) -> Result<Vec<([u8; 32], Grant)>, String> {
             |why: &str| format!("line {}: {why} (read|stage|write PATH TOKEN is expected)", place + 1);
         let mut words = line.split_whitespace();
         let may = match words.next() {
-            Some("read") => May::Read,
-            Some("stage") => May::Stage,
-            Some("write") => May::Write,
+            Some("read") => Right::Read,
+            Some("stage") => Right::Stage,
+            Some("write") => Right::Write,
             _ => return Err(wrong("begins with none of read, stage and write")),
         };
         let below = words.next().and_then(|path| path.strip_prefix('/'));
@@ -161,10 +161,10 @@ fn parse_tokens(text: &str) -> Result<Vec<([u8; 32], Grant)>, String> {
 
 /// What one request may do.
 #[derive(Clone, Debug)]
-pub(crate) struct Granted {
+pub(crate) struct GrantedRights {
     grants: Vec<Grant>,
-    scoped: Option<Scoped>,
-    lent: Option<Lent>,
+    scoped: Option<TokenScope>,
+    lent: Option<DelegatedRights>,
     /// Who showed a credential that is believed: names of certificates, holders of tokens of issuers, "a
     /// token".
     pub(crate) who: Vec<String>,
@@ -179,8 +179,8 @@ impl Rights {
         &self,
         subjects: &[String],
         headers: &HeaderMap,
-        issued: Option<&Issued>,
-    ) -> Outcome<Granted> {
+        issued: Option<&TrustedIssuers>,
+    ) -> Outcome<GrantedRights> {
         let mut granted = self.without_token(subjects);
         let Some(token) = bearer(headers)? else { return Ok(granted) };
         let hash = hash_secret(token);
@@ -204,19 +204,19 @@ impl Rights {
     }
 
     /// The same with a macaroon of this door: what its giver may do now, as far as it goes.
-    pub(crate) fn lent(&self, subjects: &[String], shown: Shown) -> Granted {
+    pub(crate) fn delegated(&self, subjects: &[String], shown: VerifiedMacaroon) -> GrantedRights {
         let mut granted = self.without_token(subjects);
         granted.who.extend(shown.who.first().map(|name| format!("{name} by macaroon")));
         granted.by = "macaroon";
-        granted.lent = Some(Lent { grants: self.of_subjects(&shown.who), terms: shown.terms });
+        granted.lent = Some(DelegatedRights { grants: self.of_subjects(&shown.who), terms: shown.terms });
         granted
     }
 
-    fn without_token(&self, subjects: &[String]) -> Granted {
-        let anonymous = self.anonymous.clone().map(|below| Grant { may: May::Read, below });
+    fn without_token(&self, subjects: &[String]) -> GrantedRights {
+        let anonymous = self.anonymous.clone().map(|below| Grant { may: Right::Read, below });
         let grants = anonymous.into_iter().chain(self.of_subjects(subjects)).collect();
         let by = if subjects.is_empty() { "none" } else { "certificate" };
-        Granted { grants, scoped: None, lent: None, who: subjects.to_vec(), by }
+        GrantedRights { grants, scoped: None, lent: None, who: subjects.to_vec(), by }
     }
 
     fn of_subjects(&self, subjects: &[String]) -> Vec<Grant> {
@@ -262,7 +262,7 @@ fn implies(shown: &str, wanted: &str) -> bool {
     !wanted.is_empty() && shown.strip_prefix(wanted).is_some_and(within)
 }
 
-impl Granted {
+impl GrantedRights {
     /// By what they may what they may, for the log of decisions.
     pub(crate) fn right(&self) -> &'static str {
         match (&self.scoped, &self.lent) {
@@ -293,7 +293,7 @@ impl Granted {
 
     pub(crate) fn may(&self, action: Action, path: &str) -> bool {
         self.grants.iter().any(|grant| grant.allows(action, path))
-            || self.scoped.as_ref().is_some_and(|scoped| scoped.may(action, path))
+            || self.scoped.as_ref().is_some_and(|scoped| scoped.allows(action, path))
             || self.lent.as_ref().is_some_and(|lent| lent.may(action, path))
     }
 }
@@ -337,12 +337,12 @@ mod tests {
             subjects: vec![
                 (
                     Subjects::Named(["/DC=org/CN=alice".to_owned()].into()),
-                    Grant { may: May::Write, below: "home/alice".into() },
+                    Grant { may: Right::Write, below: "home/alice".into() },
                 ),
-                (Subjects::Certified, Grant { may: May::Read, below: "public".into() }),
+                (Subjects::Certified, Grant { may: Right::Read, below: "public".into() }),
                 (
                     Subjects::Like("longhaul://*/agent/beta/*".parse().unwrap()),
-                    Grant { may: May::Read, below: String::new() },
+                    Grant { may: Right::Read, below: String::new() },
                 ),
             ],
             tokens: parse_tokens(&format!("# tokens\n\nwrite /drop/ {TOKEN} # a robot\n")).unwrap(),

@@ -11,35 +11,35 @@ use longhaul_storage::{Directories, Entry, Storage, TempName};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::{Answer, Outcome, Refusal, empty, set};
+use crate::audit::{self, AuditSubject};
 use crate::body::Body;
 use crate::buffers::Buffers;
-use crate::digests::Remembered;
+use crate::digests::DigestCache;
 use crate::locks::Locks;
 use crate::macaroons;
 use crate::properties::Properties;
-use crate::request::{Destination, Place, destination, single};
-use crate::rights::{Action, Granted, not_authenticated};
+use crate::request::{Destination, RequestPath, destination, single};
+use crate::rights::{Action, GrantedRights, not_authenticated};
 use crate::settings::{Access, Settings};
-use crate::witness::{self, Asked};
 use crate::{get, lock, propfind, proppatch, put, tape, tree};
 
 /// Directories told at once: each keeps a thread as long as its client takes what it asked for.
-const LISTINGS_AT_ONCE: usize = 32;
+const LISTINGS_MAX: usize = 32;
 /// Files read for their digests at once: each takes a core.
-const DIGESTS_AT_ONCE: usize = 2;
+const DIGESTS_MAX: usize = 2;
 /// Questions about tapes answered at once: each may hold the names of ten thousand files.
-const TAPE_QUESTIONS_AT_ONCE: usize = 16;
+const TAPE_REQUESTS_MAX: usize = 16;
 pub(crate) const ALLOW: &str =
     "OPTIONS, GET, HEAD, POST, PUT, DELETE, MKCOL, COPY, MOVE, PROPFIND, PROPPATCH, LOCK, UNLOCK";
 /// The classes of RFC 4918 that are served.
 pub(crate) const DAV: &str = "1, 2";
 
 /// What all connections of a door share.
-pub(crate) struct Shared {
+pub(crate) struct DoorContext {
     pub(crate) settings: Settings,
     access: RwLock<Arc<Access>>,
     pub(crate) buffers: Arc<Buffers>,
-    pub(crate) remembered: Remembered,
+    pub(crate) remembered: DigestCache,
     pub(crate) locks: Mutex<Locks>,
     pub(crate) properties: Properties,
     pub(crate) macaroons: Macaroons,
@@ -61,21 +61,21 @@ pub(crate) struct Peer {
     pub(crate) subjects: Result<Arc<[String]>, Arc<str>>,
 }
 
-impl Shared {
+impl DoorContext {
     /// `access` is moved out of the settings, since it changes.
-    pub(crate) fn new(settings: Settings, access: Access, run: u32) -> Result<Shared, Fault> {
-        Ok(Shared {
+    pub(crate) fn new(settings: Settings, access: Access, run: u32) -> Result<DoorContext, Fault> {
+        Ok(DoorContext {
             locks: Mutex::default(),
             properties: Properties::open(settings.properties.clone())?,
             macaroons: Macaroons::new(),
             opened: Instant::now(),
             access: RwLock::new(Arc::new(access)),
             turns: Arc::new(Semaphore::new(settings.limits.transfers)),
-            listings: Arc::new(Semaphore::new(LISTINGS_AT_ONCE)),
-            digest_turns: Semaphore::new(DIGESTS_AT_ONCE),
-            tape_turns: Arc::new(Semaphore::new(TAPE_QUESTIONS_AT_ONCE)),
+            listings: Arc::new(Semaphore::new(LISTINGS_MAX)),
+            digest_turns: Semaphore::new(DIGESTS_MAX),
+            tape_turns: Arc::new(Semaphore::new(TAPE_REQUESTS_MAX)),
             buffers: Arc::default(),
-            remembered: Remembered::default(),
+            remembered: DigestCache::default(),
             run,
             counter: 0.into(),
             settings,
@@ -91,7 +91,7 @@ impl Shared {
         self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn renew(&self, access: Access) {
+    pub(crate) fn replace_access(&self, access: Access) {
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
     }
 
@@ -110,22 +110,25 @@ impl Shared {
     }
 
     /// Waits until one more file may be under way.
-    pub(crate) async fn turn(&self) -> Outcome<OwnedSemaphorePermit> {
-        self.wait(&self.turns, "as many files as this door bears are on their way").await
+    pub(crate) async fn transfer_slot(&self) -> Outcome<OwnedSemaphorePermit> {
+        self.acquire_slot(&self.turns, "as many files as this door bears are on their way").await
     }
 
     /// Waits until one more directory may be told.
-    pub(crate) async fn listing(&self) -> Outcome<OwnedSemaphorePermit> {
-        self.wait(&self.listings, "as many directories as this door bears are being listed").await
+    pub(crate) async fn listing_slot(&self) -> Outcome<OwnedSemaphorePermit> {
+        self.acquire_slot(&self.listings, "as many directories as this door bears are being listed").await
     }
 
     /// Waits until one more question about tapes may be answered.
-    pub(crate) async fn tape_turn(&self) -> Outcome<OwnedSemaphorePermit> {
-        self.wait(&self.tape_turns, "as many questions about tapes as this door bears are being answered")
-            .await
+    pub(crate) async fn tape_slot(&self) -> Outcome<OwnedSemaphorePermit> {
+        self.acquire_slot(
+            &self.tape_turns,
+            "as many questions about tapes as this door bears are being answered",
+        )
+        .await
     }
 
-    async fn wait(&self, turns: &Arc<Semaphore>, why_not: &str) -> Outcome<OwnedSemaphorePermit> {
+    async fn acquire_slot(&self, turns: &Arc<Semaphore>, why_not: &str) -> Outcome<OwnedSemaphorePermit> {
         let turn = tokio::time::timeout(self.settings.limits.turn, turns.clone().acquire_owned());
         match turn.await {
             Ok(Ok(turn)) => Ok(turn),
@@ -134,7 +137,7 @@ impl Shared {
     }
 
     /// What is there, also in storages that are no trees.
-    pub(crate) fn look(&self, place: &Place) -> Result<Option<Entry>, Fault> {
+    pub(crate) fn stat(&self, place: &RequestPath) -> Result<Option<Entry>, Fault> {
         if let Some(directories) = self.storage().directories() {
             return directories.look(&place.path);
         }
@@ -172,11 +175,11 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// One request, as the methods see it.
 pub(crate) struct Call {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<DoorContext>,
     pub(crate) request: Request<Incoming>,
-    pub(crate) place: Place,
-    pub(crate) granted: Granted,
-    pub(crate) asked: Asked,
+    pub(crate) place: RequestPath,
+    pub(crate) granted: GrantedRights,
+    pub(crate) asked: AuditSubject,
 }
 
 impl Call {
@@ -224,7 +227,7 @@ impl Call {
     }
 }
 
-pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Incoming>) -> Answer {
+pub(crate) async fn serve(shared: Arc<DoorContext>, peer: Peer, request: Request<Incoming>) -> Answer {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let is_head = method == Method::HEAD;
     let in_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
@@ -232,12 +235,12 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
     let asks = matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND");
     let only_asks = asks || is_tape && tape::only_asks(&path);
     let changes = !only_asks;
-    let (mut who, mut asked) = (Vec::new(), Asked::of(&peer, request.headers()));
-    let operation = witness::operation(&method, is_tape);
+    let (mut who, mut asked) = (Vec::new(), AuditSubject::of(&peer, request.headers()));
+    let operation = audit::operation(&method, is_tape);
     let mut answer = match answer(shared.clone(), &peer, request, &mut who, &mut asked).await {
         Ok(answer) => {
             if changes {
-                shared.note(&asked, &operation, &path, Ok(()));
+                shared.record_decision(&asked, &operation, &path, Ok(()));
                 tracing::info!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,
                     ?who, status = answer.status().as_u16(), "changed through a door");
             }
@@ -245,7 +248,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
         }
         Err(refusal) => {
             if matches!(refusal.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-                shared.note(&asked, &operation, &path, Err(&refusal.text));
+                shared.record_decision(&asked, &operation, &path, Err(&refusal.text));
             }
             let text = longhaul_model::units::printable(&refusal.text);
             tracing::debug!(%method, path = %longhaul_model::units::printable(&path), from = %peer.address,
@@ -271,14 +274,14 @@ pub(crate) async fn serve(shared: Arc<Shared>, peer: Peer, request: Request<Inco
 
 /// `who` and `asked_by` are told as soon as they are known.
 async fn answer(
-    shared: Arc<Shared>,
+    shared: Arc<DoorContext>,
     peer: &Peer,
     request: Request<Incoming>,
     who: &mut Vec<String>,
-    asked_by: &mut Asked,
+    asked_by: &mut AuditSubject,
 ) -> Outcome {
     check_framing(&request)?;
-    let place = Place::of(&request)?;
+    let place = RequestPath::of(&request)?;
     if request.method() == Method::OPTIONS {
         return Ok(options());
     }
@@ -290,12 +293,12 @@ async fn answer(
     let issued = shared.settings.issued.as_ref();
     let subjects = peer.subjects.as_ref().map_err(|why| not_authenticated(why, None))?;
     let rights = &shared.access().rights;
-    let granted = match macaroons::shown(&shared.macaroons, request.headers(), peer.address.ip())? {
-        Some(shown) => rights.lent(subjects, shown),
+    let granted = match macaroons::verify_bearer(&shared.macaroons, request.headers(), peer.address.ip())? {
+        Some(shown) => rights.delegated(subjects, shown),
         None => rights.of(subjects, request.headers(), issued).await?,
     };
     who.clone_from(&granted.who);
-    asked_by.known(&granted);
+    asked_by.authenticated(&granted);
     let method = request.method().clone();
     let call = Call { shared, request, place, granted, asked: asked_by.clone() };
     if let Some((end, question)) = asked {
@@ -310,8 +313,8 @@ async fn answer(
         "MKCOL" => Action::MakeDirectory,
         "DELETE" | "MOVE" | "PROPPATCH" => Action::Change,
         "LOCK" | "UNLOCK" => Action::Create,
-        "POST" if macaroons::is_wished(call.request.headers()) => {
-            return macaroons::give(call, subjects).await;
+        "POST" if macaroons::is_macaroon_request(call.request.headers()) => {
+            return macaroons::issue(call, subjects).await;
         }
         // Which right is needed where depends on the direction.
         "COPY" => return tree::copy(call).await,

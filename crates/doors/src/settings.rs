@@ -9,10 +9,10 @@ use longhaul_model::address::IpNetwork;
 use longhaul_storage::Storage;
 use rustls::{ClientConfig, CommonState, ServerConfig};
 
-use crate::issued::Issued;
+use crate::audit::AuditSink;
 use crate::rights::Rights;
 use crate::tape::TapeEnd;
-use crate::witness::Witness;
+use crate::trusted_issuers::TrustedIssuers;
 
 pub struct Settings {
     pub storage: Arc<dyn Storage>,
@@ -32,12 +32,12 @@ pub struct Settings {
     /// Says whose a client's certificate is. None: its subject says so.
     pub users: Option<Arc<dyn Users>>,
     /// None: no tokens but those of a file.
-    pub issued: Option<Issued>,
+    pub issued: Option<TrustedIssuers>,
     /// The tape behind the storage, which clients may then have files brought from. None: everything is on
     /// disk.
     pub tape: Option<TapeEnd>,
     /// Hears who was allowed or refused what. None: nobody.
-    pub witness: Option<Arc<dyn Witness>>,
+    pub audit: Option<Arc<dyn AuditSink>>,
     pub limits: Limits,
 }
 

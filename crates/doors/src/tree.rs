@@ -9,12 +9,12 @@ use longhaul_storage::{Directories, Entry};
 
 use crate::answer::{Outcome, Refusal, empty};
 use crate::conditions::check_for_change;
-use crate::locks::Touch;
+use crate::locks::WriteScope;
 use crate::propfind::join;
 use crate::put::{Batch, Incoming};
-use crate::request::{Destination, Place, may_overwrite, single};
+use crate::request::{Destination, RequestPath, may_overwrite, single};
 use crate::rights::Action;
-use crate::serve::{Call, Shared, blocking, directories};
+use crate::serve::{Call, DoorContext, blocking, directories};
 use crate::third_party;
 
 const PAGE_NAMES: usize = 1_024;
@@ -34,11 +34,11 @@ pub(crate) async fn make(mut call: Call) -> Outcome {
         if call.place.is_root() {
             return Err(exists());
         }
-        call.check_locks(&[Touch::Members(call.place.parent())])?;
+        call.check_locks(&[WriteScope::Members(call.place.parent())])?;
         let at = call.place.pfn(call.shared.storage().name())?;
         match directories(call.shared.storage().as_ref())?.make_directory(&at) {
             Ok(()) => {
-                call.shared.properties.forget(&call.place.path);
+                call.shared.properties.remove_all(&call.place.path);
                 Ok(empty(StatusCode::CREATED))
             }
             Err(fault) if fault.code == FaultCode::NameClash => Err(exists()),
@@ -59,10 +59,10 @@ pub(crate) async fn delete(call: Call) -> Outcome {
             return Err(missing());
         }
         check_for_change(call.request.headers(), Some(&entry.identity))?;
-        call.check_locks(&[Touch::Tree(&place.path), Touch::Members(place.parent())])?;
+        call.check_locks(&[WriteScope::Tree(&place.path), WriteScope::Members(place.parent())])?;
         remove(shared, place, &entry)?;
-        shared.locks().gone(&place.path);
-        shared.properties.forget(&place.path);
+        shared.locks().remove_below(&place.path);
+        shared.properties.remove_all(&place.path);
         Ok(empty(StatusCode::NO_CONTENT))
     })
     .await
@@ -77,7 +77,7 @@ pub(crate) async fn rename(call: Call) -> Outcome {
         let entry = there(shared, from)?;
         check_for_change(call.request.headers(), Some(&entry.identity))?;
         let found = admit_target(&call, &to)?;
-        let away = [Touch::Tree(&from.path), Touch::Members(from.parent())];
+        let away = [WriteScope::Tree(&from.path), WriteScope::Members(from.parent())];
         call.check_locks(&[&away[..], &arriving(&to, found.as_ref())].concat())?;
         // The tape's copy is under the file's name.
         let tape = shared.settings.tape.as_ref().filter(|_| !entry.is_directory);
@@ -91,18 +91,18 @@ pub(crate) async fn rename(call: Call) -> Outcome {
         moved?;
         replaced(shared, &to, found.as_ref());
         // Locks stay with the name, and properties go with the file.
-        shared.locks().gone(&from.path);
+        shared.locks().remove_below(&from.path);
         follow(shared, from, &to, false);
-        shared.properties.forget(&from.path);
+        shared.properties.remove_all(&from.path);
         Ok(empty(if found.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED }))
     })
     .await
 }
 
 fn move_over(
-    shared: &Shared,
-    (from, entry): (&Place, &Entry),
-    (to, found): (&Place, Option<&Entry>),
+    shared: &DoorContext,
+    (from, entry): (&RequestPath, &Entry),
+    (to, found): (&RequestPath, Option<&Entry>),
 ) -> Outcome<()> {
     let name = shared.storage().name();
     let (old, new) = (from.pfn(name)?, to.pfn(name)?);
@@ -145,7 +145,7 @@ pub(crate) async fn copy(call: Call) -> Outcome {
     call.granted.check(Action::Create, &to.path)?;
     refuse_within(&call.place, &to)?;
     let shallow = !call.is_deep()?;
-    let turn = call.shared.turn().await?;
+    let turn = call.shared.transfer_slot().await?;
     let answer = blocking(move || {
         let (shared, from) = (&call.shared, &call.place);
         let entry = there(shared, from)?;
@@ -181,21 +181,21 @@ pub(crate) async fn copy(call: Call) -> Outcome {
 }
 
 /// What a copy or a move does where it ends: a new name is a new member of its directory.
-fn arriving<'a>(to: &'a Place, found: Option<&Entry>) -> Vec<Touch<'a>> {
-    let members = found.is_none().then(|| Touch::Members(to.parent()));
-    [Touch::Tree(&to.path)].into_iter().chain(members).collect()
+fn arriving<'a>(to: &'a RequestPath, found: Option<&Entry>) -> Vec<WriteScope<'a>> {
+    let members = found.is_none().then(|| WriteScope::Members(to.parent()));
+    [WriteScope::Tree(&to.path)].into_iter().chain(members).collect()
 }
 
 /// What was at the destination is no more. A file over a file keeps the lock of its name.
-fn replaced(shared: &Shared, to: &Place, found: Option<&Entry>) {
+fn replaced(shared: &DoorContext, to: &RequestPath, found: Option<&Entry>) {
     if found.is_some_and(|entry| entry.is_directory) {
-        shared.locks().gone(&to.path);
+        shared.locks().remove_below(&to.path);
     }
-    shared.properties.forget(&to.path);
+    shared.properties.remove_all(&to.path);
 }
 
 /// The file is there already: without its properties it is better than not at all.
-fn follow(shared: &Shared, from: &Place, to: &Place, shallow: bool) {
+fn follow(shared: &DoorContext, from: &RequestPath, to: &RequestPath, shallow: bool) {
     if let Err(refusal) = shared.properties.copy(&from.path, &to.path, shallow) {
         let path = longhaul_model::units::printable(&to.path);
         tracing::warn!(path, why = refusal.text, "properties of a file were not copied");
@@ -206,11 +206,11 @@ fn missing() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory")
 }
 
-pub(crate) fn there(shared: &Shared, place: &Place) -> Outcome<Entry> {
-    shared.look(place)?.ok_or_else(missing)
+pub(crate) fn there(shared: &DoorContext, place: &RequestPath) -> Outcome<Entry> {
+    shared.stat(place)?.ok_or_else(missing)
 }
 
-fn local_destination(call: &Call) -> Outcome<Place> {
+fn local_destination(call: &Call) -> Outcome<RequestPath> {
     match call.destination()? {
         Some(Destination::Here(place)) => Ok(place),
         Some(Destination::Elsewhere) => {
@@ -220,7 +220,7 @@ fn local_destination(call: &Call) -> Outcome<Place> {
     }
 }
 
-fn refuse_within(from: &Place, to: &Place) -> Outcome<()> {
+fn refuse_within(from: &RequestPath, to: &RequestPath) -> Outcome<()> {
     if to.is_within(from) || from.is_within(to) {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "source and destination lie in each other"));
     }
@@ -228,9 +228,9 @@ fn refuse_within(from: &Place, to: &Place) -> Outcome<()> {
 }
 
 /// What is at the destination, if it may be replaced; its directory has to be there.
-fn admit_target(call: &Call, to: &Place) -> Outcome<Option<Entry>> {
+fn admit_target(call: &Call, to: &RequestPath) -> Outcome<Option<Entry>> {
     let shared = &call.shared;
-    let found = shared.look(to)?;
+    let found = shared.stat(to)?;
     if found.is_some() {
         if !may_overwrite(call.request.headers())? {
             return Err(Refusal::new(
@@ -240,15 +240,15 @@ fn admit_target(call: &Call, to: &Place) -> Outcome<Option<Entry>> {
         }
         call.granted.check(Action::Change, &to.path)?;
     }
-    let parent = Place { path: to.parent().to_owned(), slash: true };
-    if !parent.is_root() && !shared.look(&parent)?.is_some_and(|entry| entry.is_directory) {
+    let parent = RequestPath { path: to.parent().to_owned(), slash: true };
+    if !parent.is_root() && !shared.stat(&parent)?.is_some_and(|entry| entry.is_directory) {
         return Err(Refusal::new(StatusCode::CONFLICT, "the directory of the destination is not there"));
     }
     Ok(found)
 }
 
 /// A file, an empty directory, or (where the administrator allows it) a tree, from its leaves on.
-fn remove(shared: &Shared, place: &Place, entry: &Entry) -> Outcome<()> {
+fn remove(shared: &DoorContext, place: &RequestPath, entry: &Entry) -> Outcome<()> {
     let at = place.pfn(shared.storage().name())?;
     let Some(directories) = shared.storage().directories() else {
         return Ok(shared.storage().delete(&at, &entry.identity)?);
@@ -270,14 +270,14 @@ fn remove(shared: &Shared, place: &Place, entry: &Entry) -> Outcome<()> {
 }
 
 fn remove_tree(
-    shared: &Shared,
+    shared: &DoorContext,
     directories: &dyn Directories,
     path: &str,
     depth: usize,
     left: &mut usize,
 ) -> Outcome<()> {
     check_depth(depth)?;
-    let pfn = |path: &str| Place { path: path.to_owned(), slash: false }.pfn(shared.storage().name());
+    let pfn = |path: &str| RequestPath { path: path.to_owned(), slash: false }.pfn(shared.storage().name());
     loop {
         let page = directories.list(path, None, PAGE_NAMES)?;
         if page.entries.is_empty() {
@@ -295,7 +295,13 @@ fn remove_tree(
     Ok(directories.remove_directory(&pfn(path)?)?)
 }
 
-fn copy_tree(shared: &Arc<Shared>, from: &Place, to: &Place, shallow: bool, left: &mut usize) -> Outcome<()> {
+fn copy_tree(
+    shared: &Arc<DoorContext>,
+    from: &RequestPath,
+    to: &RequestPath,
+    shallow: bool,
+    left: &mut usize,
+) -> Outcome<()> {
     let directories = directories(shared.storage().as_ref())?;
     let mut open = vec![(from.clone(), to.clone(), 0)];
     while let Some((from, to, depth)) = open.pop() {
@@ -309,7 +315,8 @@ fn copy_tree(shared: &Arc<Shared>, from: &Place, to: &Place, shallow: bool, left
             let page = directories.list(&from.path, after.as_deref(), PAGE_NAMES)?;
             for entry in &page.entries {
                 count(left)?;
-                let inner = |place: &Place| Place { path: join(&place.path, &entry.name), slash: false };
+                let inner =
+                    |place: &RequestPath| RequestPath { path: join(&place.path, &entry.name), slash: false };
                 match entry.is_directory {
                     true => open.push((inner(&from), inner(&to), depth + 1)),
                     false => copy_file(shared, &inner(&from), &inner(&to), None)?,
@@ -340,7 +347,12 @@ fn count(left: &mut usize) -> Outcome<()> {
 }
 
 /// One version of the source becomes a new file.
-fn copy_file(shared: &Arc<Shared>, from: &Place, to: &Place, replaced: Option<Entry>) -> Outcome<()> {
+fn copy_file(
+    shared: &Arc<DoorContext>,
+    from: &RequestPath,
+    to: &RequestPath,
+    replaced: Option<Entry>,
+) -> Outcome<()> {
     let file = shared.storage().open(&from.pfn(shared.storage().name())?)?;
     let identity = file.identity();
     let known = shared.remembered.get(&from.path, &identity);

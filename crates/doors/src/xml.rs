@@ -1,6 +1,6 @@
-//! XML of WebDAV requests as a tree of elements, namespaces and text, read by quick-xml's `NsReader`. Anybody may
-//! send it, so there is no document type, no entity but the five of XML itself and characters by number, and a
-//! bound on everything. Dead properties are written back with prefixes of our own.
+//! XML of WebDAV requests as a tree of elements, namespaces and text, read by quick-xml's `NsReader`. Anybody
+//! may send it, so there is no document type, no entity but the five of XML itself and characters by number,
+//! and a bound on everything. Dead properties are written back with prefixes of our own.
 
 use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};
@@ -11,8 +11,8 @@ pub(crate) const XML_BYTES_MAX: usize = 64 << 10;
 const DEPTH_MAX: usize = 32;
 const ELEMENTS_MAX: usize = 1_000;
 const ATTRIBUTES_MAX: usize = 32;
-/// Namespaces in scope at once, each declaration counted: as many as elements of that depth can declare with all of
-/// their attributes, so that the library's own, smaller limit does not refuse what these bounds allow.
+/// Namespaces in scope at once, each declaration counted: as many as elements of that depth can declare with
+/// all of their attributes, so that the library's own, smaller limit does not refuse what these bounds allow.
 const NAMESPACES_MAX: usize = DEPTH_MAX * ATTRIBUTES_MAX;
 
 /// A name with its namespace; an empty one is none.

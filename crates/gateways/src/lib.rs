@@ -9,7 +9,7 @@
 //! [`longhaul_network::mapping`]'s.
 //!
 //! Start with [`perfsonar::Harvest`], which is what every form of perfSONAR's results becomes; and with
-//! [`circuits::Keeper`], behind which every provider of circuits stands.
+//! [`circuits::ProviderDriver`], behind which every provider of circuits stands.
 
 pub mod brokers;
 pub mod circuits;

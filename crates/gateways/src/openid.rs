@@ -29,9 +29,9 @@ use crate::token_endpoint::refused;
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// How long the issuer's document is believed.
-const DOCUMENT_FOR: Duration = Duration::from_secs(3_600);
+const DOCUMENT_TTL: Duration = Duration::from_secs(3_600);
 /// After it did not answer; until then it is not asked for everybody who wants to log in.
-const PAUSE: Duration = Duration::from_secs(10);
+const REFETCH_INTERVAL_MIN: Duration = Duration::from_secs(10);
 /// For clocks that are behind the issuer's.
 const LEEWAY: Duration = Duration::from_secs(60);
 /// Of a code that comes back with a browser.
@@ -171,7 +171,7 @@ impl LoginIssuer {
     async fn document(&self, now: Timestamp) -> Result<ProviderMetadata, Fault> {
         let mut kept = self.document.lock().await;
         if let Some((at, found)) = &*kept {
-            let good_for = if found.is_ok() { DOCUMENT_FOR } else { PAUSE };
+            let good_for = if found.is_ok() { DOCUMENT_TTL } else { REFETCH_INTERVAL_MIN };
             if now.since(*at) < good_for {
                 return found.clone();
             }

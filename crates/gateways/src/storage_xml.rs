@@ -102,7 +102,7 @@ fn short(text: &str) -> String {
 }
 
 #[derive(Default)]
-struct Given {
+struct RuleAttributes {
     protocol: Option<String>,
     target_match: Option<String>,
     custodial: Option<bool>,
@@ -118,7 +118,7 @@ fn rule(element: &BytesStart<'_>) -> Result<PatternRule, String> {
         "pfn-to-lfn" => Direction::PfnToLfn,
         _ => return Err(format!("lfn-to-pfn or pfn-to-lfn is expected, not {}", named(element))),
     };
-    let mut given = Given::default();
+    let mut given = RuleAttributes::default();
     // The reader refuses an attribute that is there twice.
     for attribute in element.attributes() {
         let attribute = attribute.map_err(|error| error.to_string())?;
@@ -142,7 +142,7 @@ fn rule(element: &BytesStart<'_>) -> Result<PatternRule, String> {
     Ok(rule)
 }
 
-impl Given {
+impl RuleAttributes {
     fn take(&mut self, name: &str, value: String) -> Result<(), String> {
         match name {
             "protocol" => self.protocol = Some(value),

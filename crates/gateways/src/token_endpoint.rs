@@ -38,7 +38,7 @@ pub struct OurClient {
 }
 
 /// What an issuer gave.
-pub struct Given {
+pub struct IssuedTokens {
     pub access: Option<Zeroizing<String>>,
     pub refresh: Option<Zeroizing<String>>,
 }
@@ -109,7 +109,12 @@ impl TokenEndpoints {
     }
 
     /// A fresh access token; and another that lasts, if the issuer changes those.
-    pub async fn refresh(&self, issuer: &str, refresh: &str, purpose: Purpose<'_>) -> Result<Given, Fault> {
+    pub async fn refresh(
+        &self,
+        issuer: &str,
+        refresh: &str,
+        purpose: Purpose<'_>,
+    ) -> Result<IssuedTokens, Fault> {
         let form = [("grant_type", "refresh_token"), ("refresh_token", refresh)];
         let given = self.ask(issuer, &form, purpose).await?;
         if given.access.is_none() {
@@ -118,7 +123,12 @@ impl TokenEndpoints {
         Ok(given)
     }
 
-    async fn ask(&self, issuer: &str, form: &[(&str, &str)], purpose: Purpose<'_>) -> Result<Given, Fault> {
+    async fn ask(
+        &self,
+        issuer: &str,
+        form: &[(&str, &str)],
+        purpose: Purpose<'_>,
+    ) -> Result<IssuedTokens, Fault> {
         let Some(client) = self.clients.get(key(issuer)) else {
             return Err(Fault::new(FaultCode::NotAllowed, format!("{issuer} knows no client of ours")));
         };
@@ -173,7 +183,7 @@ impl TokenEndpoints {
 }
 
 impl Answer {
-    fn given(self, issuer: &str) -> Result<Given, Fault> {
+    fn given(self, issuer: &str) -> Result<IssuedTokens, Fault> {
         let (access, refresh) =
             (self.access_token.map(Zeroizing::new), self.refresh_token.map(Zeroizing::new));
         let is_token = |token: &Zeroizing<String>| {
@@ -187,8 +197,8 @@ impl Answer {
         // By RFC 8693 whatever was asked for comes as the access token.
         let swapped = self.issued_token_type.as_deref() == Some(REFRESH_TOKEN) && refresh.is_none();
         Ok(match swapped {
-            true => Given { access: None, refresh: access },
-            false => Given { access, refresh },
+            true => IssuedTokens { access: None, refresh: access },
+            false => IssuedTokens { access, refresh },
         })
     }
 }

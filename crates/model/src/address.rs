@@ -1,7 +1,7 @@
-//! SSRF filter: which addresses may be dialled for an outsider. A name or URL from outside must not lead into the
-//! network of this host, so only globally reachable unicast addresses pass (the registries of RFC 6890), and the
-//! networks that an administrator allows. The caller resolves a name once and dials what was checked: a name
-//! that changes in between (DNS rebinding) leads nowhere else.
+//! SSRF filter: which addresses may be dialled for an outsider. A name or URL from outside must not lead into
+//! the network of this host, so only globally reachable unicast addresses pass (the registries of RFC 6890),
+//! and the networks that an administrator allows. The caller resolves a name once and dials what was checked:
+//! a name that changes in between (DNS rebinding) leads nowhere else.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,10 +33,11 @@ impl fmt::Display for Family {
     }
 }
 
-/// A CIDR block (RFC 4632), `10.0.0.0/8` or `fd00::/8`; an address alone is a block of one. An IPv4-mapped IPv6
-/// address counts as the IPv4 address, in the block and in what is compared with it.
+/// A CIDR block (RFC 4632), `10.0.0.0/8` or `fd00::/8`; an address alone is a block of one. An IPv4-mapped
+/// IPv6 address counts as the IPv4 address, in the block and in what is compared with it.
 ///
-/// Not `ipnet::IpNet`: that takes no bare address and holds no mapped one, so it would need this type around it.
+/// Not `ipnet::IpNet`: that takes no bare address and holds no mapped one, so it would need this type around
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpNetwork {
     address: IpAddr,
@@ -152,7 +153,8 @@ fn special_v6(address: Ipv6Addr) -> Option<&'static str> {
         [first, ..] if first & 0xffc0 == 0xfe80 => Some("a link-local address"),
         [first, ..] if first & 0xffc0 == 0xfec0 => Some("a site-local address"),
         [first, ..] if first & 0xff00 == 0xff00 => Some("a multicast address"),
-        // IETF protocol assignments: Teredo, which hides an IPv4 address, benchmarking, ORCHID; documentation.
+        // IETF protocol assignments: Teredo, which hides an IPv4 address, benchmarking, ORCHID;
+        // documentation.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] => Some("a reserved address"),
         // Global unicast is 2000::/3 and nothing else; the rest is unassigned or translated locally.
         [first, ..] if first & 0xe000 != 0x2000 => Some("a reserved address"),

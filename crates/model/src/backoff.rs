@@ -1,5 +1,6 @@
-//! Truncated exponential backoff with jitter ("equal jitter" in Marc Brooker, *Exponential Backoff And Jitter*, AWS
-//! Architecture Blog, 2015). Pure: the caller brings the random number, so that simulations repeat.
+//! Truncated exponential backoff with jitter ("equal jitter" in Marc Brooker, *Exponential Backoff And
+//! Jitter*, AWS Architecture Blog, 2015). Pure: the caller brings the random number, so that simulations
+//! repeat.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Percent-encoding (RFC 3986, section 2.1): the sets of characters that are encoded, one for each part of a URL,
-//! and decoding that refuses malformed escapes.
+//! Percent-encoding (RFC 3986, section 2.1): the sets of characters that are encoded, one for each part of a
+//! URL, and decoding that refuses malformed escapes.
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 

@@ -1,5 +1,5 @@
-//! Token bucket (J. Turner, *New Directions in Communications*, IEEE Communications Magazine, 1986): a rate limit with
-//! a bounded burst. Pure: the caller says what time it is, as a time since an instant of its own.
+//! Token bucket (J. Turner, *New Directions in Communications*, IEEE Communications Magazine, 1986): a rate
+//! limit with a bounded burst. Pure: the caller says what time it is, as a time since an instant of its own.
 
 use std::time::Duration;
 

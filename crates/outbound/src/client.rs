@@ -1,5 +1,5 @@
-//! The pooled HTTP client, for small requests to servers that an administrator named: a short time to connect,
-//! connections kept for a little while, bounded answers, no redirects.
+//! The pooled HTTP client, for small requests to servers that an administrator named: a short time to
+//! connect, connections kept for a little while, bounded answers, no redirects.
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
@@ -50,8 +50,8 @@ where
         .build(HttpsConnector::from((CheckedConnector { tcp, policy }, tls)))
 }
 
-/// Checks addresses that stand in a URL themselves; those of names are checked when they are resolved, once, and
-/// then dialled.
+/// Checks addresses that stand in a URL themselves; those of names are checked when they are resolved, once,
+/// and then dialled.
 #[derive(Clone)]
 pub struct CheckedConnector {
     tcp: HttpConnector<CheckedResolver>,

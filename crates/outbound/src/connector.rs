@@ -1,5 +1,5 @@
-//! TCP connections to hosts that outsiders name: a name is resolved once, its addresses are checked, and one of
-//! those is dialled, so that a name that changes in between (DNS rebinding) leads nowhere else.
+//! TCP connections to hosts that outsiders name: a name is resolved once, its addresses are checked, and one
+//! of those is dialled, so that a name that changes in between (DNS rebinding) leads nowhere else.
 
 use std::io;
 use std::net::SocketAddr;

@@ -23,7 +23,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A connection that does not say within this that it is ready is not used again.
 const READY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Begins HTTP on a stream. Somebody has to drive what comes second. The buffer is the largest piece of a body.
+/// Begins HTTP on a stream. Somebody has to drive what comes second. The buffer is the largest piece of a
+/// body.
 pub async fn handshake_http1<S, B>(
     stream: S,
     buffer_bytes_max: usize,
@@ -72,8 +73,8 @@ impl<B> Drop for Http1Connection<B> {
     }
 }
 
-/// Idle connections, the one used last first. A key says all that connections must not be shared between: where
-/// they lead, and as whom.
+/// Idle connections, the one used last first. A key says all that connections must not be shared between:
+/// where they lead, and as whom.
 pub struct IdlePool<K, B>(Mutex<Idle<K, B>>);
 
 struct Idle<K, B> {

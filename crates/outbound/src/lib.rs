@@ -1,12 +1,13 @@
-//! Everything that leaves by HTTP goes through here: addresses checked before they are dialled (SSRF filter), TLS,
-//! redirects by rule, limits on bodies and time, retries, and credentials that go only to the host they are for.
+//! Everything that leaves by HTTP goes through here: addresses checked before they are dialled (SSRF filter),
+//! TLS, redirects by rule, limits on bodies and time, retries, and credentials that go only to the host they
+//! are for.
 //!
 //! Two ways: [`client`] is pooled and knows names and addresses only, for small requests to servers that an
 //! administrator named; [`Connector`] gives one connection, for those who stream files and judge every step
 //! themselves. Both dial exactly what [`AddressPolicy`] allowed.
 //!
-//! Not here: what requests say (`gateways`, `storage-remote`, `doors`), certificates and whom to trust (`security`),
-//! the typed client of our own API, which has one server and no redirects (`api`).
+//! Not here: what requests say (`gateways`, `storage-remote`, `doors`), certificates and whom to trust
+//! (`security`), the typed client of our own API, which has one server and no redirects (`api`).
 
 mod authorities;
 mod client;

@@ -9,8 +9,8 @@ use longhaul_model::address::{IpNetwork, check_dial};
 pub enum AddressPolicy {
     /// All addresses come from an administrator.
     Anywhere,
-    /// Some come from outside and must not lead into the network of this host: to public addresses and those that
-    /// are allowed, and anywhere for the one host that an administrator named, if there is one.
+    /// Some come from outside and must not lead into the network of this host: to public addresses and those
+    /// that are allowed, and anywhere for the one host that an administrator named, if there is one.
     Public { trusted_host: Option<String>, allow: Vec<IpNetwork> },
 }
 

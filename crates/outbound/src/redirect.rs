@@ -1,5 +1,5 @@
-//! Redirects and credentials by rule (RFC 9110, sections 15.4 and 11.6.2): how often and when a redirect is followed,
-//! and to whom a credential goes.
+//! Redirects and credentials by rule (RFC 9110, sections 15.4 and 11.6.2): how often and when a redirect is
+//! followed, and to whom a credential goes.
 
 use std::fmt;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 type Answer = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
 
-/// Gives the addresses of a host and a port. It is asked once for a connection, so that what was checked is what is
-/// dialled.
+/// Gives the addresses of a host and a port. It is asked once for a connection, so that what was checked is
+/// what is dialled.
 #[derive(Clone)]
 pub struct Resolver(Arc<dyn Fn(String, u16) -> Answer + Send + Sync>);
 

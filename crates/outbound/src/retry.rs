@@ -1,5 +1,5 @@
-//! Retries of requests that do the same twice: how often, after which answers, and after what wait. A server that
-//! names a time (`Retry-After`, RFC 9110, section 10.2.3) is obeyed within bounds.
+//! Retries of requests that do the same twice: how often, after which answers, and after what wait. A server
+//! that names a time (`Retry-After`, RFC 9110, section 10.2.3) is obeyed within bounds.
 
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ impl RetryPolicy {
     }
 }
 
-/// The seconds that an answer asks to wait. Dates, the other form, are rare and need two clocks that agree: ignored.
+/// The seconds that an answer asks to wait. Dates, the other form, are rare and need two clocks that agree:
+/// ignored.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))

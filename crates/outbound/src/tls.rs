@@ -29,8 +29,8 @@ pub enum TlsError {
     Handshake(#[source] io::Error),
 }
 
-/// The caller limits the time. `buffer_bytes_max`: what may be encrypted before the socket takes it; none: the
-/// library's own limit.
+/// The caller limits the time. `buffer_bytes_max`: what may be encrypted before the socket takes it; none:
+/// the library's own limit.
 pub async fn handshake_tls<S>(
     stream: S,
     host: &str,
@@ -65,7 +65,8 @@ impl CertificateId {
     }
 }
 
-/// Settings of clients that trust the same authorities: one without a certificate, and one for each certificate.
+/// Settings of clients that trust the same authorities: one without a certificate, and one for each
+/// certificate.
 pub struct TlsConfigs {
     provider: Arc<CryptoProvider>,
     roots: Arc<RootCertStore>,

@@ -13,14 +13,14 @@ use tokio::time::{Instant, timeout_at};
 use crate::checksum::Checksum;
 use crate::failure::{Failure, Kind, Scope};
 use crate::naming::{Arrival, Leftover, arrival, check_tag};
-use crate::order::{Cancel, Copied, CopyDone, CopyOrder, Credential, Mode, Overwrite, Stat};
+use crate::order::{Cancel, CopyDone, CopyOrder, CopyOutcome, Credential, Mode, Overwrite, Stat};
 use crate::remote::Remote;
 use crate::s3::{Slot, WHOLE_MAX};
-use crate::stream::{Placed, Progress};
+use crate::stream::{Progress, ScopedResult};
 use crate::tpc::{Terms, another_way_may_help};
 use crate::url::RemoteUrl;
 use crate::verify::Comparison;
-use crate::webdav::{Place, Renamed};
+use crate::webdav::{RenameOutcome, Resource};
 
 const MIB: u64 = 1 << 20;
 /// Other software knows both by these words.
@@ -46,12 +46,12 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    fn source(&self) -> Place<'_> {
-        Place { url: &self.source, credential: &self.order.source.credential }
+    fn source(&self) -> Resource<'_> {
+        Resource { url: &self.source, credential: &self.order.source.credential }
     }
 
-    fn target(&self) -> Place<'_> {
-        Place { url: &self.target, credential: &self.order.target.credential }
+    fn target(&self) -> Resource<'_> {
+        Resource { url: &self.target, credential: &self.order.target.credential }
     }
 
     /// A server that knows no third-party copies may take a destination at another port of its host for a
@@ -63,16 +63,16 @@ impl Plan<'_> {
     }
 
     /// Whether there is another token for the storage that did not take the one that the other showed it.
-    async fn shown_anew(&self, mode: Mode) -> bool {
+    async fn with_refreshed_tokens(&self, mode: Mode) -> bool {
         let passive = match mode {
             Mode::Pull => &self.order.source.credential,
             Mode::Push => &self.order.target.credential,
             // Who is asked by us is asked again with another one at once.
             Mode::Stream => return false,
         };
-        let Credential::Lasting(lasting) = passive else { return false };
-        let refused = lasting.current().await;
-        matches!(lasting.another(&refused).await, Ok(Some(_)))
+        let Credential::Refreshing(token) = passive else { return false };
+        let refused = token.current().await;
+        matches!(token.refresh_refused(&refused).await, Ok(Some(_)))
     }
 
     /// What may lie under the file's own name after this.
@@ -91,15 +91,15 @@ impl Plan<'_> {
 }
 
 /// What the first look at both ends found.
-struct Found {
+struct CopySurvey {
     stat: Stat,
     modes: Vec<Mode>,
-    place: FoundPlace,
+    place: TargetName,
 }
 
 /// What the target's name can be used for.
 #[derive(Clone, Copy)]
-struct FoundPlace {
+struct TargetName {
     /// Something has it, and may be replaced.
     replaces: bool,
     renames: bool,
@@ -117,8 +117,8 @@ impl Remote {
         cancel: &Cancel,
     ) -> Result<CopyDone, Fault> {
         match self.copy_by(&plan(order)?, progress, cancel).await? {
-            Copied::Done(done) => Ok(done),
-            Copied::ToStream(_) => Err(no_way().at(Scope::Transfer)),
+            CopyOutcome::Done(done) => Ok(done),
+            CopyOutcome::ToStream(_) => Err(no_way().at(Scope::Transfer)),
         }
     }
 
@@ -129,7 +129,7 @@ impl Remote {
         order: &CopyOrder,
         progress: &(dyn Fn(u64) + Send + Sync),
         cancel: &Cancel,
-    ) -> Result<Copied, Fault> {
+    ) -> Result<CopyOutcome, Fault> {
         self.copy_by(&Plan { leaves_stream: true, ..plan(order)? }, progress, cancel).await
     }
 
@@ -138,7 +138,7 @@ impl Remote {
         plan: &Plan<'_>,
         progress: Progress<'_>,
         cancel: &Cancel,
-    ) -> Result<Copied, Fault> {
+    ) -> Result<CopyOutcome, Fault> {
         let ended = tokio::select! {
             biased;
             () = cancel.cancelled() => {
@@ -176,16 +176,16 @@ impl Remote {
         self.clean_up(plan.target(), arrival, &plan.leftover(failure)).await
     }
 
-    async fn copy_in_time(&self, plan: &Plan<'_>, progress: Progress<'_>) -> Placed<Copied> {
+    async fn copy_in_time(&self, plan: &Plan<'_>, progress: Progress<'_>) -> ScopedResult<CopyOutcome> {
         let mut comparison = Comparison::of(plan.order);
         let limit = self.limit(plan.order, plan.order.size);
-        let found = timeout_at(plan.begun + limit, self.look(plan, &mut comparison));
+        let found = timeout_at(plan.begun + limit, self.survey(plan, &mut comparison));
         let found = found.await.map_err(|_| overdue(limit))??;
         let limit = self.limit(plan.order, Some(found.stat.size));
-        let moved = timeout_at(plan.begun + limit, self.bring(plan, &found, &mut comparison, progress));
+        let moved = timeout_at(plan.begun + limit, self.transfer(plan, &found, &mut comparison, progress));
         let (mode, failed_before) = moved.await.map_err(|_| overdue(limit))??;
-        let Some(mode) = mode else { return Ok(Copied::ToStream(failed_before)) };
-        Ok(Copied::Done(CopyDone {
+        let Some(mode) = mode else { return Ok(CopyOutcome::ToStream(failed_before)) };
+        Ok(CopyOutcome::Done(CopyDone {
             mode,
             bytes: found.stat.size,
             verified: comparison.verified,
@@ -204,19 +204,19 @@ impl Remote {
     }
 
     /// Both ends as they are, the source's checksum, and room for the file.
-    async fn look(&self, plan: &Plan<'_>, comparison: &mut Comparison) -> Placed<Found> {
-        let (stat, modes) = self.look_at_source(plan, comparison).await?;
+    async fn survey(&self, plan: &Plan<'_>, comparison: &mut Comparison) -> ScopedResult<CopySurvey> {
+        let (stat, modes) = self.survey_source(plan, comparison).await?;
         // This is looked at once, so neither this nor what was before is set already.
         let _ = plan.size.set(stat.size);
-        let place = self.look_at_target(plan).await.map_err(|failure| (Scope::Target, failure))?;
-        Ok(Found { stat, modes, place })
+        let place = self.survey_target(plan).await.map_err(|failure| (Scope::Target, failure))?;
+        Ok(CopySurvey { stat, modes, place })
     }
 
-    async fn look_at_source(
+    async fn survey_source(
         &self,
         plan: &Plan<'_>,
         comparison: &mut Comparison,
-    ) -> Placed<(Stat, Vec<Mode>)> {
+    ) -> ScopedResult<(Stat, Vec<Mode>)> {
         let at_source = |failure| (Scope::Source, failure);
         let order = plan.order;
         let wanted = comparison.of_source();
@@ -257,15 +257,15 @@ impl Remote {
     }
 
     /// Nothing is replaced that may not be, whatever else is not to be looked at.
-    async fn look_at_target(&self, plan: &Plan<'_>) -> Result<FoundPlace, Failure> {
+    async fn survey_target(&self, plan: &Plan<'_>) -> Result<TargetName, Failure> {
         let order = plan.order;
         if order.unchecked && order.overwrite == Overwrite::Always {
-            return Ok(FoundPlace { replaces: true, renames: false });
+            return Ok(TargetName { replaces: true, renames: false });
         }
         let there = match self.head(plan.target(), None).await {
             // Such a name may be written, and that is all that is asked of it.
             Err(Failure { kind: Kind::Status(_), .. }) if order.unchecked => {
-                return Ok(FoundPlace { replaces: false, renames: false });
+                return Ok(TargetName { replaces: false, renames: false });
             }
             looked => looked?,
         };
@@ -275,12 +275,12 @@ impl Remote {
         }
         let _ = plan.before.set(there);
         if order.unchecked {
-            return Ok(FoundPlace { replaces, renames: false });
+            return Ok(TargetName { replaces, renames: false });
         }
         if !replaces {
             self.make_parents(plan.target()).await?;
         }
-        Ok(FoundPlace { replaces, renames: self.renames(plan.target(), &order.tag).await? })
+        Ok(TargetName { replaces, renames: self.renames(plan.target(), &order.tag).await? })
     }
 
     /// Whether what has the target's name may make room.
@@ -308,13 +308,13 @@ impl Remote {
 
     /// By one way after the other, until one works or no other would help. Says which; none if it is left to
     /// be streamed.
-    async fn bring(
+    async fn transfer(
         &self,
         plan: &Plan<'_>,
-        found: &Found,
+        found: &CopySurvey,
         comparison: &mut Comparison,
         progress: Progress<'_>,
-    ) -> Placed<(Option<Mode>, Vec<String>)> {
+    ) -> ScopedResult<(Option<Mode>, Vec<String>)> {
         let mut failed_before = Vec::new();
         let mut modes = VecDeque::from(found.modes.clone());
         while let Some(mode) = modes.pop_front() {
@@ -329,8 +329,8 @@ impl Remote {
                 continue;
             }
             plan.write(Some(arrival.clone()));
-            let moved = match self.bring_by(mode, plan, found, &arrival, comparison, progress).await {
-                Ok(()) => self.settle(plan, found, &arrival, comparison).await,
+            let moved = match self.transfer_by(mode, plan, found, &arrival, comparison, progress).await {
+                Ok(()) => self.commit_arrival(plan, found, &arrival, comparison).await,
                 failed => failed,
             };
             let Err((scope, failure)) = moved else { return Ok((Some(mode), failed_before)) };
@@ -340,7 +340,7 @@ impl Remote {
             let may_help =
                 stays_within && matches!(failure.kind, Kind::Status(_)) || another_way_may_help(&failure);
             let refused = scope == Scope::Transfer && failure.kind == Kind::Status(StatusCode::UNAUTHORIZED);
-            if refused && plan.shown_anew(mode).await {
+            if refused && plan.with_refreshed_tokens(mode).await {
                 modes.push_front(mode);
             } else if is_last || mode == Mode::Stream || !may_go_on || !may_help {
                 return Err((scope, with_earlier(failure, &failed_before)));
@@ -359,18 +359,18 @@ impl Remote {
         Err((Scope::Transfer, no_way()))
     }
 
-    async fn bring_by(
+    async fn transfer_by(
         &self,
         mode: Mode,
         plan: &Plan<'_>,
-        found: &Found,
+        found: &CopySurvey,
         arrival: &Arrival,
         comparison: &mut Comparison,
         progress: Progress<'_>,
-    ) -> Placed<()> {
+    ) -> ScopedResult<()> {
         let target = plan.target().at(&arrival.url);
         if mode == Mode::Stream && target.url.is_s3() {
-            return self.bring_to_s3(plan, found, comparison, progress).await;
+            return self.transfer_to_s3(plan, found, comparison, progress).await;
         }
         if mode == Mode::Stream {
             let algorithms: Vec<_> = comparison.algorithm().into_iter().collect();
@@ -394,13 +394,13 @@ impl Remote {
     }
 
     /// Nothing has a name before all of it has been compared with what is known of it.
-    async fn bring_to_s3(
+    async fn transfer_to_s3(
         &self,
         plan: &Plan<'_>,
-        found: &Found,
+        found: &CopySurvey,
         comparison: &mut Comparison,
         progress: Progress<'_>,
-    ) -> Placed<()> {
+    ) -> ScopedResult<()> {
         let algorithms: Vec<_> = comparison.algorithm().into_iter().collect();
         let (target, size) = (plan.target(), found.stat.size);
         let (streams, upload) = (plan.order.streams, &plan.upload);
@@ -423,13 +423,13 @@ impl Remote {
     }
 
     /// Compares what has arrived, and gives it its name.
-    async fn settle(
+    async fn commit_arrival(
         &self,
         plan: &Plan<'_>,
-        found: &Found,
+        found: &CopySurvey,
         arrival: &Arrival,
         comparison: &mut Comparison,
-    ) -> Placed<()> {
+    ) -> ScopedResult<()> {
         let at_target = |failure| (Scope::Target, failure);
         let here = plan.target().at(&arrival.url);
         if plan.order.unchecked {
@@ -448,8 +448,8 @@ impl Remote {
             overwrite => overwrite == Overwrite::Always,
         };
         match self.move_to(here, &plan.target, overwrite).await {
-            Ok(Renamed::Done) => {}
-            Ok(Renamed::Exists) => return Err(at_target(exists())),
+            Ok(RenameOutcome::Done) => {}
+            Ok(RenameOutcome::Exists) => return Err(at_target(exists())),
             Err(failure) => {
                 // The answer may be lost and the rename done.
                 let there = self.head(plan.target(), None).await.map_err(at_target)?;

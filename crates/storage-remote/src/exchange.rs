@@ -24,7 +24,7 @@ use longhaul_outbound::{
 use tokio::time::timeout;
 
 use crate::dial::{Dialler, certificate_of};
-use crate::failure::{Failure, Kind, told};
+use crate::failure::{Failure, Kind, sanitized};
 use crate::header_case;
 use crate::order::Credential;
 use crate::s3::{self, Signed};
@@ -119,10 +119,10 @@ impl Exchange {
     /// Follows redirects, and shows another token where one is refused that can be had anew. Any status comes
     /// back as an answer.
     pub(crate) async fn send(&self, call: Call<'_>) -> Result<Answer, Failure> {
-        let Credential::Lasting(lasting) = call.credential else {
+        let Credential::Refreshing(token) = call.credential else {
             return self.follow(&call, call.credential).await;
         };
-        let token = lasting.current().await;
+        let token = token.current().await;
         let mut answer = self.follow(&call, &Credential::Bearer(token.clone())).await?;
         // Of an upload nothing may be left to send.
         let repeats = match &call.payload {
@@ -132,7 +132,7 @@ impl Exchange {
         if answer.status != StatusCode::UNAUTHORIZED || !repeats {
             return Ok(answer);
         }
-        match lasting.another(&token).await {
+        match lasting.refresh_refused(&token).await {
             Ok(Some(fresh)) => {
                 answer.finish().await;
                 tracing::debug!(url = %call.url, "a token was refused, and another is shown");
@@ -268,7 +268,7 @@ impl Answer {
             .is_none_or(|kind| kind.starts_with("text/plain") || kind.starts_with("application/json"));
         let mut text = format!("{what} {url}: {status}");
         if let Ok(body) = self.bytes(ERROR_BYTES_MAX, Duration::from_secs(5)).await {
-            let body = told(&String::from_utf8_lossy(&body));
+            let body = sanitized(&String::from_utf8_lossy(&body));
             if plain && !body.is_empty() {
                 text.push_str(": ");
                 text.push_str(&body);

@@ -6,7 +6,7 @@ use longhaul_model::units::printable;
 use longhaul_model::{Blame, Fault, FaultCode, Retry};
 
 /// Texts of storages are cut there.
-const TOLD_CHARS: usize = 240;
+const SERVER_TEXT_CHARS_MAX: usize = 240;
 
 /// Where of a copy something happened; the word stands in the reasons that users and other software read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +182,7 @@ impl Failure {
 }
 
 /// A storage's own words, fit to be shown: one line, short, without what could be a credential.
-pub(crate) fn told(text: &str) -> String {
+pub(crate) fn sanitized(text: &str) -> String {
     let mut words = Vec::new();
     let mut hide = false;
     for word in text.split_whitespace() {
@@ -196,7 +196,7 @@ pub(crate) fn told(text: &str) -> String {
         hide = bearer;
         words.push(shown);
     }
-    printable(&words.join(" ").chars().take(TOLD_CHARS).collect::<String>())
+    printable(&words.join(" ").chars().take(SERVER_TEXT_CHARS_MAX).collect::<String>())
 }
 
 #[cfg(test)]
@@ -222,10 +222,10 @@ mod tests {
     #[test]
     fn what_storages_say_is_cut_and_without_credentials() {
         assert_eq!(
-            told("no such file https://a/b?authz=SECRET\r\nAuthorization: Bearer SECRET why? because"),
+            sanitized("no such file https://a/b?authz=SECRET\r\nAuthorization: Bearer SECRET why? because"),
             "no such file https://a/b?… Authorization: Bearer … why? because"
         );
-        assert_eq!(told(&"x".repeat(9_000)).len(), TOLD_CHARS);
-        assert!(!told("a\u{1b}[2J").contains('\u{1b}'));
+        assert_eq!(sanitized(&"x".repeat(9_000)).len(), SERVER_TEXT_CHARS_MAX);
+        assert!(!sanitized("a\u{1b}[2J").contains('\u{1b}'));
     }
 }

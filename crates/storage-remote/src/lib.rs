@@ -13,7 +13,6 @@ mod dial;
 mod exchange;
 mod failure;
 mod header_case;
-mod lasting;
 mod macaroon;
 mod markers;
 mod multistatus;
@@ -22,6 +21,7 @@ mod order;
 #[doc(hidden)]
 pub mod promises;
 mod rate_limiter;
+mod refreshing_token;
 mod remote;
 mod retry;
 mod s3;
@@ -37,12 +37,12 @@ mod xml;
 
 pub use checksum::Checksum;
 pub use config::{RemoteConfig, S3Config, Times, Trust};
-pub use lasting::{Lasting, Renewal, Renewed};
 pub use longhaul_model::address::Family;
 pub use order::{
-    Cancel, Canceller, ChecksumMode, Copied, CopyDone, CopyOrder, Credential, End, Entry, Mode, Overwrite,
-    Standing, Stat, Verified, cancellation,
+    Cancel, Canceller, ChecksumMode, CopyDone, CopyOrder, CopyOutcome, Credential, End, Entry, Mode,
+    Overwrite, Standing, Stat, Verified, cancellation,
 };
+pub use refreshing_token::{RefreshResult, RefreshingToken, TokenRefresher};
 pub use remote::Remote;
 pub use s3::{S3Keys, bucket_of};
 pub use tape::{StageFile, TapeApi, plain_path};

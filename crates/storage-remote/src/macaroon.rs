@@ -15,17 +15,17 @@ use crate::exchange::Payload;
 use crate::failure::Failure;
 use crate::order::{Credential, Mode};
 use crate::remote::Remote;
-use crate::webdav::Place;
+use crate::webdav::Resource;
 
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Of a macaroon: what fits into a header anywhere.
 const MACAROON_BYTES_MAX: usize = 8 << 10;
 /// A copy may wait at the storage before it begins; longer ones than a day are not given anywhere.
-const MORE: Duration = Duration::from_secs(600);
-const LASTS_MAX: Duration = Duration::from_secs(86_400);
+const VALIDITY_MARGIN: Duration = Duration::from_secs(600);
+const VALIDITY_MAX: Duration = Duration::from_secs(86_400);
 
 #[derive(Deserialize)]
-struct Given {
+struct MacaroonReply {
     macaroon: String,
 }
 
@@ -35,14 +35,14 @@ impl Remote {
     pub(crate) async fn macaroon(
         &self,
         mode: Mode,
-        active: Place<'_>,
-        passive: Place<'_>,
+        active: Resource<'_>,
+        passive: Resource<'_>,
         lasts: Duration,
     ) -> Option<Zeroizing<String>> {
         let secure = active.url.is_secure() && passive.url.is_secure();
         let certified = matches!(passive.credential, Credential::Certificate { .. });
         let origin = passive.url.origin().to_string();
-        if !secure || !certified || self.without_macaroons.has(&origin) {
+        if !secure || !certified || self.without_macaroons.contains(&origin) {
             return None;
         }
         match self.ask_macaroon(mode, passive, lasts).await {
@@ -61,14 +61,14 @@ impl Remote {
     async fn ask_macaroon(
         &self,
         mode: Mode,
-        passive: Place<'_>,
+        passive: Resource<'_>,
         lasts: Duration,
     ) -> Result<Option<Zeroizing<String>>, Failure> {
         let mut call = self.call(Method::POST, passive);
         call = call
             .header("content-type", "application/macaroon-request")?
             .header("accept", "application/json")?;
-        call.payload = Payload::Bytes(Bytes::from(wish(mode, lasts)));
+        call.payload = Payload::Bytes(Bytes::from(request_document(mode, lasts)));
         let answer = self.exchange.send(call).await?;
         let status = answer.status;
         if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
@@ -79,24 +79,24 @@ impl Remote {
             return Ok(None);
         }
         let body = Zeroizing::new(body?.to_vec());
-        Ok(given(&body))
+        Ok(parse_reply(&body))
     }
 }
 
 /// What is asked for. Validity is a duration of ISO 8601 in whole minutes, which all of them read.
-fn wish(mode: Mode, lasts: Duration) -> String {
+fn request_document(mode: Mode, lasts: Duration) -> String {
     // What FTS asks for, so what storages are set up to give: where it is written, also to replace.
     let activities = match mode {
         Mode::Pull | Mode::Stream => "DOWNLOAD,LIST",
         Mode::Push => "MANAGE,UPLOAD,DELETE,LIST",
     };
-    let minutes = lasts.saturating_add(MORE).min(LASTS_MAX).as_secs().div_ceil(60);
+    let minutes = lasts.saturating_add(VALIDITY_MARGIN).min(VALIDITY_MAX).as_secs().div_ceil(60);
     format!(r#"{{"caveats":["activity:{activities}"],"validity":"PT{minutes}M"}}"#)
 }
 
 /// XRootD does not say that it is JSON, so what it looks like decides.
-fn given(body: &[u8]) -> Option<Zeroizing<String>> {
-    let Given { macaroon } = serde_json::from_slice(body).ok()?;
+fn parse_reply(body: &[u8]) -> Option<Zeroizing<String>> {
+    let MacaroonReply { macaroon } = serde_json::from_slice(body).ok()?;
     let macaroon = Zeroizing::new(macaroon);
     let fits = !macaroon.is_empty()
         && macaroon.len() <= MACAROON_BYTES_MAX
@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn a_wish_is_for_one_direction_and_some_time() {
-        let pull = wish(Mode::Pull, Duration::from_secs(3_601));
+        let pull = request_document(Mode::Pull, Duration::from_secs(3_601));
         assert_eq!(pull, r#"{"caveats":["activity:DOWNLOAD,LIST"],"validity":"PT71M"}"#);
-        let push = wish(Mode::Push, Duration::MAX);
+        let push = request_document(Mode::Push, Duration::MAX);
         assert_eq!(push, r#"{"caveats":["activity:MANAGE,UPLOAD,DELETE,LIST"],"validity":"PT1440M"}"#);
     }
 
@@ -132,17 +132,17 @@ mod tests {
             ("<html>", None),
             ("", None),
         ] {
-            let read = given(answer.as_bytes());
+            let read = parse_reply(answer.as_bytes());
             assert_eq!(read.as_ref().map(|text| text.as_str()), macaroon, "{answer}");
         }
         let long = format!(r#"{{"macaroon":"{}"}}"#, "x".repeat(MACAROON_BYTES_MAX + 1));
-        assert!(given(long.as_bytes()).is_none());
+        assert!(parse_reply(long.as_bytes()).is_none());
     }
 
     proptest! {
         #[test]
         fn no_answer_breaks_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = given(&bytes);
+            let _ = parse_reply(&bytes);
         }
     }
 }

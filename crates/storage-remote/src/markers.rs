@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::failure::told;
+use crate::failure::sanitized;
 
 /// A line is cut there; what an active party says beyond that nobody reads.
 const LINE_BYTES_MAX: usize = 4 << 10;
@@ -122,7 +122,7 @@ fn outcome(line: &str) -> Option<Outcome> {
         "success" => Some(Outcome::Success),
         "failure" | "failed" | "aborted" => {
             let text: String =
-                told(rest.trim_start_matches([':', ' '])).chars().take(TEXT_CHARS_MAX).collect();
+                sanitized(rest.trim_start_matches([':', ' '])).chars().take(TEXT_CHARS_MAX).collect();
             Some(Outcome::Failure { status: status(&text), text })
         }
         _ => None,

@@ -14,21 +14,21 @@ use crate::failure::{Failure, Kind};
 use crate::order::{Mode, Stat};
 use crate::remote::Remote;
 use crate::url::RemoteUrl;
-use crate::webdav::{Place, method};
+use crate::webdav::{Resource, method};
 
 /// Names of temporary files begin so.
 const PREFIX: &str = ".longhaul-";
 const TAG_BYTES_MAX: usize = 80;
 /// What was learned of a server is asked again after this.
-const KNOWN_FOR: Duration = Duration::from_secs(600);
-const KNOWN_MAX: usize = 4_096;
+const RENAME_CACHE_TTL: Duration = Duration::from_secs(600);
+const RENAME_CACHE_MAX: usize = 4_096;
 
 /// Servers that rename, and those that do not.
 #[derive(Default)]
-pub(crate) struct Renames(Mutex<HashMap<String, Known>>);
+pub(crate) struct RenameCache(Mutex<HashMap<String, RenameSupport>>);
 
 #[derive(Clone, Copy)]
-struct Known {
+struct RenameSupport {
     can: bool,
     /// Names with escapes too.
     any_name: bool,
@@ -86,7 +86,7 @@ pub(crate) fn arrival(target: &RemoteUrl, tag: &str, mode: Mode, renames: bool) 
 impl Remote {
     /// Whether a file beside the target could be renamed: asked by renaming what is not there. Who has no
     /// right to more than the file itself gets no temporary name either.
-    pub(crate) async fn renames(&self, target: Place<'_>, tag: &str) -> Result<bool, Failure> {
+    pub(crate) async fn renames(&self, target: Resource<'_>, tag: &str) -> Result<bool, Failure> {
         // Nobody sees a file there before it is whole.
         if target.url.is_s3() {
             return Ok(false);
@@ -96,7 +96,7 @@ impl Remote {
         {
             let known = self.renames.0.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(known) = known.get(&key)
-                && known.since.elapsed() < KNOWN_FOR
+                && known.since.elapsed() < RENAME_CACHE_TTL
             {
                 return Ok(known.can && (is_plain || known.any_name));
             }
@@ -119,10 +119,10 @@ impl Remote {
         };
         if keep {
             let mut known = self.renames.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= KNOWN_MAX {
+            if known.len() >= RENAME_CACHE_MAX {
                 known.clear();
             }
-            known.insert(key, Known { can, any_name, since: Instant::now() });
+            known.insert(key, RenameSupport { can, any_name, since: Instant::now() });
         }
         Ok(can && (is_plain || any_name))
     }
@@ -134,7 +134,7 @@ impl Remote {
     /// deletion that is carried out late would hit the next attempt.
     pub(crate) async fn clean_up(
         &self,
-        target: Place<'_>,
+        target: Resource<'_>,
         arrival: &Arrival,
         leftover: &Leftover<'_>,
     ) -> Option<String> {

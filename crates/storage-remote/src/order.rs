@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::checksum::Checksum;
-use crate::lasting::Lasting;
+use crate::refreshing_token::RefreshingToken;
 use crate::s3::S3Keys;
 
 /// Who we are to one end. Never shown, never logged, wiped when dropped.
@@ -18,7 +18,7 @@ pub enum Credential {
     /// A token (or a macaroon), without the word `Bearer`.
     Bearer(Zeroizing<String>),
     /// A token that is had anew when it ends, or is refused, while the copy runs.
-    Lasting(Lasting),
+    Refreshing(RefreshingToken),
     /// A certificate with its key, both in PEM. A delegated proxy is one: the proxy first, then its issuers.
     Certificate { chain_pem: Zeroizing<String>, key_pem: Zeroizing<String> },
     /// For `s3s` and `s3`: every request is signed with them.
@@ -30,7 +30,7 @@ impl fmt::Debug for Credential {
         f.write_str(match self {
             Credential::None => "None",
             Credential::Bearer(_) => "Bearer(..)",
-            Credential::Lasting(_) => "Lasting(..)",
+            Credential::Refreshing(_) => "Refreshing(..)",
             Credential::Certificate { .. } => "Certificate(..)",
             Credential::S3(_) => "S3(..)",
         })
@@ -187,7 +187,7 @@ pub struct CopyDone {
 
 /// Of a copy whose bytes are not to go through this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Copied {
+pub enum CopyOutcome {
     Done(CopyDone),
     /// Nothing was moved: it is left to be streamed. With what the ways before failed with.
     ToStream(Vec<String>),

@@ -17,13 +17,13 @@ use crate::checksum::Checksum;
 use crate::config::{RemoteConfig, Trust};
 use crate::dial::Dialler;
 use crate::exchange::Exchange;
-use crate::naming::Renames;
+use crate::naming::RenameCache;
 use crate::order::{End, Entry, Standing, Stat};
 use crate::rate_limiter::RateLimiter;
 use crate::s3::{PartMemory, Records};
 use crate::tape::TapeApis;
 use crate::url::RemoteUrl;
-use crate::webdav::{Place, Renamed};
+use crate::webdav::{RenameOutcome, Resource};
 
 /// Knows its connections and what it has learned of servers; one for a process.
 pub struct Remote {
@@ -31,17 +31,17 @@ pub struct Remote {
     pub(crate) exchange: Arc<Exchange>,
     /// Of what is read.
     pub(crate) rate_limiter: Arc<RateLimiter>,
-    pub(crate) renames: Arc<Renames>,
+    pub(crate) renames: Arc<RenameCache>,
     /// Collections that were there a moment ago.
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) seen: Arc<RecentSet>,
     /// Storages that gave no macaroon a moment ago.
-    pub(crate) without_macaroons: Arc<Seen>,
+    pub(crate) without_macaroons: Arc<RecentSet>,
     /// Of uploads to S3.
     pub(crate) records: Arc<Records>,
     pub(crate) part_memory: Arc<PartMemory>,
     pub(crate) tape_apis: Arc<TapeApis>,
     /// Storages that offered no Tape REST API a moment ago.
-    pub(crate) without_tape: Arc<Seen>,
+    pub(crate) without_tape: Arc<RecentSet>,
 }
 
 impl Remote {
@@ -89,7 +89,7 @@ impl Remote {
     /// What is there; none if nothing. With an algorithm, its checksum if the storage tells it.
     pub async fn stat(&self, end: &End, checksum: Option<Algorithm>) -> Result<Option<Stat>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
-        let place = Place { url: &url, credential: &end.credential };
+        let place = Resource { url: &url, credential: &end.credential };
         let found = if url.path().ends_with('/') && !url.is_s3() {
             self.find(place, checksum).await
         } else {
@@ -102,7 +102,7 @@ impl Remote {
     /// files.
     pub async fn member(&self, end: &End) -> Result<Option<Stat>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
-        let place = Place { url: &url, credential: &end.credential };
+        let place = Resource { url: &url, credential: &end.credential };
         if !url.is_s3()
             && let Ok(found) = self.find(place, None).await
         {
@@ -115,7 +115,7 @@ impl Remote {
     pub async fn list(&self, end: &End) -> Result<Vec<Entry>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
         not_of_s3(&url, "listed")?;
-        let place = Place { url: &url, credential: &end.credential };
+        let place = Resource { url: &url, credential: &end.credential };
         self.members(place).await.map_err(|failure| failure.fault())
     }
 
@@ -123,7 +123,7 @@ impl Remote {
     pub async fn mkdir(&self, end: &End) -> Result<(), Fault> {
         let url = RemoteUrl::parse(&format!("{}/", end.url.trim_end_matches('/')))?;
         not_of_s3(&url, "made")?;
-        let place = Place { url: &url, credential: &end.credential };
+        let place = Resource { url: &url, credential: &end.credential };
         // A parent of nothing below it is the collection itself.
         let below = RemoteUrl::parse(&format!("{}/x", end.url.trim_end_matches('/')))?;
         self.make_parents(place.at(&below)).await.map_err(|failure| failure.fault())
@@ -132,7 +132,7 @@ impl Remote {
     /// The checksum of a file: as the storage tells it, else by reading where that is allowed.
     pub async fn checksum(&self, end: &End, algorithm: Algorithm) -> Result<Checksum, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
-        let place = Place { url: &url, credential: &end.credential };
+        let place = Resource { url: &url, credential: &end.credential };
         let found = self.head(place, Some(algorithm)).await.map_err(|failure| failure.fault())?;
         let Some(stat) = found else {
             return Err(Fault::new(FaultCode::SourceMissing, format!("{url}: there is no such file")));
@@ -144,7 +144,7 @@ impl Remote {
     /// there is nothing.
     pub async fn standing(&self, end: &End, algorithm: Algorithm) -> Result<Option<Standing>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
-        let place = Place { url: &url, credential: &end.credential };
+        let place = Resource { url: &url, credential: &end.credential };
         let found = self.head(place, Some(algorithm)).await.map_err(|failure| failure.fault())?;
         let Some(stat) = found else { return Ok(None) };
         let (on_disk, on_tape) = match self.locality(place).await {
@@ -165,7 +165,7 @@ impl Remote {
     /// Where a file of a storage with a tape system lies; none where there is no such system.
     pub async fn lies(&self, end: &End) -> Result<Option<Locality>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
-        let place = Place { url: &url, credential: &end.credential };
+        let place = Resource { url: &url, credential: &end.credential };
         self.locality(place).await.map_err(|failure| failure.fault())
     }
 
@@ -173,7 +173,7 @@ impl Remote {
     /// one.
     pub async fn remove(&self, end: &End) -> Result<bool, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
-        let place = Place { url: &url, credential: &end.credential };
+        let place = Resource { url: &url, credential: &end.credential };
         self.delete(place, None).await.map_err(|failure| failure.fault())
     }
 
@@ -185,10 +185,10 @@ impl Remote {
             let detail = format!("{url} and {to} are on two storages");
             return Err(Fault::new(FaultCode::BadRequest, detail));
         }
-        let place = Place { url: &url, credential: &end.credential };
+        let place = Resource { url: &url, credential: &end.credential };
         match self.move_to(place, &to, overwrite).await.map_err(|failure| failure.fault())? {
-            Renamed::Done => Ok(()),
-            Renamed::Exists => {
+            RenameOutcome::Done => Ok(()),
+            RenameOutcome::Exists => {
                 Err(Fault::new(FaultCode::NameClash, format!("{to} exists")).blaming(Blame::Target))
             }
         }
@@ -235,20 +235,20 @@ fn roots(trust: &Trust) -> Result<RootCertStore, Fault> {
 
 /// Things known for a while.
 #[derive(Default)]
-pub(crate) struct Seen(Mutex<HashMap<String, Instant>>);
+pub(crate) struct RecentSet(Mutex<HashMap<String, Instant>>);
 
-const SEEN_FOR: Duration = Duration::from_secs(60);
-const SEEN_MAX: usize = 20_000;
+const RECENT_TTL: Duration = Duration::from_secs(60);
+const RECENT_MAX: usize = 20_000;
 
-impl Seen {
-    pub(crate) fn has(&self, what: &str) -> bool {
+impl RecentSet {
+    pub(crate) fn contains(&self, what: &str) -> bool {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(what).is_some_and(|since| since.elapsed() < SEEN_FOR)
+        seen.get(what).is_some_and(|since| since.elapsed() < RECENT_TTL)
     }
 
     pub(crate) fn add(&self, what: String) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.len() >= SEEN_MAX {
+        if seen.len() >= RECENT_MAX {
             seen.clear();
         }
         seen.insert(what, Instant::now());

@@ -21,7 +21,7 @@ use crate::rate_limiter::RateLimiter;
 use crate::remote::Remote;
 use crate::upload::Upload;
 use crate::url::RemoteUrl;
-use crate::webdav::Place;
+use crate::webdav::Resource;
 
 /// Files up to this are held whole: they can be sent again after a redirect, and need no question before.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
@@ -39,20 +39,20 @@ const RESUME_PROGRESS_BYTES: u64 = 1 << 20;
 
 pub(crate) type Progress<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
-/// Of a copy: where it happened comes with what.
-pub(crate) type Placed<T> = Result<T, (Scope, Failure)>;
+/// A failure comes with the end of the copy at which it happened.
+pub(crate) type ScopedResult<T> = Result<T, (Scope, Failure)>;
 
 impl Remote {
     /// Sends the source to a name of the target, and tells the digests of what was sent.
     pub(crate) async fn stream(
         &self,
-        source: Place<'_>,
+        source: Resource<'_>,
         stat: &Stat,
-        target: Place<'_>,
+        target: Resource<'_>,
         algorithms: &[Algorithm],
         streams: u16,
         progress: Progress<'_>,
-    ) -> Placed<DigestSet> {
+    ) -> ScopedResult<DigestSet> {
         let at_source = |failure| (Scope::Source, failure);
         let at_target = |failure| (Scope::Target, failure);
         let mut hasher = Hasher::new(algorithms.iter().copied());
@@ -99,7 +99,7 @@ impl Remote {
         Ok(hasher.finish())
     }
 
-    async fn put(&self, target: Place<'_>, payload: Payload) -> Result<(), Failure> {
+    async fn put(&self, target: Resource<'_>, payload: Payload) -> Result<(), Failure> {
         let mut call = self.call(Method::PUT, target);
         call = call.header("content-type", "application/octet-stream")?;
         call.payload = payload;
@@ -112,7 +112,7 @@ impl Remote {
     /// The digests of a file, by reading it.
     pub(crate) async fn digest_by_reading(
         &self,
-        place: Place<'_>,
+        place: Resource<'_>,
         stat: &Stat,
         algorithm: Algorithm,
     ) -> Result<DigestSet, Failure> {
@@ -125,7 +125,7 @@ impl Remote {
     }
 
     /// Begins to read a file, over several connections if that is wished and worth it.
-    pub(crate) fn read(&self, place: Place<'_>, stat: &Stat, streams: u16) -> Reading {
+    pub(crate) fn read(&self, place: Resource<'_>, stat: &Stat, streams: u16) -> Reading {
         let several = streams > 1 && stat.ranges && stat.size >= SEVERAL_BYTES_MIN;
         let lanes = if several { u64::from(streams.min(STREAMS_MAX)) } else { 1 };
         let block = if several { BLOCK_BYTES } else { stat.size.max(1) };

@@ -20,14 +20,14 @@ use crate::order::{Credential, End};
 use crate::remote::Remote;
 use crate::tape_answers::{self, ArchiveInfo, BYTES_MAX, StagedFile};
 use crate::url::RemoteUrl;
-use crate::webdav::Place;
+use crate::webdav::Resource;
 
 const WELL_KNOWN: &str = "/.well-known/wlcg-tape-rest-api";
 /// Of that document.
 const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 /// A place that was told is believed so long.
-const KNOWN_FOR: Duration = Duration::from_secs(3_600);
-const KNOWN_MAX: usize = 4_096;
+const TAPE_API_TTL: Duration = Duration::from_secs(3_600);
+const TAPE_APIS_MAX: usize = 4_096;
 
 /// Where the tape system of a storage is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +54,12 @@ pub(crate) struct TapeApis(Mutex<HashMap<String, (TapeApi, Instant)>>);
 impl TapeApis {
     fn get(&self, origin: &str) -> Option<TapeApi> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(origin).filter(|(_, since)| since.elapsed() < KNOWN_FOR).map(|(api, _)| api.clone())
+        known.get(origin).filter(|(_, since)| since.elapsed() < TAPE_API_TTL).map(|(api, _)| api.clone())
     }
 
     fn put(&self, origin: String, api: TapeApi) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN_MAX {
+        if known.len() >= TAPE_APIS_MAX {
             known.clear();
         }
         known.insert(origin, (api, Instant::now()));
@@ -94,11 +94,11 @@ impl Remote {
 
     async fn api(&self, end: &End, scope: Scope) -> Result<TapeApi, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
-        let place = Place { url: &url, credential: &end.credential };
+        let place = Resource { url: &url, credential: &end.credential };
         self.api_of(place).await.map_err(|failure| failure.at(scope))
     }
 
-    async fn api_of(&self, place: Place<'_>) -> Result<TapeApi, Failure> {
+    async fn api_of(&self, place: Resource<'_>) -> Result<TapeApi, Failure> {
         let origin = place.url.origin().to_string();
         if let Some(known) = self.tape_apis.get(&origin) {
             return Ok(known);
@@ -109,9 +109,9 @@ impl Remote {
     }
 
     /// Where a file lies; none where the storage has no tape system that could be asked.
-    pub(crate) async fn locality(&self, place: Place<'_>) -> Result<Option<Locality>, Failure> {
+    pub(crate) async fn locality(&self, place: Resource<'_>) -> Result<Option<Locality>, Failure> {
         let origin = place.url.origin().to_string();
-        if place.url.is_s3() || self.without_tape.has(&origin) {
+        if place.url.is_s3() || self.without_tape.contains(&origin) {
             return Ok(None);
         }
         let api = match self.api_of(place).await {
@@ -135,7 +135,7 @@ impl Remote {
     async fn discover(&self, file: &RemoteUrl, credential: &Credential) -> Result<TapeApi, Failure> {
         let text = format!("{}{WELL_KNOWN}", file.origin());
         let url = RemoteUrl::parse(&text).map_err(|fault| Failure::of_fault(&fault))?;
-        let call = self.call(Method::GET, Place { url: &url, credential });
+        let call = self.call(Method::GET, Resource { url: &url, credential });
         let answer = self.exchange.send(call).await?;
         let none = [
             StatusCode::NOT_FOUND,
@@ -255,7 +255,7 @@ impl Remote {
     ) -> Result<Answer, Failure> {
         let text = format!("{}/{place}", base.url.trim_end_matches('/'));
         let url = RemoteUrl::parse(&text).map_err(|fault| Failure::of_fault(&fault))?;
-        let mut call = self.call(method, Place { url: &url, credential: &base.credential });
+        let mut call = self.call(method, Resource { url: &url, credential: &base.credential });
         call = call.header("accept", "application/json")?;
         if let Some(body) = body {
             call = call.header("content-type", "application/json")?;

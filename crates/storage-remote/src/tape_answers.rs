@@ -5,7 +5,7 @@ use longhaul_model::Locality;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::failure::told;
+use crate::failure::sanitized;
 
 /// Of one answer: a bulk of long names.
 pub(crate) const BYTES_MAX: usize = 8 << 20;
@@ -112,7 +112,7 @@ pub(crate) fn report(document: &[u8]) -> Result<Vec<StagedFile>, String> {
     }
     let report: Report = serde_json::from_slice(document).map_err(|error| error.to_string())?;
     let read = |one: One| {
-        let error = one.error.as_str().filter(|text| !text.is_empty()).map(told);
+        let error = one.error.as_str().filter(|text| !text.is_empty()).map(sanitized);
         let state = match one.state.as_str().unwrap_or_default().to_ascii_uppercase().as_str() {
             "COMPLETED" => StageState::OnDisk,
             "FAILED" => StageState::Failed,
@@ -141,8 +141,8 @@ pub(crate) fn archive_info(document: &[u8]) -> Result<Vec<ArchiveInfo>, String> 
     let read = |one: One| {
         let at = match (one.locality.as_str(), one.error.as_str().filter(|text| !text.is_empty())) {
             (Some(word), _) if Locality::of(word).is_some() => Ok(Locality::of(word)?),
-            (_, Some(error)) => Err(told(error)),
-            (Some(word), None) => Err(format!("it is said to be {}", told(word))),
+            (_, Some(error)) => Err(sanitized(error)),
+            (Some(word), None) => Err(format!("it is said to be {}", sanitized(word))),
             (None, None) => Err("nothing is said of where it is".to_owned()),
         };
         Some(ArchiveInfo { path: one.path.as_str()?.to_owned(), at })

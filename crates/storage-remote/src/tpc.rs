@@ -11,13 +11,13 @@ use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use crate::exchange::{TRANSFER_AUTHORIZATION, bearer, now};
-use crate::failure::{Failure, Kind, told};
+use crate::failure::{Failure, Kind, sanitized};
 use crate::markers::{Markers, Outcome};
 use crate::order::{Credential, Mode};
 use crate::remote::Remote;
 use crate::s3::presigned;
 use crate::stream::{Progress, SEVERAL_BYTES_MIN};
-use crate::webdav::{Place, method};
+use crate::webdav::{Resource, method};
 
 /// What a third-party copy is told besides its two ends.
 #[derive(Clone, Copy)]
@@ -36,8 +36,8 @@ impl Remote {
     pub(crate) async fn third_party(
         &self,
         mode: Mode,
-        source: Place<'_>,
-        target: Place<'_>,
+        source: Resource<'_>,
+        target: Resource<'_>,
         terms: Terms,
         progress: Progress<'_>,
     ) -> Result<(), Failure> {
@@ -123,7 +123,7 @@ impl Remote {
                 answer.finish().await;
                 let status = status.and_then(|status| StatusCode::from_u16(status).ok());
                 let kind = status.map_or(Kind::Told, Kind::Status);
-                Err(Failure::new(kind, format!("COPY {url} ({mode}): {}", told(&text))))
+                Err(Failure::new(kind, format!("COPY {url} ({mode}): {}", sanitized(&text))))
             }
             None if within_one && is_silent => Ok(()),
             None => {
@@ -137,12 +137,15 @@ impl Remote {
 }
 
 /// The token that the active party shall show. It is sent, and shown, over TLS only.
-async fn passive_token(active: Place<'_>, passive: Place<'_>) -> Result<Option<Zeroizing<String>>, Failure> {
+async fn passive_token(
+    active: Resource<'_>,
+    passive: Resource<'_>,
+) -> Result<Option<Zeroizing<String>>, Failure> {
     let secure = active.url.is_secure() && passive.url.is_secure();
     match passive.credential {
         Credential::Bearer(token) if secure => Ok(Some(token.clone())),
-        Credential::Lasting(lasting) if secure => Ok(Some(lasting.current().await)),
-        Credential::Bearer(_) | Credential::Lasting(_) => {
+        Credential::Refreshing(token) if secure => Ok(Some(token.current().await)),
+        Credential::Bearer(_) | Credential::Refreshing(_) => {
             let text = format!("{}: a token is handed on over TLS only: use https or davs", passive.url);
             Err(Failure::new(Kind::Refused, text))
         }

@@ -6,8 +6,8 @@ use crate::checksum::Checksum;
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::{ChecksumMode, CopyOrder, Stat, Verified};
 use crate::remote::Remote;
-use crate::stream::Placed;
-use crate::webdav::Place;
+use crate::stream::ScopedResult;
+use crate::webdav::Resource;
 
 /// What is to be compared, and what has been.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Comparison {
     }
 
     /// What the source has, told or computed; compared with what the user named.
-    pub(crate) fn take_source(&mut self, found: Checksum) -> Placed<()> {
+    pub(crate) fn take_source(&mut self, found: Checksum) -> ScopedResult<()> {
         if let Some(told) = self.source.as_ref().filter(|told| **told != found) {
             let text = differ("Source and transferred", told, &found);
             return Err((Scope::Source, Failure::new(Kind::WrongChecksum, text)));
@@ -72,7 +72,7 @@ impl Comparison {
         Ok(())
     }
 
-    pub(crate) fn take_target(&mut self, found: Checksum) -> Placed<()> {
+    pub(crate) fn take_target(&mut self, found: Checksum) -> ScopedResult<()> {
         if let Some(user) = self.known_to_user() {
             if *user != found {
                 let text = differ("User-defined and destination", user, &found);
@@ -105,10 +105,10 @@ impl Remote {
     /// Looks at what has arrived: whether it is there, whole, and what it should be.
     pub(crate) async fn compare_target(
         &self,
-        place: Place<'_>,
+        place: Resource<'_>,
         size: u64,
         comparison: &mut Comparison,
-    ) -> Placed<()> {
+    ) -> ScopedResult<()> {
         let at_target = |failure| (Scope::Target, failure);
         let wanted = comparison.of_target().filter(|_| comparison.compares_target());
         let Some(stat) = self.head(place, wanted).await.map_err(at_target)? else {
@@ -130,7 +130,7 @@ impl Remote {
     /// The checksum of a file of which a storage tells none, by reading it, where that is allowed.
     pub(crate) async fn told_or_read(
         &self,
-        place: Place<'_>,
+        place: Resource<'_>,
         stat: &Stat,
         algorithm: Algorithm,
     ) -> Result<Checksum, Failure> {
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn texts_are_those_that_other_software_knows() {
         let (one, other): (Checksum, Checksum) = ("ADLER32:1".parse().unwrap(), "ADLER32:2".parse().unwrap());
-        let text = |result: Placed<()>| result.unwrap_err().1.text;
+        let text = |result: ScopedResult<()>| result.unwrap_err().1.text;
         let mut both = comparison("ADLER32:0001", ChecksumMode::Both);
         assert_eq!(
             text(both.take_source(other.clone())),

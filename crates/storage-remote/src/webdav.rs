@@ -17,22 +17,22 @@ use crate::retry::{BACKOFF, RETRY_AFTER_MAX};
 use crate::s3::told_checksum;
 use crate::url::RemoteUrl;
 
-/// A file or collection and who we are there.
+/// A file or collection, and the credential for it.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Resource<'a> {
     pub(crate) url: &'a RemoteUrl,
     pub(crate) credential: &'a Credential,
 }
 
-impl<'a> Place<'a> {
-    pub(crate) fn at(self, url: &'a RemoteUrl) -> Place<'a> {
-        Place { url, ..self }
+impl<'a> Resource<'a> {
+    pub(crate) fn at(self, url: &'a RemoteUrl) -> Resource<'a> {
+        Resource { url, ..self }
     }
 }
 
-/// A question changes nothing: a server that says it failed is asked again. Busy ones lose connections of
-/// their own now and then (XRootD 5.5 answers 500 then), and a copy should not end of that.
-const QUESTION: RetryPolicy = RetryPolicy {
+/// Reads change nothing, so they are sent again after a failure of the server. Busy ones lose connections of
+/// their own now and then (XRootD 5.5 answers 500 then), and a copy should not fail for that.
+const READ_RETRIES: RetryPolicy = RetryPolicy {
     tries: 3,
     statuses: &[500, 502],
     unreachable: false,
@@ -49,21 +49,21 @@ pub(crate) fn method(name: &'static str) -> Method {
 
 /// What became of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Renamed {
+pub(crate) enum RenameOutcome {
     Done,
     /// Something has the name, and was to stay.
     Exists,
 }
 
 impl Remote {
-    pub(crate) fn call<'a>(&self, method: Method, place: Place<'a>) -> Call<'a> {
+    pub(crate) fn call<'a>(&self, method: Method, place: Resource<'a>) -> Call<'a> {
         Call::new(method, place.url, place.credential, self.config.times.answer)
     }
 
     /// A file by HEAD, with the checksum if it is asked for and told. None: there is nothing.
     pub(crate) async fn head(
         &self,
-        place: Place<'_>,
+        place: Resource<'_>,
         checksum: Option<Algorithm>,
     ) -> Result<Option<Stat>, Failure> {
         let question = || {
@@ -77,7 +77,7 @@ impl Remote {
             }
             Ok(call)
         };
-        let answer = self.exchange.send_with_retries(&QUESTION, "HEAD", question).await?;
+        let answer = self.exchange.send_with_retries(&READ_RETRIES, "HEAD", question).await?;
         match answer.status {
             StatusCode::NOT_FOUND | StatusCode::GONE => {
                 answer.finish().await;
@@ -111,7 +111,7 @@ impl Remote {
     /// The same by PROPFIND, which knows collections.
     pub(crate) async fn find(
         &self,
-        place: Place<'_>,
+        place: Resource<'_>,
         checksum: Option<Algorithm>,
     ) -> Result<Option<Stat>, Failure> {
         let Some(members) = self.propfind(place, "0").await? else { return Ok(None) };
@@ -120,14 +120,14 @@ impl Remote {
         Ok(Some(Stat { checksum, ranges: true, ..member.stat }))
     }
 
-    async fn propfind(&self, place: Place<'_>, depth: &str) -> Result<Option<Vec<Member>>, Failure> {
+    async fn propfind(&self, place: Resource<'_>, depth: &str) -> Result<Option<Vec<Member>>, Failure> {
         let question = || {
             let call = self.call(method("PROPFIND"), place).header("depth", depth)?;
             let mut call = call.header("content-type", "application/xml")?;
             call.payload = Payload::Bytes(Bytes::from_static(multistatus::REQUEST.as_bytes()));
             Ok(call)
         };
-        let answer = self.exchange.send_with_retries(&QUESTION, "PROPFIND", question).await?;
+        let answer = self.exchange.send_with_retries(&READ_RETRIES, "PROPFIND", question).await?;
         if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             answer.finish().await;
             return Ok(None);
@@ -143,7 +143,7 @@ impl Remote {
     }
 
     /// The members of a collection; never what is below them.
-    pub(crate) async fn members(&self, place: Place<'_>) -> Result<Vec<Entry>, Failure> {
+    pub(crate) async fn members(&self, place: Resource<'_>) -> Result<Vec<Entry>, Failure> {
         let Some(members) = self.propfind(place, "1").await? else {
             let text = format!("PROPFIND {}: there is no such collection", place.url);
             return Err(Failure::new(Kind::Status(StatusCode::NOT_FOUND), text));
@@ -169,7 +169,7 @@ impl Remote {
     }
 
     /// One collection. Its parent has to be there; that it is there itself is fine.
-    pub(crate) async fn make_collection(&self, place: Place<'_>) -> Result<(), Failure> {
+    pub(crate) async fn make_collection(&self, place: Resource<'_>) -> Result<(), Failure> {
         let call = self.call(method("MKCOL"), place);
         let answer = self.exchange.send(call).await?;
         if answer.status.is_success() || answer.status == StatusCode::METHOD_NOT_ALLOWED {
@@ -180,7 +180,7 @@ impl Remote {
     }
 
     /// All collections above a file, from the first missing one down.
-    pub(crate) async fn make_parents(&self, file: Place<'_>) -> Result<(), Failure> {
+    pub(crate) async fn make_parents(&self, file: Resource<'_>) -> Result<(), Failure> {
         // Buckets have names with slashes, and no collections.
         if file.url.is_s3() {
             return Ok(());
@@ -188,7 +188,7 @@ impl Remote {
         let mut missing = Vec::new();
         let mut next = file.url.parent();
         while let Some(above) = next.take().filter(|above| above.path() != "/") {
-            if self.seen.has(&above.to_string()) {
+            if self.seen.contains(&above.to_string()) {
                 break;
             }
             match self.is_there(file.at(&above)).await {
@@ -213,7 +213,7 @@ impl Remote {
 
     /// By PROPFIND; of a server that does not know it, by HEAD, where any answer but "not found" says that
     /// there is something.
-    async fn is_there(&self, place: Place<'_>) -> Result<bool, Failure> {
+    async fn is_there(&self, place: Resource<'_>) -> Result<bool, Failure> {
         match self.find(place, None).await {
             Ok(found) => Ok(found.is_some()),
             Err(Failure { kind: Kind::Status(status), .. }) if matches!(status.as_u16(), 405 | 501) => {
@@ -227,7 +227,7 @@ impl Remote {
     }
 
     /// Deletes a file; with an ETag, only while it has that. Says whether there was one.
-    pub(crate) async fn delete(&self, place: Place<'_>, etag: Option<&str>) -> Result<bool, Failure> {
+    pub(crate) async fn delete(&self, place: Resource<'_>, etag: Option<&str>) -> Result<bool, Failure> {
         let mut call = self.call(Method::DELETE, place);
         if let Some(etag) = etag {
             call = call.header("if-match", etag)?;
@@ -244,10 +244,10 @@ impl Remote {
     /// Gives a file another name of the same storage.
     pub(crate) async fn move_to(
         &self,
-        from: Place<'_>,
+        from: Resource<'_>,
         to: &RemoteUrl,
         overwrite: bool,
-    ) -> Result<Renamed, Failure> {
+    ) -> Result<RenameOutcome, Failure> {
         let call = self.call(method("MOVE"), from);
         let call = call
             .header("destination", &to.whole())?
@@ -255,10 +255,10 @@ impl Remote {
         let answer = self.exchange.send(call).await?;
         if answer.status == StatusCode::PRECONDITION_FAILED {
             answer.finish().await;
-            return Ok(Renamed::Exists);
+            return Ok(RenameOutcome::Exists);
         }
         answer.ok("MOVE").await?.finish().await;
-        Ok(Renamed::Done)
+        Ok(RenameOutcome::Done)
     }
 }
 

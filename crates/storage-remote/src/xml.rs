@@ -5,7 +5,7 @@ use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::ResolveResult;
 
-use crate::failure::told;
+use crate::failure::sanitized;
 
 const DEPTH_MAX: usize = 32;
 /// Text of one element.
@@ -25,7 +25,7 @@ pub(crate) trait Visit {
 /// # Errors
 /// What is wrong with it, in words that may be shown.
 pub(crate) fn walk(document: &[u8], bytes_max: usize, visitor: &mut dyn Visit) -> Result<(), String> {
-    read(document, bytes_max, visitor).map_err(|why| told(&why))
+    read(document, bytes_max, visitor).map_err(|why| sanitized(&why))
 }
 
 fn read(document: &[u8], bytes_max: usize, visitor: &mut dyn Visit) -> Result<(), String> {

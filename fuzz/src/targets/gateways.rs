@@ -144,7 +144,7 @@ fn stomp_frames(bytes: &[u8], cut: usize) -> (Vec<stomp::Frame>, bool) {
     (frames, false)
 }
 
-fn nats_said(bytes: &[u8], cut: usize) -> (Vec<nats::Said>, bool) {
+fn nats_said(bytes: &[u8], cut: usize) -> (Vec<nats::ServerOp>, bool) {
     let (mut decoder, mut said) = (nats::Decoder::default(), Vec::new());
     for piece in bytes.chunks(cut) {
         decoder.push(piece);

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use longhaul_api::agent::{CircuitCopies, LinkAhead, SourcePeer};
 use longhaul_circuits::{CircuitHistory, Event, Order};
-use longhaul_gateways::circuits::{CircuitConfig, FILE_BYTES_MAX, Keeper, Place, Streams};
+use longhaul_gateways::circuits::{CircuitConfig, CircuitContext, FILE_BYTES_MAX, ProviderDriver, Streams};
 use longhaul_model::{AgentId, Blame, CircuitUse, Fault, FaultCode, StorageName};
 
 use crate::clock::ServiceClock;
@@ -49,7 +49,7 @@ struct Link {
     config: CircuitLinkConfig,
     circuit: CircuitConfig,
     state: Mutex<LinkState>,
-    keeper: Mutex<Option<Keeper>>,
+    keeper: Mutex<Option<ProviderDriver>>,
     record: Mutex<CircuitHistory>,
 }
 
@@ -107,15 +107,19 @@ impl Circuits {
     pub(crate) fn start(self: &Arc<Self>, start: CircuitsStart<'_>) -> Result<(), Fault> {
         for (place, link) in self.links.iter().enumerate() {
             let from = &link.config.from;
-            let whose = Place {
+            let whose = CircuitContext {
                 link: format!("{from}→{}", start.agent),
                 book: start.directory.join(format!("{from}.json")),
                 seed: start.seed,
             };
             let ways = AgentStreams::new(start.engine, self, start.clock, place);
             let clock = start.clock.for_engine();
-            let keeper =
-                Keeper::start(whose, &link.circuit, clock, Box::new(Streams::new(ways, link.circuit.paced)))?;
+            let keeper = ProviderDriver::start(
+                whose,
+                &link.circuit,
+                clock,
+                Box::new(Streams::new(ways, link.circuit.paced)),
+            )?;
             *locked(&link.keeper) = Some(keeper);
         }
         Ok(())

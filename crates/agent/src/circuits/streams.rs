@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use longhaul_api::agent::SourcePeer;
 use longhaul_circuits::Note;
 use longhaul_engine::{Path, SessionSnapshot};
-use longhaul_gateways::circuits::{CircuitWay, Ways};
+use longhaul_gateways::circuits::{CircuitPath, StreamPaths};
 use longhaul_model::{AgentId, CircuitUse};
 
 use super::{Circuits, Link};
@@ -20,7 +20,7 @@ pub(super) struct AgentStreams {
     circuits: Weak<Circuits>,
     clock: ServiceClock,
     link_index: usize,
-    circuit: Option<CircuitWay>,
+    circuit: Option<CircuitPath>,
     /// The peer for which paths are set, with its plain addresses as spares.
     configured_peer: Option<SourcePeer>,
 }
@@ -77,12 +77,12 @@ impl AgentStreams {
     }
 }
 
-impl Ways for AgentStreams {
+impl StreamPaths for AgentStreams {
     fn plain(&self) -> Vec<String> {
         self.peer().map(|peer| peer.addresses).unwrap_or_default()
     }
 
-    fn set(&mut self, circuit: Option<CircuitWay>) {
+    fn set(&mut self, circuit: Option<CircuitPath>) {
         if circuit.is_some() && circuit != self.circuit {
             // Another circuit: the paths set are those of the one before.
             self.configured_peer = None;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use longhaul_doors::{Access, Grant, May, Outgoing, Rights, Subjects, read_tokens};
+use longhaul_doors::{Access, Grant, Outgoing, Right, Rights, Subjects, read_tokens};
 use longhaul_gateways::issuers::Issuers;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::TokenTrust;
@@ -97,9 +97,9 @@ impl DoorConfig {
         let mut rights = Rights { anonymous: self.anonymous_read.then(String::new), ..Rights::default() };
         for rule in &self.allow {
             let may = match rule.may {
-                DoorRight::Read => May::Read,
-                DoorRight::Stage => May::Stage,
-                DoorRight::Write => May::Write,
+                DoorRight::Read => Right::Read,
+                DoorRight::Stage => Right::Stage,
+                DoorRight::Write => Right::Write,
             };
             let grant = Grant { may, below: rule.below.trim_matches('/').to_owned() };
             for subject in &rule.subjects {

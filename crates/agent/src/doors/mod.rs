@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_doors::{Access, Door, Issued, Outgoing, Renewer, Settings, TapeEnd, TokenVerifier, Users};
+use longhaul_doors::{
+    Access, Door, Outgoing, Renewer, Settings, TapeEnd, TokenVerifier, TrustedIssuers, Users,
+};
 use longhaul_gateways::issuers::Issuers;
 use longhaul_model::{Fault, FaultCode, SiteName, StorageName, Timestamp};
 use longhaul_security::grid::GridTrust;
@@ -108,7 +110,7 @@ impl Doors {
             *number += 1;
             let directory = format!("{}.{number}", config.storage);
             let issuers = issuers.map(|issuers| Arc::new(DoorIssuers { issuers, clock: clock.clone() }));
-            let issued = issuers.clone().map(|issuers| Issued {
+            let issued = issuers.clone().map(|issuers| TrustedIssuers {
                 verifier: issuers as Arc<dyn TokenVerifier>,
                 areas: config.issuer_areas(),
             });
@@ -127,7 +129,7 @@ impl Doors {
                 users: users.clone().map(|users| users as Arc<dyn Users>),
                 issued,
                 tape,
-                witness: Some(Arc::new(DoorAuditSink(decided.clone()))),
+                audit: Some(Arc::new(DoorAuditSink(decided.clone()))),
                 limits: config.limits(),
             };
             let door = Door::open(settings, access, &config.listen).await?;

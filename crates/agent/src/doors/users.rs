@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use longhaul_doors::{TokenVerifier, Users, VOMS, Verified};
+use longhaul_doors::{TokenVerifier, Users, VOMS, VerifyFuture};
 use longhaul_gateways::issuers::Issuers;
 use longhaul_model::Fault;
 use longhaul_security::bearer::Audience;
@@ -75,7 +75,7 @@ impl DoorIssuers {
 }
 
 impl TokenVerifier for DoorIssuers {
-    fn verify<'a>(&'a self, token: &'a str) -> Verified<'a> {
+    fn verify<'a>(&'a self, token: &'a str) -> VerifyFuture<'a> {
         Box::pin(self.issuers.verify(token, Audience::Ours, self.clock.now()))
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use longhaul_doors::{Report, Tape, WantedFile};
+use longhaul_doors::{Report, RequestedFile, Tape};
 use longhaul_model::{Fault, FaultCode, Lfn, Locality, Timestamp, units};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -397,7 +397,7 @@ fn stage_end(at: Locality, ended: &Result<CommandExit, Fault>) -> End {
 }
 
 impl Tape for TapeDriver {
-    fn stage(&self, files: Vec<WantedFile>) -> Result<String, Fault> {
+    fn stage(&self, files: Vec<RequestedFile>) -> Result<String, Fault> {
         let random = || {
             random_u64().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))
         };

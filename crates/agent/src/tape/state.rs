@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_doors::{Report, ReportedFile, StageState, WantedFile};
+use longhaul_doors::{Report, ReportedFile, RequestedFile, StageState};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -164,7 +164,7 @@ impl TapeState {
     pub(super) fn new_request(
         &self,
         id: &str,
-        files: Vec<WantedFile>,
+        files: Vec<RequestedFile>,
         now: Timestamp,
         (usual, most): (Duration, Duration),
     ) -> Result<Record, Fault> {
@@ -180,7 +180,7 @@ impl TapeState {
         if self.files + files.len() > FILES_MAX {
             return full(&format!("{} of {FILES_MAX} files", self.files));
         }
-        let file = |wanted: WantedFile| File {
+        let file = |wanted: RequestedFile| File {
             path: wanted.path.into(),
             stays_s: wanted.lifetime.unwrap_or(usual).min(most).as_secs().max(1),
             metadata: wanted.metadata.map(Arc::from),

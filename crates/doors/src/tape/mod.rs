@@ -5,8 +5,8 @@
 //! kept of requests, and what a tape system is; all of that is behind [`Tape`]. Start with [`Tape`], then
 //! [`serve`].
 
-mod asked;
-mod told;
+mod replies;
+mod requests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use http::{Method, StatusCode, header};
 use longhaul_model::{Fault, FaultCode, Locality, Timestamp};
 
 use crate::answer::{Answer, Outcome, Refusal, empty, set};
-use crate::request::{Place, single};
+use crate::request::{RequestPath, single};
 use crate::rights::Action;
-use crate::serve::{Call, Shared, blocking};
+use crate::serve::{Call, DoorContext, blocking};
 
-pub(crate) use asked::{FILES_MAX, METADATA_BYTES_MAX, path, paths, wanted};
-pub(crate) use told::problem;
+pub(crate) use replies::problem;
+pub(crate) use requests::{FILES_MAX, METADATA_BYTES_MAX, parse_stage, path, paths};
 
 const WELL_KNOWN: &str = ".well-known/wlcg-tape-rest-api";
 const BASE: &str = "api/v1/tape";
 /// Who has asked for as much as is kept is told to come again after this.
-const AGAIN: &str = "300";
+const RETRY_AFTER: &str = "300";
 
 /// What is behind a door whose storage is on tape. Paths are those of files beneath the storage's root. Each
 /// call may wait for disks, and [`Tape::locate`] for commands of the site: none is for the threads that serve
@@ -33,7 +33,7 @@ const AGAIN: &str = "300";
 pub trait Tape: Send + Sync {
     /// The id of a new request for these files, which is kept over any kill. `Busy`: too much is asked for
     /// already.
-    fn stage(&self, files: Vec<WantedFile>) -> Result<String, Fault>;
+    fn stage(&self, files: Vec<RequestedFile>) -> Result<String, Fault>;
 
     /// How far a request is; none if it is not known.
     fn report(&self, request: &str) -> Option<Report>;
@@ -67,7 +67,7 @@ pub struct TapeEnd {
 
 /// A file that is to be on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedFile {
+pub struct RequestedFile {
     pub path: String,
     /// How long it shall stay there; none: as is usual here.
     pub lifetime: Option<Duration>,
@@ -117,7 +117,7 @@ pub(crate) enum Question {
 }
 
 /// None: the address is one of a file. Those of the API hide files of the same names.
-pub(crate) fn question(place: &Place) -> Option<Question> {
+pub(crate) fn question(place: &RequestPath) -> Option<Question> {
     if place.path == WELL_KNOWN {
         return Some(Question::WellKnown);
     }
@@ -143,7 +143,7 @@ pub(crate) fn well_known(end: &TapeEnd, method: &Method, headers: &http::HeaderM
     }
     let host = single(headers, "host")?.filter(|host| !host.is_empty());
     let host = host.ok_or_else(|| Refusal::bad("the header Host is missing"))?;
-    Ok(told::json(StatusCode::OK, &told::well_known(&end.site, &base(host))))
+    Ok(replies::json(StatusCode::OK, &replies::well_known(&end.site, &base(host))))
 }
 
 fn base(host: &str) -> String {
@@ -160,7 +160,7 @@ pub(crate) async fn serve(mut call: Call, end: TapeEnd, question: Question) -> O
     let is =
         |wanted: Method, allowed: &str| if method == wanted { Ok(()) } else { Err(wrong_method(allowed)) };
     // A question of thousands of files has its size: so many are in memory at once.
-    let _turn = call.shared.tape_turn().await?;
+    let _turn = call.shared.tape_slot().await?;
     match question {
         Question::WellKnown => well_known(&end, &method, call.request.headers()),
         Question::Stage => {
@@ -195,8 +195,8 @@ pub(crate) async fn serve(mut call: Call, end: TapeEnd, question: Question) -> O
 }
 
 async fn stage(mut call: Call, end: TapeEnd) -> Outcome {
-    let body = call.small_body(asked::BODY_BYTES_MAX).await?;
-    let files = wanted(&body, call.shared.storage().name(), &end.site)?;
+    let body = call.small_body(requests::BODY_BYTES_MAX).await?;
+    let files = parse_stage(&body, call.shared.storage().name(), &end.site)?;
     for file in &files {
         call.granted.check(Action::Stage, &file.path)?;
     }
@@ -204,7 +204,7 @@ async fn stage(mut call: Call, end: TapeEnd) -> Outcome {
     let count = files.len();
     let id = blocking(move || end.tape.stage(files).map_err(too_much)).await?;
     tracing::info!(request = id, files = count, who = ?call.granted.who, "files are asked for from tape");
-    let mut answer = told::json(StatusCode::CREATED, &told::made(&id));
+    let mut answer = replies::json(StatusCode::CREATED, &replies::created(&id));
     set(answer.headers_mut(), header::LOCATION, &format!("{}/stage/{id}", base(&host)));
     Ok(answer)
 }
@@ -213,7 +213,7 @@ async fn stage(mut call: Call, end: TapeEnd) -> Outcome {
 fn too_much(fault: Fault) -> Refusal {
     match fault.code {
         FaultCode::Busy => {
-            Refusal::new(StatusCode::TOO_MANY_REQUESTS, fault.detail).with(header::RETRY_AFTER, AGAIN)
+            Refusal::new(StatusCode::TOO_MANY_REQUESTS, fault.detail).with(header::RETRY_AFTER, RETRY_AFTER)
         }
         _ => fault.into(),
     }
@@ -225,7 +225,7 @@ async fn report(call: Call, end: TapeEnd, id: String) -> Outcome {
         for file in &report.files {
             call.granted.check(Action::Stage, &file.path)?;
         }
-        Ok(told::json(StatusCode::OK, &told::report(&id, &report)))
+        Ok(replies::json(StatusCode::OK, &replies::report(&id, &report)))
     })
     .await
 }
@@ -260,7 +260,7 @@ fn done() -> Answer {
 }
 
 async fn body_paths(call: &mut Call) -> Outcome<Vec<String>> {
-    let body = call.small_body(asked::BODY_BYTES_MAX).await?;
+    let body = call.small_body(requests::BODY_BYTES_MAX).await?;
     let storage = call.shared.storage().name().clone();
     paths(&body)?.iter().map(|text| path(text, &storage).map_err(Refusal::bad)).collect()
 }
@@ -297,7 +297,7 @@ async fn release(call: Call, end: TapeEnd, id: String, paths: Vec<String>) -> Ou
 
 /// One answer for each path as it was asked: what is wrong with one is said of it alone.
 async fn archive_info(mut call: Call, end: TapeEnd) -> Outcome {
-    let body = call.small_body(asked::BODY_BYTES_MAX).await?;
+    let body = call.small_body(requests::BODY_BYTES_MAX).await?;
     let asked = paths(&body)?;
     blocking(move || {
         let storage = call.shared.storage().name().clone();
@@ -307,7 +307,7 @@ async fn archive_info(mut call: Call, end: TapeEnd) -> Outcome {
             about.push(path(text, &storage).and_then(|path| {
                 let may = call.granted.check(Action::Poll, &path);
                 if let Err(refusal) = &may {
-                    call.shared.note(&call.asked, "door tape POST", &path, Err(&refusal.text));
+                    call.shared.record_decision(&call.asked, "door tape POST", &path, Err(&refusal.text));
                 }
                 may.map(|()| path).map_err(|refusal| refused.insert(refusal).text.clone())
             }));
@@ -320,13 +320,13 @@ async fn archive_info(mut call: Call, end: TapeEnd) -> Outcome {
         let mut found = end.tape.locate(&paths).into_iter();
         let located =
             about.into_iter().map(|path| path.map(|_| found.next().unwrap_or(Locality::Unavailable)));
-        Ok(told::json(StatusCode::OK, &told::archive_info(&asked, located)))
+        Ok(replies::json(StatusCode::OK, &replies::archive_info(&asked, located)))
     })
     .await
 }
 
 /// What is not on disk, and perhaps on tape, is told as such; any other refusal stays.
-pub(crate) fn or_on_tape(shared: &Shared, place: &Place, refusal: Refusal) -> Refusal {
+pub(crate) fn or_on_tape(shared: &DoorContext, place: &RequestPath, refusal: Refusal) -> Refusal {
     let Some(end) = &shared.settings.tape else { return refusal };
     if refusal.status != StatusCode::NOT_FOUND || place.is_root() || place.slash {
         return refusal;
@@ -343,7 +343,7 @@ pub(crate) fn only_asks(path: &str) -> bool {
 }
 
 pub(crate) fn is_ours(end: Option<&TapeEnd>, path: &str) -> bool {
-    end.is_some() && Place::parse(path).is_ok_and(|place| question(&place).is_some())
+    end.is_some() && RequestPath::parse(path).is_ok_and(|place| question(&place).is_some())
 }
 
 #[cfg(test)]
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn addresses_of_the_api_are_told_from_those_of_files() {
-        let of = |path: &str| question(&Place::parse(path).unwrap());
+        let of = |path: &str| question(&RequestPath::parse(path).unwrap());
         for (path, expected) in [
             ("/.well-known/wlcg-tape-rest-api", Question::WellKnown),
             ("/api/v1/tape/stage", Question::Stage),

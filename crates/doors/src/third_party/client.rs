@@ -21,15 +21,15 @@ use tokio::net::TcpStream;
 
 use super::markers::{Progress, one_line};
 use crate::answer::{Outcome, Refusal};
-use crate::listen::patient;
+use crate::listen::with_write_timeout;
 use crate::settings::Outgoing;
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(60);
-const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// A storage may read the whole file for its checksum before it answers.
-const DIGEST_WITHIN: Duration = Duration::from_secs(1_800);
+const DIGEST_TIMEOUT: Duration = Duration::from_secs(1_800);
 /// An upload is answered after its last byte; its own stall limit watches until then.
-const UPLOAD_WITHIN: Duration = Duration::from_secs(24 * 3_600);
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
 /// Of a text that says what went wrong at the other side.
 const TEXT_BYTES_MAX: usize = 400;
 const SOCKET_READ_BYTES: usize = 256 << 10;
@@ -39,7 +39,7 @@ const BUFFER_BYTES_MAX: usize = 128 << 10;
 const HEADERS_MAX: usize = 32;
 
 /// A body of a request to the other party.
-pub(crate) type Sent = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
+pub(crate) type RequestBody = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// The file at the other party, and what is sent with each request for it.
 pub(crate) struct Remote {
@@ -53,7 +53,7 @@ pub(crate) struct Remote {
 }
 
 /// An answer, and whose it is.
-pub(crate) struct Heard {
+pub(crate) struct RemoteResponse {
     pub(crate) response: Response<Incoming>,
     pub(crate) url: Uri,
 }
@@ -70,7 +70,7 @@ impl Remote {
         let url = parse_url(url)?;
         let headers = transfer_headers(request)?;
         let policy = AddressPolicy::public(outgoing.allow.clone());
-        let connector = Connector::new(policy, usize::MAX, CONNECT_WITHIN);
+        let connector = Connector::new(policy, usize::MAX, CONNECT_TIMEOUT);
         Ok(Remote { outgoing, connector, url, headers, stall, progress })
     }
 
@@ -79,18 +79,18 @@ impl Remote {
         &self,
         method: Method,
         more: &[(HeaderName, HeaderValue)],
-        mut body: impl FnMut(&mut Request<Sent>),
-    ) -> Result<Heard, String> {
+        mut body: impl FnMut(&mut Request<RequestBody>),
+    ) -> Result<RemoteResponse, String> {
         let mut url = self.url.clone();
         for _ in 0..=REDIRECTS_MAX {
             let mut request = self.request(&method, &url, more)?;
             body(&mut request);
             let mut connection = self.connect(&url).await?;
-            let response = tokio::time::timeout(answer_within(&method), connection.send_request(request));
+            let response = tokio::time::timeout(answer_timeout(&method), connection.send_request(request));
             let response = response.await.map_err(|_| "the remote side does not answer".to_owned())?;
             let response = response.map_err(|error| format!("connection to the remote side: {error}"))?;
             if !keeps_method(response.status()) {
-                return Ok(Heard { response, url });
+                return Ok(RemoteResponse { response, url });
             }
             url = redirected(&url, &response)?;
         }
@@ -102,7 +102,7 @@ impl Remote {
         method: &Method,
         url: &Uri,
         more: &[(HeaderName, HeaderValue)],
-    ) -> Result<Request<Sent>, String> {
+    ) -> Result<Request<RequestBody>, String> {
         let target = url.path_and_query().map_or("/", |target| target.as_str());
         let empty = http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync();
         let mut request = Request::builder()
@@ -121,15 +121,15 @@ impl Remote {
         Ok(request)
     }
 
-    async fn connect(&self, url: &Uri) -> Result<SendRequest<Sent>, String> {
-        let dial = tokio::time::timeout(CONNECT_WITHIN, self.dial(url)).await;
+    async fn connect(&self, url: &Uri) -> Result<SendRequest<RequestBody>, String> {
+        let dial = tokio::time::timeout(CONNECT_TIMEOUT, self.dial(url)).await;
         let (stream, address) =
             dial.map_err(|_| "connecting to the remote side took too long".to_owned())??;
         self.progress.connected(address);
         let host = host_of(url)?;
-        let stream = BufReader::with_capacity(SOCKET_READ_BYTES, patient(stream, self.stall));
+        let stream = BufReader::with_capacity(SOCKET_READ_BYTES, with_write_timeout(stream, self.stall));
         let handshake = handshake_tls(stream, host, self.outgoing.tls.clone(), Some(TLS_BUFFER_BYTES));
-        let stream = tokio::time::timeout(CONNECT_WITHIN, handshake).await;
+        let stream = tokio::time::timeout(CONNECT_TIMEOUT, handshake).await;
         let stream = stream.map_err(|_| "the handshake with the remote side took too long".to_owned())?;
         let stream = stream.map_err(|error| match error {
             TlsError::HostName => format!("{host} is no host name"),
@@ -183,7 +183,7 @@ impl Remote {
     }
 
     /// What a status that is no success means, in the words that controllers look for.
-    pub(crate) async fn refused(&self, heard: Heard) -> String {
+    pub(crate) async fn refused(&self, heard: RemoteResponse) -> String {
         let status = heard.response.status();
         let mut body = heard.response.into_body();
         let mut text = Vec::new();
@@ -201,11 +201,11 @@ impl Remote {
     }
 }
 
-fn answer_within(method: &Method) -> Duration {
+fn answer_timeout(method: &Method) -> Duration {
     match *method {
-        Method::HEAD => DIGEST_WITHIN,
-        Method::PUT => UPLOAD_WITHIN,
-        _ => ANSWER_WITHIN,
+        Method::HEAD => DIGEST_TIMEOUT,
+        Method::PUT => UPLOAD_TIMEOUT,
+        _ => ANSWER_TIMEOUT,
     }
 }
 

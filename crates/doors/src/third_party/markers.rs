@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 /// Clients and load balancers give up after 30 s of silence or more.
-pub(crate) const MARKER_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const MARKER_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How far a copy has come.
 #[derive(Clone, Default)]
@@ -57,7 +57,7 @@ impl Progress {
 
 /// Drives a copy, telling of it, until it ends or nobody listens any more: then it is dropped, and with it
 /// what it has done.
-pub(crate) async fn tell(
+pub(crate) async fn drive_with_markers(
     copy: impl Future<Output = Result<(), String>>,
     progress: Progress,
     sender: mpsc::Sender<io::Result<Bytes>>,
@@ -69,7 +69,7 @@ pub(crate) async fn tell(
         }
         tokio::select! {
             result = &mut copy => break result,
-            () = tokio::time::sleep(MARKER_EVERY) => {}
+            () = tokio::time::sleep(MARKER_INTERVAL) => {}
             () = sender.closed() => return,
         }
     };

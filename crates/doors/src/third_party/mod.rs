@@ -20,20 +20,20 @@ use crate::rights::Action;
 use crate::serve::{Call, blocking};
 use crate::tape::or_on_tape;
 use client::{Remote, no_client_tls};
-use markers::{Progress, tell};
+use markers::{Progress, drive_with_markers};
 
 /// Markers that wait to be sent; a client that takes none is gone.
 const MARKERS_AHEAD: usize = 2;
 
 /// What the client of a copy may say about it.
-struct Terms {
+struct CopyOptions {
     /// `RequireChecksumVerification`.
     must_verify: bool,
 }
 
 pub(crate) async fn pull(call: Call, source: &str) -> Outcome {
     call.granted.check(Action::Create, &call.place.path)?;
-    let terms = terms(call.request.headers())?;
+    let terms = copy_options(call.request.headers())?;
     if call.place.is_root() || call.place.slash {
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "a file's address does not end with /"));
     }
@@ -48,7 +48,7 @@ pub(crate) async fn pull(call: Call, source: &str) -> Outcome {
     if found.is_some() && !overwrite {
         return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "there is something at the destination"));
     }
-    let turn = call.shared.turn().await?;
+    let turn = call.shared.transfer_slot().await?;
     let (sender, pieces) = mpsc::channel(MARKERS_AHEAD);
     let copy = pull::pull(
         call.shared.clone(),
@@ -59,7 +59,7 @@ pub(crate) async fn pull(call: Call, source: &str) -> Outcome {
         progress.clone(),
     );
     tokio::spawn(async move {
-        tell(copy, progress, sender).await;
+        drive_with_markers(copy, progress, sender).await;
         drop(turn);
     });
     Ok(started(Body::Pieces(pieces)))
@@ -67,7 +67,7 @@ pub(crate) async fn pull(call: Call, source: &str) -> Outcome {
 
 pub(crate) async fn push(call: Call, destination: &str) -> Outcome {
     call.granted.check(Action::Read, &call.place.path)?;
-    let terms = terms(call.request.headers())?;
+    let terms = copy_options(call.request.headers())?;
     let progress = Progress::default();
     let remote = remote(&call, destination, &progress)?;
     let overwrite = may_overwrite(call.request.headers())?;
@@ -81,7 +81,7 @@ pub(crate) async fn push(call: Call, destination: &str) -> Outcome {
         let (shared, place) = (call.shared.clone(), call.place.clone());
         blocking(move || open().map_err(|refusal| or_on_tape(&shared, &place, refusal))).await?
     };
-    let turn = call.shared.turn().await?;
+    let turn = call.shared.transfer_slot().await?;
     let (sender, pieces) = mpsc::channel(MARKERS_AHEAD);
     let copy = push::push(
         (call.shared.clone(), call.place.clone()),
@@ -91,7 +91,7 @@ pub(crate) async fn push(call: Call, destination: &str) -> Outcome {
         overwrite,
         (progress.clone(), turn),
     );
-    tokio::spawn(tell(copy, progress, sender));
+    tokio::spawn(drive_with_markers(copy, progress, sender));
     Ok(started(Body::Pieces(pieces)))
 }
 
@@ -108,7 +108,7 @@ fn started(body: Body) -> crate::answer::Answer {
     answer
 }
 
-fn terms(headers: &HeaderMap) -> Outcome<Terms> {
+fn copy_options(headers: &HeaderMap) -> Outcome<CopyOptions> {
     if let Some(kind) = single(headers, "credential")?
         && !kind.trim().eq_ignore_ascii_case("none")
     {
@@ -127,5 +127,5 @@ fn terms(headers: &HeaderMap) -> Outcome<Terms> {
         Some(text) if text.eq_ignore_ascii_case("false") => false,
         Some(_) => return Err(Refusal::bad("RequireChecksumVerification is true or false")),
     };
-    Ok(Terms { must_verify })
+    Ok(CopyOptions { must_verify })
 }

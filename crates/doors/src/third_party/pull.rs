@@ -6,15 +6,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use longhaul_model::DigestSet;
 use longhaul_storage::Identity;
 
-use super::Terms;
-use super::client::{Heard, Remote};
+use super::CopyOptions;
+use super::client::{Remote, RemoteResponse};
 use super::markers::Progress;
 use crate::answer::Refusal;
 use crate::digests::claimed;
 use crate::put::{Batch, Incoming, may_replace};
-use crate::request::Place;
-use crate::rights::Granted;
-use crate::serve::{Shared, blocking};
+use crate::request::RequestPath;
+use crate::rights::GrantedRights;
+use crate::serve::{DoorContext, blocking};
 
 /// All that can be computed here, the cheap ones first.
 const WANT_DIGEST: &str = "adler32, crc32c;q=0.9, sha-256;q=0.5, md5;q=0.3";
@@ -22,22 +22,22 @@ const WANT_REPR_DIGEST: &str = "adler=10, crc32c=9, sha-256=5, md5=3";
 
 /// What the other side says of its file.
 #[derive(Default)]
-struct Told {
+struct SourceInfo {
     size: Option<u64>,
     digests: DigestSet,
     etag: Option<HeaderValue>,
 }
 
 pub(super) async fn pull(
-    shared: Arc<Shared>,
-    place: Place,
+    shared: Arc<DoorContext>,
+    place: RequestPath,
     remote: Remote,
-    terms: Terms,
-    (found, overwrite, granted): (Option<Identity>, bool, Granted),
+    terms: CopyOptions,
+    (found, overwrite, granted): (Option<Identity>, bool, GrantedRights),
     progress: Progress,
 ) -> Result<(), String> {
-    let before = look(&remote).await?;
-    let mut more = wants();
+    let before = head_source(&remote).await?;
+    let mut more = digest_requests();
     more.extend(before.etag.clone().map(|etag| (header::IF_MATCH, etag)));
     let heard = remote.send(Method::GET, &more, |_| {}).await?;
     if heard.url.path().ends_with('/') {
@@ -46,7 +46,7 @@ pub(super) async fn pull(
     if heard.response.status() != http::StatusCode::OK {
         return Err(remote.refused(heard).await);
     }
-    let now = told(heard.response.headers())?;
+    let now = source_info(heard.response.headers())?;
     let mut digests = before.digests;
     if let Some((one, other)) = digests.contradiction(&now.digests) {
         return Err(format!("the source says {one} first and {other} then"));
@@ -64,7 +64,9 @@ pub(super) async fn pull(
     let verified = !digests.is_empty();
     let mut incoming = {
         let (shared, place) = (shared.clone(), place.clone());
-        blocking(move || Incoming::begin(&shared, &place, size, digests, found)).await.map_err(said)?
+        blocking(move || Incoming::begin(&shared, &place, size, digests, found))
+            .await
+            .map_err(refusal_text)?
     };
     receive(&remote, heard, &mut incoming, size, &progress).await?;
     let at = place.path.clone();
@@ -74,7 +76,7 @@ pub(super) async fn pull(
             found => may_replace(&granted, &at, found),
         })
     };
-    blocking(finish).await.map_err(said)?;
+    blocking(finish).await.map_err(refusal_text)?;
     let path = longhaul_model::units::printable(&place.path);
     tracing::info!(path, bytes = progress.bytes(), verified, "third-party copy pulled");
     Ok(())
@@ -82,7 +84,7 @@ pub(super) async fn pull(
 
 async fn receive(
     remote: &Remote,
-    heard: Heard,
+    heard: RemoteResponse,
     incoming: &mut Incoming,
     size: Option<u64>,
     progress: &Progress,
@@ -96,11 +98,11 @@ async fn receive(
         }
         batch.add(bytes);
         if batch.is_full() {
-            incoming.take(std::mem::take(&mut batch)).await.map_err(said)?;
+            incoming.take(std::mem::take(&mut batch)).await.map_err(refusal_text)?;
         }
     }
-    incoming.take(batch).await.map_err(said)?;
-    incoming.written().await.map_err(said)?;
+    incoming.take(batch).await.map_err(refusal_text)?;
+    incoming.written().await.map_err(refusal_text)?;
     match size {
         Some(size) if size != incoming.taken => {
             Err(format!("connection lost during transfer: {} of {size} bytes came", incoming.taken))
@@ -110,16 +112,16 @@ async fn receive(
 }
 
 /// Some servers have digests on HEAD only. One that knows no HEAD may still send the file.
-async fn look(remote: &Remote) -> Result<Told, String> {
-    let heard = remote.send(Method::HEAD, &wants(), |_| {}).await?;
+async fn head_source(remote: &Remote) -> Result<SourceInfo, String> {
+    let heard = remote.send(Method::HEAD, &digest_requests(), |_| {}).await?;
     match heard.response.status().as_u16() {
-        200 => told(heard.response.headers()),
-        405 | 501 => Ok(Told::default()),
+        200 => source_info(heard.response.headers()),
+        405 | 501 => Ok(SourceInfo::default()),
         _ => Err(remote.refused(heard).await),
     }
 }
 
-fn wants() -> Vec<(HeaderName, HeaderValue)> {
+fn digest_requests() -> Vec<(HeaderName, HeaderValue)> {
     vec![
         (HeaderName::from_static("want-digest"), HeaderValue::from_static(WANT_DIGEST)),
         (HeaderName::from_static("want-repr-digest"), HeaderValue::from_static(WANT_REPR_DIGEST)),
@@ -127,15 +129,15 @@ fn wants() -> Vec<(HeaderName, HeaderValue)> {
     ]
 }
 
-fn told(headers: &HeaderMap) -> Result<Told, String> {
+fn source_info(headers: &HeaderMap) -> Result<SourceInfo, String> {
     if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
         return Err("the source sends the file encoded".into());
     }
     let size = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let etag = headers.get(header::ETAG).filter(|etag| etag.as_bytes().starts_with(b"\"")).cloned();
-    Ok(Told { size, digests: claimed(headers).map_err(said)?, etag })
+    Ok(SourceInfo { size, digests: claimed(headers).map_err(refusal_text)?, etag })
 }
 
-pub(super) fn said(refusal: Refusal) -> String {
+pub(super) fn refusal_text(refusal: Refusal) -> String {
     refusal.text
 }

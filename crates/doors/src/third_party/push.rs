@@ -14,24 +14,24 @@ use longhaul_model::Algorithm;
 use longhaul_storage::SourceFile;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::Terms;
-use super::client::{Remote, Sent};
+use super::CopyOptions;
+use super::client::{Remote, RequestBody};
 use super::markers::Progress;
-use super::pull::said;
+use super::pull::refusal_text;
 use crate::body::FileBody;
 use crate::digests::{Want, claimed};
 use crate::get::digests;
-use crate::request::Place;
-use crate::serve::Shared;
+use crate::request::RequestPath;
+use crate::serve::DoorContext;
 
 /// A server that says neither "continue" nor anything else by then does not know the question.
-const CONTINUE_WITHIN: Duration = Duration::from_secs(2);
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn push(
-    (shared, place): (Arc<Shared>, Place),
+    (shared, place): (Arc<DoorContext>, RequestPath),
     file: Arc<dyn SourceFile>,
     remote: Remote,
-    terms: Terms,
+    terms: CopyOptions,
     overwrite: bool,
     (progress, turn): (Progress, OwnedSemaphorePermit),
 ) -> Result<(), String> {
@@ -64,11 +64,11 @@ pub(super) async fn push(
 /// What the other side has now. A file that is wrong is removed only if it says to be the version that was
 /// sent.
 async fn compare(
-    shared: &Arc<Shared>,
-    place: &Place,
+    shared: &Arc<DoorContext>,
+    place: &RequestPath,
     identity: &longhaul_storage::Identity,
     remote: &Remote,
-    terms: Terms,
+    terms: CopyOptions,
     etag: Option<HeaderValue>,
 ) -> Result<(), String> {
     let wants = [
@@ -87,7 +87,7 @@ async fn compare(
         return Ok(());
     }
     let headers = heard.response.headers();
-    let theirs = claimed(headers).map_err(said)?;
+    let theirs = claimed(headers).map_err(refusal_text)?;
     let length: Option<u64> =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let mut wrong = length
@@ -96,7 +96,7 @@ async fn compare(
     let algorithm: Option<Algorithm> = theirs.algorithms().next();
     if let (None, Some(algorithm)) = (&wrong, algorithm) {
         let want = Want { old: Some(algorithm), new: None };
-        let ours = digests(shared, place, identity, want).await.map_err(said)?;
+        let ours = digests(shared, place, identity, want).await.map_err(refusal_text)?;
         wrong = ours.contradiction(&theirs).map(|(ours, theirs)| {
             format!("checksum mismatch: {ours} was sent, the destination has {theirs}")
         });
@@ -115,7 +115,7 @@ async fn compare(
     Err(format!("{wrong}; it was {}", if gone { "removed" } else { "left there" }))
 }
 
-fn ask_and_send(request: &mut Request<Sent>, body: FileBody, progress: Progress) {
+fn ask_and_send(request: &mut Request<RequestBody>, body: FileBody, progress: Progress) {
     let (open, opened) = watch::channel(false);
     hyper::ext::on_informational(request, move |response| {
         if response.status() == http::StatusCode::CONTINUE {
@@ -124,7 +124,7 @@ fn ask_and_send(request: &mut Request<Sent>, body: FileBody, progress: Progress)
     });
     let gate = Box::pin(async move {
         let mut opened = opened;
-        let _ = tokio::time::timeout(CONTINUE_WITHIN, async {
+        let _ = tokio::time::timeout(CONTINUE_TIMEOUT, async {
             // The other end goes with the request; then there is nothing to wait for.
             if opened.wait_for(|open| *open).await.is_err() {
                 std::future::pending::<()>().await;
@@ -132,17 +132,17 @@ fn ask_and_send(request: &mut Request<Sent>, body: FileBody, progress: Progress)
         })
         .await;
     });
-    *request.body_mut() = Gated { gate: Some(gate), body, progress }.boxed_unsync();
+    *request.body_mut() = GatedBody { gate: Some(gate), body, progress }.boxed_unsync();
 }
 
 /// A file that waits until it is asked for.
-struct Gated {
+struct GatedBody {
     gate: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     body: FileBody,
     progress: Progress,
 }
 
-impl hyper::body::Body for Gated {
+impl hyper::body::Body for GatedBody {
     type Data = Bytes;
     type Error = io::Error;
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_doors::{
-    Access, Door, Grant, Issued, Limits, May, Outgoing, Rights, Settings, Subjects, TapeEnd, Witness,
+    Access, AuditSink, Door, Grant, Limits, Outgoing, Right, Rights, Settings, Subjects, TapeEnd,
+    TrustedIssuers,
 };
 use longhaul_security::{ForeignServerTrust, door_server_tls, foreign_client_tls, hash_secret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
@@ -40,9 +41,9 @@ pub struct Changes {
     /// Networks that are no public ones, and authorities of other servers; by default its own.
     pub dials: Vec<&'static str>,
     pub trusts: Option<String>,
-    pub issued: Option<Issued>,
+    pub issued: Option<TrustedIssuers>,
     pub tape: Option<TapeEnd>,
-    pub witness: Option<Arc<dyn Witness>>,
+    pub audit: Option<Arc<dyn AuditSink>>,
 }
 
 impl Default for Changes {
@@ -56,7 +57,7 @@ impl Default for Changes {
             trusts: None,
             issued: None,
             tape: None,
-            witness: None,
+            audit: None,
         }
     }
 }
@@ -98,11 +99,11 @@ impl House {
             tls: door_server_tls(&certificate, &key, &[&ca_pem]).unwrap(),
             identities: false,
             rights: Rights {
-                subjects: vec![(alice, all(May::Write))],
+                subjects: vec![(alice, all(Right::Write))],
                 tokens: vec![
-                    (hash_secret(WRITER), all(May::Write)),
-                    (hash_secret(READER), all(May::Read)),
-                    (hash_secret(STAGER), Grant { may: May::Stage, below: "run7".into() }),
+                    (hash_secret(WRITER), all(Right::Write)),
+                    (hash_secret(READER), all(Right::Read)),
+                    (hash_secret(STAGER), Grant { may: Right::Stage, below: "run7".into() }),
                 ],
                 anonymous: changes.anonymous.then(String::new),
             },
@@ -122,7 +123,7 @@ impl House {
             users: None,
             issued: changes.issued,
             tape: changes.tape,
-            witness: changes.witness,
+            audit: changes.audit,
             limits: changes.limits,
         };
         let runtime =

@@ -3,13 +3,13 @@
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
+mod audit;
 mod basics;
 mod clients;
 mod hostile;
 mod house;
-mod issued;
 mod locks;
 mod macaroons;
 mod tape;
 mod third_party;
-mod witness;
+mod trusted_issuers;

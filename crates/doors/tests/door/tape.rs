@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_doors::{Report, ReportedFile, StageState, Tape, TapeEnd, WantedFile};
+use longhaul_doors::{Report, ReportedFile, RequestedFile, StageState, Tape, TapeEnd};
 use longhaul_model::{Fault, FaultCode, Locality, Timestamp};
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::house::{Changes, House, PLAIN, READER, Reply, STAGER, WRITER};
 struct Shelf {
     at: BTreeMap<String, Locality>,
     requests: BTreeMap<String, Report>,
-    wanted: Vec<WantedFile>,
+    wanted: Vec<RequestedFile>,
     /// What was done, in words.
     done: Vec<String>,
     full: bool,
@@ -36,13 +36,13 @@ impl TapeOfTest {
 }
 
 impl Tape for TapeOfTest {
-    fn stage(&self, files: Vec<WantedFile>) -> Result<String, Fault> {
+    fn stage(&self, files: Vec<RequestedFile>) -> Result<String, Fault> {
         let mut shelf = self.shelf();
         if shelf.full {
             return Err(Fault::new(FaultCode::Busy, "7 requests are asked for already"));
         }
         let id = format!("r{}", shelf.requests.len() + 1);
-        let file = |wanted: &WantedFile| ReportedFile {
+        let file = |wanted: &RequestedFile| ReportedFile {
             path: wanted.path.clone(),
             state: StageState::Submitted,
             pinned: false,
@@ -134,7 +134,7 @@ fn files_are_asked_for_looked_after_and_let_go() {
     let made = ask(&house, STAGER, "POST", "/api/v1/tape/stage", &files);
     assert_eq!((made.status, said(&made)), (201, json!({ "requestId": "r1" })));
     assert_eq!(made.header("location"), Some(format!("{base}/stage/r1").as_str()));
-    let wanted = |path: &str, seconds: u64, metadata: Option<&str>| WantedFile {
+    let wanted = |path: &str, seconds: u64, metadata: Option<&str>| RequestedFile {
         path: path.into(),
         lifetime: Some(Duration::from_secs(seconds)),
         metadata: metadata.map(str::to_owned),

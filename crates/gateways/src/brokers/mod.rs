@@ -139,7 +139,7 @@ impl Login {
 
 /// One message on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parcel {
+pub struct OutgoingMessage {
     /// Its own, for ever: what comes twice can be told by it.
     pub number: u64,
     pub destination: String,
@@ -180,7 +180,7 @@ impl Session {
     }
 
     /// All of these are the broker's, when this returns well; which is to be within that time.
-    pub async fn publish(&mut self, parcels: &[Parcel], within: Duration) -> Result<(), Fault> {
+    pub async fn publish(&mut self, parcels: &[OutgoingMessage], within: Duration) -> Result<(), Fault> {
         let what = "has not taken what it was sent";
         match self {
             Session::Stomp(session) => in_time(within, session.publish(parcels), what).await,
@@ -271,7 +271,7 @@ mod tests {
                     let broker = Broker::parse(&format!("{url}://127.0.0.1:{port}")).unwrap();
                     let login = Login::read(&LoginFiles::default(), false).unwrap();
                     let mut session = Session::open(&broker, &login, false).await.unwrap();
-                    let parcel = Parcel {
+                    let parcel = OutgoingMessage {
                         number: 1,
                         destination: "a".into(),
                         headers: vec![],

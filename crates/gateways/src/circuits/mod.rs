@@ -5,8 +5,8 @@
 //! of [`Streams`]).
 
 mod config;
+mod driver;
 mod fixed;
-mod keeper;
 mod nsi;
 pub mod rehearsal;
 mod remote;
@@ -20,10 +20,10 @@ use longhaul_circuits::{CircuitRequest, Event, RequestKey};
 use longhaul_model::{Fault, Timestamp};
 
 pub use config::{Access, CircuitConfig, FILE_BYTES_MAX, FixedConfig, ProviderConfig};
-pub use keeper::{Clock, Health, Keeper, Place, Traffic};
+pub use driver::{CircuitContext, Clock, Health, ProviderDriver, Traffic};
 pub use nsi::NsiConfig;
 pub use rest::{OscarsConfig, SenseConfig};
-pub use streams::{CircuitWay, Streams, Ways};
+pub use streams::{CircuitPath, StreamPaths, Streams};
 
 /// Called by a provider, on a thread of its own, when it has news.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use super::config::ProviderConfig;
 use super::nsi;
-use super::remote::{CallId, Dialogue, Heard, Names, Step};
+use super::remote::{CallId, Dialogue, HttpAnswer, Names, Step};
 use super::rest;
 
 /// 2026-09-21T14:13:20Z
@@ -66,7 +66,7 @@ impl Rehearsal {
     pub fn answer(&mut self, status: Option<u16>, body: &str) -> bool {
         let Some(call) = self.open.pop_front() else { return false };
         let answer = match status {
-            Some(status) => Ok(Heard { status, date: Some(self.now), body: body.to_owned() }),
+            Some(status) => Ok(HttpAnswer { status, date: Some(self.now), body: body.to_owned() }),
             None => Err(Fault::new(FaultCode::ConnectionLost, "it broke")),
         };
         self.dialogue.heard(call, answer, self.now);

@@ -8,20 +8,20 @@ use longhaul_circuits::{CircuitEndpoints, Note};
 use super::{Health, Traffic};
 
 /// Ends of a circuit answer within this, or are asked again later.
-const PROBE_WITHIN: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// From the order to use a circuit until its streams must be there.
-const MOVE_WITHIN: Duration = Duration::from_secs(10);
+const SWITCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One Mbit/s.
 const MBIT_BYTES_PER_S: u64 = 125_000;
 
 /// The ways to one source, for whoever has the streams.
-pub trait Ways: Send {
+pub trait StreamPaths: Send {
     /// Where streams go without a circuit, best first; empty while nobody knows.
     fn plain(&self) -> Vec<String>;
     /// From now on streams go there; the plain addresses stand by, so that a circuit that dies silently costs
     /// no more than any path that does. None is the plain way.
-    fn set(&mut self, circuit: Option<CircuitWay>);
+    fn set(&mut self, circuit: Option<CircuitPath>);
     /// Where streams are now.
     fn in_use(&mut self) -> Vec<SocketAddr>;
     /// Who uses the circuit beside streams: copies of others that go by it.
@@ -33,7 +33,7 @@ pub trait Ways: Send {
 
 /// A circuit as streams see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CircuitWay {
+pub struct CircuitPath {
     pub address: SocketAddr,
     pub local: Option<IpAddr>,
     /// What they may send together, packets counted whole; none is as fast as it goes.
@@ -44,12 +44,12 @@ pub struct Streams<W> {
     ways: W,
     /// They keep to what was booked.
     paced: bool,
-    used: Option<Used>,
+    used: Option<UsedCircuit>,
     /// The circuit of before.
     before: Option<SocketAddr>,
 }
 
-struct Used {
+struct UsedCircuit {
     address: SocketAddr,
     since: Instant,
     /// At least one was there.
@@ -58,7 +58,7 @@ struct Used {
     is_left: bool,
 }
 
-impl<W: Ways> Streams<W> {
+impl<W: StreamPaths> Streams<W> {
     pub fn new(ways: W, paced: bool) -> Self {
         Streams { ways, paced, used: None, before: None }
     }
@@ -78,17 +78,17 @@ impl<W: Ways> Streams<W> {
     }
 }
 
-impl<W: Ways> Traffic for Streams<W> {
+impl<W: StreamPaths> Traffic for Streams<W> {
     fn probe(&mut self, ends: &CircuitEndpoints) -> bool {
-        let answers = |address| TcpStream::connect_timeout(&address, PROBE_WITHIN).is_ok();
+        let answers = |address| TcpStream::connect_timeout(&address, PROBE_TIMEOUT).is_ok();
         self.address(ends).is_some_and(answers)
     }
 
     fn use_circuit(&mut self, mbit: u64, ends: &CircuitEndpoints) {
         let Some(address) = self.address(ends) else { return };
         let bytes_per_s = self.paced.then(|| mbit.saturating_mul(MBIT_BYTES_PER_S));
-        self.ways.set(Some(CircuitWay { address, local: ends.target.parse().ok(), bytes_per_s }));
-        let used = Used { address, since: Instant::now(), seen: false, is_left: false };
+        self.ways.set(Some(CircuitPath { address, local: ends.target.parse().ok(), bytes_per_s }));
+        let used = UsedCircuit { address, since: Instant::now(), seen: false, is_left: false };
         self.before =
             self.used.replace(used).map(|before| before.address).filter(|before| *before != address);
     }
@@ -110,7 +110,7 @@ impl<W: Ways> Traffic for Streams<W> {
         };
         let users = there.iter().filter(|address| **address == used.address).count();
         used.seen |= users > 0;
-        let is_late = used.seen || used.since.elapsed() > MOVE_WITHIN;
+        let is_late = used.seen || used.since.elapsed() > SWITCH_TIMEOUT;
         let why = match used.seen {
             true => "streams on it fell silent, and went back to the plain way",
             false => "no stream comes to be on it, and they stay on the plain way",
@@ -130,16 +130,16 @@ mod tests {
 
     struct Fake {
         plain: Vec<String>,
-        set: Option<CircuitWay>,
+        set: Option<CircuitPath>,
         there: Vec<SocketAddr>,
         others: usize,
     }
 
-    impl Ways for Fake {
+    impl StreamPaths for Fake {
         fn plain(&self) -> Vec<String> {
             self.plain.clone()
         }
-        fn set(&mut self, circuit: Option<CircuitWay>) {
+        fn set(&mut self, circuit: Option<CircuitPath>) {
             self.set = circuit;
         }
         fn in_use(&mut self) -> Vec<SocketAddr> {
@@ -182,11 +182,11 @@ mod tests {
         let ends = CircuitEndpoints { source: "10.1.0.2".into(), target: "10.1.0.1".into() };
         streams.use_circuit(100, &ends);
         let local = "10.1.0.1".parse().ok();
-        let way = CircuitWay { address: circuit, local, bytes_per_s: Some(12_500_000) };
+        let way = CircuitPath { address: circuit, local, bytes_per_s: Some(12_500_000) };
         assert_eq!(streams.ways.set, Some(way));
         streams.paced = false;
         streams.use_circuit(100, &ends);
-        assert_eq!(streams.ways.set, Some(CircuitWay { bytes_per_s: None, ..way }));
+        assert_eq!(streams.ways.set, Some(CircuitPath { bytes_per_s: None, ..way }));
         let plain = "10.0.0.2:7000".parse().unwrap();
         for (there, users, lost) in [
             (vec![plain], 0, false),

@@ -97,7 +97,7 @@ struct Member<'t> {
 }
 
 /// Why a task is left out, within what may go wrong with the whole.
-type Left = Result<Result<(), String>, Fault>;
+type SkippedTask = Result<Result<(), String>, Fault>;
 
 impl<'t> Sections<'t> {
     fn section(&self, section: &str) -> Option<&'t Map<String, Value>> {
@@ -116,7 +116,7 @@ impl<'t> Sections<'t> {
             .ok_or_else(|| format!("there is no {shown} in {section}"))
     }
 
-    fn expand(&self, task: &Value, mesh: &mut Mesh) -> Left {
+    fn expand(&self, task: &Value, mesh: &mut Mesh) -> SkippedTask {
         let found = (|| {
             let group = self.one("groups", at(task, "group"))?;
             let test = self.one("tests", at(task, "test"))?;
@@ -208,11 +208,11 @@ impl<'t> Sections<'t> {
 struct Excludes<'t> {
     pairs: BTreeSet<(&'t str, &'t str)>,
     /// None: an address may measure to itself.
-    same: Option<Same>,
+    same: Option<SelfTest>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Same {
+enum SelfTest {
     Address,
     Host,
 }
@@ -227,8 +227,8 @@ impl<'t> Excludes<'t> {
         }
         let same = match at(group, "excludes-self").and_then(Value::as_str) {
             Some("disabled") => None,
-            Some("address") => Some(Same::Address),
-            _ => Some(Same::Host),
+            Some("address") => Some(SelfTest::Address),
+            _ => Some(SelfTest::Host),
         };
         Excludes { pairs, same }
     }
@@ -236,8 +236,8 @@ impl<'t> Excludes<'t> {
     fn allows(&self, a: &Member<'_>, b: &Member<'_>) -> bool {
         let itself = match self.same {
             None => false,
-            Some(Same::Address) => a.name == b.name,
-            Some(Same::Host) => a.name == b.name || (a.of.is_some() && a.of == b.of),
+            Some(SelfTest::Address) => a.name == b.name,
+            Some(SelfTest::Host) => a.name == b.name || (a.of.is_some() && a.of == b.of),
         };
         !itself && !self.pairs.contains(&(a.name, b.name))
     }
@@ -260,11 +260,11 @@ fn every(test: &Value, schedule: Option<&Value>, kind: &str) -> Duration {
 /// Who should be heard of, and when they were last.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    pairs: BTreeMap<(String, String, &'static str), Awaited>,
+    pairs: BTreeMap<(String, String, &'static str), ExpectedPair>,
 }
 
 #[derive(Clone, Debug)]
-struct Awaited {
+struct ExpectedPair {
     every: Duration,
     heard: Timestamp,
 }
@@ -287,7 +287,7 @@ impl Watch {
             let Some(test) = family_of_tests(&one.test) else { continue };
             let key = (one.source.to_string(), one.target.to_string(), test);
             let heard = before.get(&key).map_or(now, |awaited| awaited.heard);
-            let awaited = self.pairs.entry(key).or_insert(Awaited { every: one.every, heard });
+            let awaited = self.pairs.entry(key).or_insert(ExpectedPair { every: one.every, heard });
             awaited.every = awaited.every.min(one.every);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_circuits::{CircuitEndpoints, Event, Note};
-use longhaul_gateways::circuits::{CircuitConfig, Clock, Health, Keeper, Place, Traffic};
+use longhaul_gateways::circuits::{CircuitConfig, CircuitContext, Clock, Health, ProviderDriver, Traffic};
 use longhaul_model::Timestamp;
 
 use crate::bench::{LINK, Simulator};
@@ -46,14 +46,15 @@ fn a_keeper_obtains_and_releases_a_circuit() {
         let text = config(kind, Some(&simulator), "");
         let config = CircuitConfig::parse(&text, "circuit.toml").unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let place = || Place { link: LINK.to_owned(), book: folder.path().join("circuit.json"), seed: 7 };
+        let place =
+            || CircuitContext { link: LINK.to_owned(), book: folder.path().join("circuit.json"), seed: 7 };
         let now = || {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             Timestamp(since.as_micros() as i64)
         };
         let clock: Clock = Arc::new(now);
         let (heard, hears) = channel();
-        let keeper = Keeper::start(place(), &config, clock, Box::new(Willing(heard))).unwrap();
+        let keeper = ProviderDriver::start(place(), &config, clock, Box::new(Willing(heard))).unwrap();
         keeper.tell(Event::SetWanted(true));
         assert_eq!(hears.recv_timeout(WITHIN).unwrap(), "1000 Mbit/s to 10.77.1.2");
         assert_eq!(simulator.booked().len(), 1);

@@ -1,6 +1,6 @@
-//! Rate limit of requests, per user: a token bucket each, so many requests a second on average and twice as many at
-//! once. Who makes more is told when to come again; others do not notice. Whoever has not said who they are is
-//! counted by address.
+//! Rate limit of requests, per user: a token bucket each, so many requests a second on average and twice as
+//! many at once. Who makes more is told when to come again; others do not notice. Whoever has not said who
+//! they are is counted by address.
 //!
 //! Not here: connections and operations at a time, which bound all users together (`HttpLimits`), and tries
 //! to log in (`security::Attempts`).

@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_catalog::JobRow;
 use longhaul_model::{AttemptId, CircuitUse, Epoch, Fault};
 use longhaul_storage_remote as remote;
-use longhaul_storage_remote::{Family, Lasting, Overwrite, Remote, S3Keys};
+use longhaul_storage_remote::{Family, Overwrite, RefreshingToken, Remote, S3Keys};
 use serde::Serialize;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -131,7 +131,7 @@ pub enum Credential {
     None,
     Bearer(Zeroizing<String>),
     /// A token that is had anew when it ends, or is refused, while the copy runs.
-    Lasting(Lasting),
+    Refreshing(RefreshingToken),
     /// A certificate with its chain and its key.
     Pem(Zeroizing<String>),
     /// Of a storage that speaks S3.
@@ -143,7 +143,7 @@ impl fmt::Debug for Credential {
         f.write_str(match self {
             Credential::None => "None",
             Credential::Bearer(_) => "Bearer(…)",
-            Credential::Lasting(_) => "Lasting(…)",
+            Credential::Refreshing(_) => "Refreshing(…)",
             Credential::Pem(_) => "Pem(…)",
             Credential::Keys(_) => "Keys(…)",
         })

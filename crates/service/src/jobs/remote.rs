@@ -8,7 +8,7 @@ use longhaul_model::address::IpNetwork;
 use longhaul_model::{Algorithm, Fault, FaultCode};
 use longhaul_storage_remote as remote;
 use longhaul_storage_remote::{
-    Checksum, ChecksumMode, Copied, Family, Mode, Remote, RemoteConfig, RemoteUrl, Trust, cancellation,
+    Checksum, ChecksumMode, CopyOutcome, Family, Mode, Remote, RemoteConfig, RemoteUrl, Trust, cancellation,
 };
 use zeroize::Zeroizing;
 
@@ -68,7 +68,7 @@ impl RemoteMover {
             let copy = async {
                 match leaves_stream {
                     true => remote.copy_or_leave(&wanted, progress, &cancel).await,
-                    false => remote.copy(&wanted, progress, &cancel).await.map(Copied::Done),
+                    false => remote.copy(&wanted, progress, &cancel).await.map(CopyOutcome::Done),
                 }
             };
             tokio::pin!(copy);
@@ -81,11 +81,11 @@ impl RemoteMover {
             }
         };
         match done {
-            Ok(Copied::Done(done)) => {
+            Ok(CopyOutcome::Done(done)) => {
                 let how = if order.strict { ", unchecked" } else { "" };
                 Ok(Begun::Moved(Moved { bytes: done.bytes, mode: format!("{}{how}", done.mode) }))
             }
-            Ok(Copied::ToStream(_)) => {
+            Ok(CopyOutcome::ToStream(_)) => {
                 wanted.modes = vec![Mode::Stream];
                 Ok(Begun::ToStream(Box::new(wanted)))
             }
@@ -260,7 +260,7 @@ pub fn end(end: &End) -> remote::End {
     let credential = match &end.credential {
         Credential::None => remote::Credential::None,
         Credential::Bearer(token) => remote::Credential::Bearer(token.clone()),
-        Credential::Lasting(token) => remote::Credential::Lasting(token.clone()),
+        Credential::Refreshing(token) => remote::Credential::Refreshing(token.clone()),
         Credential::Pem(pem) => {
             let (chain_pem, key_pem) = split(pem);
             remote::Credential::Certificate { chain_pem, key_pem }

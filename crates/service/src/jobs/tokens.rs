@@ -22,7 +22,7 @@ use longhaul_identity::FtsConfig;
 use longhaul_model::{Blame, Fault, FaultCode, Timestamp, units};
 use longhaul_security::bearer::UnverifiedClaims;
 use longhaul_security::read_secret;
-use longhaul_storage_remote::{Lasting, Renewal, Renewed};
+use longhaul_storage_remote::{RefreshResult, RefreshingToken, TokenRefresher};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -216,7 +216,7 @@ async fn refresh(shared: &Arc<Shared>, end: &mut End, scope: &str) -> Result<(),
             return Err(Fault::new(FaultCode::NotAuthenticated, text));
         }
     };
-    end.credential = Credential::Lasting(Lasting::new(token, source));
+    end.credential = Credential::Refreshing(RefreshingToken::new(token, source));
     Ok(())
 }
 
@@ -258,12 +258,12 @@ impl Source {
     }
 }
 
-impl Renewal for Source {
+impl TokenRefresher for Source {
     fn renew<'a>(
         &'a self,
         token: &'a str,
         refused: bool,
-    ) -> Pin<Box<dyn Future<Output = Renewed> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = RefreshResult> + Send + 'a>> {
         Box::pin(async move { self.obtain(token, refused).await.map_err(|fault| fault.detail) })
     }
 }
@@ -293,7 +293,7 @@ impl Shown {
                     (about.expires, why)
                 }
                 Credential::Pem(pem) => (proxy_ends(pem)?, "delegate again, and submit the job again"),
-                Credential::None | Credential::Lasting(_) | Credential::Keys(_) => return None,
+                Credential::None | Credential::Refreshing(_) | Credential::Keys(_) => return None,
             };
             Some((scope, side, expires, why))
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_api::fts::MessageKind;
 use longhaul_control::guard;
-use longhaul_gateways::brokers::{ANSWER_TIME_MAX, Parcel, Session};
+use longhaul_gateways::brokers::{ANSWER_TIME_MAX, OutgoingMessage, Session};
 use longhaul_model::{Backoff, Fault, FaultCode, Jitter};
 use tokio::sync::watch;
 
@@ -135,9 +135,9 @@ impl Publisher {
         guard(&self.state.open).oldest = records.first().map(|record| record.at);
     }
 
-    fn parcels(&self, records: &[Record]) -> Vec<Parcel> {
+    fn parcels(&self, records: &[Record]) -> Vec<OutgoingMessage> {
         let config = &self.config;
-        let parcel = |record: &Record| Parcel {
+        let parcel = |record: &Record| OutgoingMessage {
             number: record.number,
             destination: format!("{}{}", self.way.prefix, config.destination(record.kind)),
             headers: record.vo.iter().map(|vo| ("vo", vo.clone())).collect(),

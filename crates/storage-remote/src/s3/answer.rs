@@ -3,7 +3,7 @@
 use http::{HeaderMap, StatusCode};
 use longhaul_model::Timestamp;
 
-use crate::failure::{Kind, told};
+use crate::failure::{Kind, sanitized};
 use crate::xml;
 
 /// A document that is read: a thousand parts with all that is told of them is a tenth of it.
@@ -49,7 +49,7 @@ impl Fields {
         let mut fields = Fields::default();
         xml::walk(document, BYTES_MAX, &mut fields)?;
         if fields.root != root {
-            return Err(format!("{root} was expected, and {} came", told(&fields.root)));
+            return Err(format!("{root} was expected, and {} came", sanitized(&fields.root)));
         }
         Ok(fields)
     }
@@ -84,7 +84,7 @@ pub(crate) fn listed(document: &[u8]) -> Result<Listed, String> {
     let fields = Fields::read(document, "ListPartsResult")?;
     let (mut listed, mut part) = (Listed::default(), ListedPart::default());
     for (path, text) in &fields.found {
-        let number = || text.parse::<u64>().map_err(|_| format!("{} in it is no number", told(path)));
+        let number = || text.parse::<u64>().map_err(|_| format!("{} in it is no number", sanitized(path)));
         match path.as_str() {
             "Part/PartNumber" => part.number = u32::try_from(number()?).map_err(|error| error.to_string())?,
             "Part/Size" => part.size = number()?,
@@ -111,7 +111,7 @@ pub(crate) fn refusal(status: StatusCode, document: &[u8]) -> Option<(Kind, Stri
     let code = fields.get("Code")?;
     let plain = code.len() <= 60 && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.');
     let code = if plain { code } else { "an unknown error" };
-    let message = told(fields.get("Message").unwrap_or_default());
+    let message = sanitized(fields.get("Message").unwrap_or_default());
     let status_of = |status| Kind::Status(status);
     let (kind, advice) = match code {
         "AccessDenied" | "AllAccessDisabled" => (
@@ -127,14 +127,14 @@ pub(crate) fn refusal(status: StatusCode, document: &[u8]) -> Option<(Kind, Stri
             (status_of(StatusCode::UNAUTHORIZED), "the keys were lent for a while, which is over".to_owned())
         }
         "AuthorizationHeaderMalformed" => {
-            let region = fields.get("Region").map(told).unwrap_or_else(|| "another one".to_owned());
+            let region = fields.get("Region").map(sanitized).unwrap_or_else(|| "another one".to_owned());
             (
                 status_of(StatusCode::UNAUTHORIZED),
                 format!("the bucket's region is {region}: set it with the keys"),
             )
         }
         "PermanentRedirect" | "TemporaryRedirect" | "Redirect" => {
-            let endpoint = fields.get("Endpoint").map(told).unwrap_or_else(|| "another host".to_owned());
+            let endpoint = fields.get("Endpoint").map(sanitized).unwrap_or_else(|| "another host".to_owned());
             (Kind::Order, format!("the bucket is served by {endpoint}: name that host"))
         }
         "RequestTimeTooSkewed" => (Kind::Skewed, CLOCKS.to_owned()),

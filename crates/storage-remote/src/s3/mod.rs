@@ -17,7 +17,7 @@ mod upload;
 
 pub(crate) use answer::{refusal, skew};
 pub use keys::{S3Keys, bucket_of};
-pub(crate) use object::told as told_checksum;
+pub(crate) use object::told_checksum;
 pub(crate) use parts::WHOLE_MAX;
 pub(crate) use query::canonical_query;
 pub(crate) use records::Records;

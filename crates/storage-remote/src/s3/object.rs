@@ -20,10 +20,10 @@ use crate::order::Credential;
 use crate::remote::Remote;
 use crate::retry::{BACKOFF, RETRY_AFTER_MAX};
 use crate::url::RemoteUrl;
-use crate::webdav::Place;
+use crate::webdav::Resource;
 
 /// Statuses of passing trouble.
-const PASSING: &[u16] = &[408, 429, 500, 502, 503, 504];
+const TRANSIENT_STATUSES: &[u16] = &[408, 429, 500, 502, 503, 504];
 /// The least that a storage may take in a second of what is sent to it.
 const SLOWEST_BYTES_PER_S: u64 = 64 << 10;
 /// Of ten thousand parts that an upload can have, ten answers tell.
@@ -45,14 +45,14 @@ pub(super) struct Part {
     pub(super) confirmed: bool,
 }
 
-pub(super) enum Ended {
+pub(super) enum UploadEnd {
     Done,
     /// There is no such upload any more.
     Gone,
 }
 
 impl Remote {
-    pub(super) fn object(&self, place: Place<'_>) -> Object {
+    pub(super) fn object(&self, place: Resource<'_>) -> Object {
         Object {
             exchange: self.exchange.clone(),
             url: place.url.clone(),
@@ -63,7 +63,7 @@ impl Remote {
 }
 
 /// One request of several that may be the same.
-struct Ask<'a> {
+struct ObjectRequest<'a> {
     what: &'a str,
     method: Method,
     query: &'a [(&'a str, &'a str)],
@@ -75,13 +75,13 @@ struct Ask<'a> {
 
 impl Object {
     /// Any answer that is no passing trouble.
-    async fn ask(&self, ask: &Ask<'_>) -> Result<Answer, Failure> {
+    async fn ask(&self, ask: &ObjectRequest<'_>) -> Result<Answer, Failure> {
         let url = if ask.query.is_empty() { self.url.clone() } else { self.url.asking(ask.query) };
         let sent = ask.body.as_ref().map_or(0, |body| body.len() as u64);
         let within = self.times.progress + Duration::from_secs(sent / SLOWEST_BYTES_PER_S);
         let policy = RetryPolicy {
             tries: 5,
-            statuses: PASSING,
+            statuses: TRANSIENT_STATUSES,
             unreachable: true,
             unknown: ask.repeats,
             backoff: BACKOFF,
@@ -115,7 +115,7 @@ impl Object {
         let md5 = md5(&body);
         let sum = STANDARD.encode(md5.value());
         let plain = [("content-md5", sum.as_str()), ("content-type", "application/octet-stream")];
-        let mut ask = Ask {
+        let mut ask = ObjectRequest {
             what: "PUT",
             method: Method::PUT,
             query: &[],
@@ -142,7 +142,7 @@ impl Object {
     pub(super) async fn begin(&self) -> Result<String, Failure> {
         let what = "POST (begin an upload)";
         let answer = self
-            .ask(&Ask {
+            .ask(&ObjectRequest {
                 what,
                 method: Method::POST,
                 query: &[("uploads", "")],
@@ -162,7 +162,7 @@ impl Object {
         md5: &Digest,
     ) -> Result<Part, Failure> {
         let (text, sum) = (number.to_string(), STANDARD.encode(md5.value()));
-        let ask = Ask {
+        let ask = ObjectRequest {
             what: "PUT (a part)",
             method: Method::PUT,
             query: &[("partNumber", &text), ("uploadId", upload)],
@@ -190,8 +190,14 @@ impl Object {
             if after > 0 {
                 query.push(("part-number-marker", &marker));
             }
-            let ask =
-                Ask { what, method: Method::GET, query: &query, headers: &[], body: None, repeats: true };
+            let ask = ObjectRequest {
+                what,
+                method: Method::GET,
+                query: &query,
+                headers: &[],
+                body: None,
+                repeats: true,
+            };
             let answer = self.ask(&ask).await?;
             if answer.status == StatusCode::NOT_FOUND {
                 answer.finish().await;
@@ -213,7 +219,7 @@ impl Object {
         upload: &str,
         parts: &[Part],
         replaces: bool,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<UploadEnd, Failure> {
         let what = "POST (complete an upload)";
         let one = |part: &Part| {
             let etag = part.etag.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
@@ -222,7 +228,7 @@ impl Object {
         let list: String = parts.iter().map(one).collect();
         let body = format!("<CompleteMultipartUpload>{list}</CompleteMultipartUpload>");
         let plain = [("content-type", "application/xml")];
-        let mut ask = Ask {
+        let mut ask = ObjectRequest {
             what,
             method: Method::POST,
             query: &[("uploadId", upload)],
@@ -241,7 +247,7 @@ impl Object {
         }
         if answer.status == StatusCode::NOT_FOUND {
             answer.finish().await;
-            return Ok(Ended::Gone);
+            return Ok(UploadEnd::Gone);
         }
         let answer = self.placed(answer, what).await?;
         let document = answer.bytes(BYTES_MAX, self.times.checksum).await?;
@@ -252,13 +258,13 @@ impl Object {
         answer::completed(&document).map_err(|why| {
             Failure::new(Kind::Malformed, format!("{what} {}: the answer: {why}", self.url))
         })?;
-        Ok(Ended::Done)
+        Ok(UploadEnd::Done)
     }
 
     /// Forgets an upload and its parts. That there is none is fine.
     pub(super) async fn abort(&self, upload: &str) -> Result<(), Failure> {
         let what = "DELETE (an upload)";
-        let ask = Ask {
+        let ask = ObjectRequest {
             what,
             method: Method::DELETE,
             query: &[("uploadId", upload)],
@@ -302,7 +308,7 @@ fn tells(headers: &HeaderMap, md5: &Digest) -> bool {
 }
 
 /// The checksum of a whole object, if a head tells it.
-pub(crate) fn told(headers: &HeaderMap, wanted: Algorithm) -> Option<Checksum> {
+pub(crate) fn told_checksum(headers: &HeaderMap, wanted: Algorithm) -> Option<Checksum> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let whole = !text("x-amz-checksum-type").is_some_and(|kind| kind.eq_ignore_ascii_case("COMPOSITE"));
     let named = match wanted {
@@ -336,18 +342,21 @@ mod tests {
     #[test]
     fn only_what_is_of_the_whole_is_told() {
         let md5 = "\"d41d8cd98f00b204e9800998ecf8427e\"";
-        assert!(told(&headers(&[("etag", md5)]), Algorithm::Md5).is_some());
+        assert!(told_checksum(&headers(&[("etag", md5)]), Algorithm::Md5).is_some());
         assert_eq!(
-            told(&headers(&[("etag", "\"d41d8cd98f00b204e9800998ecf8427e-2\"")]), Algorithm::Md5),
+            told_checksum(&headers(&[("etag", "\"d41d8cd98f00b204e9800998ecf8427e-2\"")]), Algorithm::Md5),
             None
         );
         let encrypted = [("etag", md5), ("x-amz-server-side-encryption", "aws:kms")];
-        assert_eq!(told(&headers(&encrypted), Algorithm::Md5), None);
-        let sum = told(&headers(&[("x-amz-checksum-crc32c", "ChssPQ==")]), Algorithm::Crc32c);
+        assert_eq!(told_checksum(&headers(&encrypted), Algorithm::Md5), None);
+        let sum = told_checksum(&headers(&[("x-amz-checksum-crc32c", "ChssPQ==")]), Algorithm::Crc32c);
         assert_eq!(sum.unwrap().hex(), "0a1b2c3d");
-        assert_eq!(told(&headers(&[("x-amz-checksum-crc32c", "ChssPQ==-3")]), Algorithm::Crc32c), None);
+        assert_eq!(
+            told_checksum(&headers(&[("x-amz-checksum-crc32c", "ChssPQ==-3")]), Algorithm::Crc32c),
+            None
+        );
         let composite = [("x-amz-checksum-crc32c", "ChssPQ=="), ("x-amz-checksum-type", "COMPOSITE")];
-        assert_eq!(told(&headers(&composite), Algorithm::Crc32c), None);
-        assert_eq!(told(&headers(&[("etag", md5)]), Algorithm::Adler32), None);
+        assert_eq!(told_checksum(&headers(&composite), Algorithm::Crc32c), None);
+        assert_eq!(told_checksum(&headers(&[("etag", md5)]), Algorithm::Adler32), None);
     }
 }

@@ -1,5 +1,5 @@
-//! The canonical query string of AWS Signature Version 4. It is signed and sent letter by letter the same, so that
-//! no server on the way has to guess.
+//! The canonical query string of AWS Signature Version 4. It is signed and sent letter by letter the same, so
+//! that no server on the way has to guess.
 
 use longhaul_model::percent::encode_component;
 

@@ -28,7 +28,7 @@ pub(crate) struct Records {
 }
 
 /// The record of one object, which nobody else uses meanwhile.
-pub(crate) struct Held {
+pub(crate) struct RecordLease {
     records: Arc<Records>,
     url: String,
     file: PathBuf,
@@ -40,7 +40,7 @@ impl Records {
     }
 
     /// None: nothing is recorded here, or another copy writes the same object.
-    pub(super) fn hold(self: &Arc<Self>, url: &str) -> Option<Held> {
+    pub(super) fn hold(self: &Arc<Self>, url: &str) -> Option<RecordLease> {
         let folder = self.folder.as_ref()?;
         let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         if !busy.insert(url.to_owned()) {
@@ -48,11 +48,11 @@ impl Records {
         }
         let name = hex::encode(digest::digest(&digest::SHA256, url.as_bytes()).as_ref());
         let file = folder.join(format!("{}.json", name.get(..32).unwrap_or(&name)));
-        Some(Held { records: self.clone(), url: url.to_owned(), file })
+        Some(RecordLease { records: self.clone(), url: url.to_owned(), file })
     }
 }
 
-impl Held {
+impl RecordLease {
     /// What was begun before. A record that cannot be read is none.
     pub(super) fn read(&self) -> Option<Record> {
         let found = std::fs::metadata(&self.file).ok()?;
@@ -81,7 +81,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for RecordLease {
     fn drop(&mut self) {
         self.records.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.url);
     }

@@ -12,31 +12,31 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
 use super::answer::ListedPart;
-use super::object::{Ended, Object, Part, is_md5};
+use super::object::{Object, Part, UploadEnd, is_md5};
 pub(crate) use super::parts::PartMemory;
 use super::parts::part_bytes;
-use super::records::{Held, Record};
+use super::records::{Record, RecordLease};
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::Stat;
 use crate::remote::Remote;
-use crate::stream::{Placed, Progress, Reading};
-use crate::webdav::Place;
+use crate::stream::{Progress, Reading, ScopedResult};
+use crate::webdav::Resource;
 
 /// Parts on their way at once.
 const PARTS_MIN: usize = 2;
 const PARTS_MAX: usize = 8;
 
 /// An upload that is known to the storage.
-pub(crate) struct Begun {
+pub(crate) struct StartedUpload {
     upload: String,
-    record: Option<Held>,
+    record: Option<RecordLease>,
 }
 
 /// What one try has begun, for whoever has to clean up after it.
-pub(crate) type Slot = Mutex<Option<Begun>>;
+pub(crate) type Slot = Mutex<Option<StartedUpload>>;
 
 /// A file of which all bytes are here or with the storage, and that has no name yet.
-pub(crate) struct Gathered {
+pub(crate) struct GatheredFile {
     pub(crate) digests: DigestSet,
     held: Body,
 }
@@ -46,20 +46,20 @@ enum Body {
     Parts(Vec<Part>),
 }
 
-type Sent = (Result<Part, Failure>, u64);
+type SentPart = (Result<Part, Failure>, u64);
 
 impl Remote {
     /// Reads the source to its end, and sends what does not fit into one part.
     pub(crate) async fn gather(
         &self,
-        source: Place<'_>,
+        source: Resource<'_>,
         stat: &Stat,
-        target: Place<'_>,
+        target: Resource<'_>,
         algorithms: &[Algorithm],
         streams: u16,
         progress: Progress<'_>,
         slot: &Slot,
-    ) -> Placed<Gathered> {
+    ) -> ScopedResult<GatheredFile> {
         let at_target = |failure| (Scope::Target, failure);
         let part_bytes = part_bytes(self.config.s3.part_bytes, stat.size).map_err(at_target)?;
         let mut cutter = Cutter {
@@ -71,7 +71,7 @@ impl Remote {
             let room = self.part_memory.reserve(stat.size).await.map_err(at_target)?;
             let (bytes, _) = cutter.cut(stat.size).await?;
             let held = Body::Whole { bytes, _room: room };
-            return Ok(Gathered { digests: cutter.whole.finish(), held });
+            return Ok(GatheredFile { digests: cutter.whole.finish(), held });
         }
         let object = Arc::new(self.object(target));
         let (begun, there) = self.begin(&object, target, stat.size, part_bytes).await.map_err(at_target)?;
@@ -97,26 +97,26 @@ impl Remote {
             });
         }
         let parts = sending.finish().await.map_err(at_target)?;
-        Ok(Gathered { digests: cutter.whole.finish(), held: Body::Parts(parts) })
+        Ok(GatheredFile { digests: cutter.whole.finish(), held: Body::Parts(parts) })
     }
 
     /// A new upload, or the one of a process before us with the parts that it has.
     async fn begin(
         &self,
         object: &Object,
-        target: Place<'_>,
+        target: Resource<'_>,
         size: u64,
         part_bytes: u64,
-    ) -> Result<(Begun, HashMap<u32, ListedPart>), Failure> {
+    ) -> Result<(StartedUpload, HashMap<u32, ListedPart>), Failure> {
         let url = target.url.to_string();
         let record = self.records.hold(&url);
-        if let Some(before) = record.as_ref().and_then(Held::read) {
+        if let Some(before) = record.as_ref().and_then(RecordLease::read) {
             if (before.size, before.part_bytes) == (size, part_bytes)
                 && let Some(parts) = object.list(&before.upload).await?
             {
                 tracing::info!(target = %target.url, parts = parts.len(), "an upload goes on");
                 let parts = parts.into_iter().map(|part| (part.number, part)).collect();
-                return Ok((Begun { upload: before.upload, record }, parts));
+                return Ok((StartedUpload { upload: before.upload, record }, parts));
             }
             object.abort(&before.upload).await?;
         }
@@ -124,14 +124,14 @@ impl Remote {
         if let Some(record) = &record {
             record.write(&Record { url, upload: upload.clone(), size, part_bytes });
         }
-        Ok((Begun { upload, record }, HashMap::new()))
+        Ok((StartedUpload { upload, record }, HashMap::new()))
     }
 
     /// Gives the file its name. Says whether the storage has confirmed all that it got.
     pub(crate) async fn reveal(
         &self,
-        gathered: Gathered,
-        target: Place<'_>,
+        gathered: GatheredFile,
+        target: Resource<'_>,
         size: u64,
         replaces: bool,
         slot: &Slot,
@@ -149,7 +149,7 @@ impl Remote {
             return Err(Failure::new(Kind::Cancelled, "the upload was given up meanwhile"));
         };
         let confirmed = parts.iter().all(|part| part.confirmed);
-        if let Ended::Gone = object.complete(&upload, &parts, replaces).await? {
+        if let UploadEnd::Gone = object.complete(&upload, &parts, replaces).await? {
             // The answer of an earlier request may have been lost, and the file be there.
             let there = self.head(target, None).await?;
             let etag = confirmed.then(|| etag_of(&parts)).flatten();
@@ -161,7 +161,7 @@ impl Remote {
                 return Err(Failure::new(Kind::Lost, text));
             }
         }
-        if let Some(Begun { record: Some(record), .. }) = take(slot) {
+        if let Some(StartedUpload { record: Some(record), .. }) = take(slot) {
             record.forget();
         }
         Ok(confirmed)
@@ -169,7 +169,7 @@ impl Remote {
 
     /// Takes back what a failed try has begun; says what is left. What cannot be taken back stays on record,
     /// for the next try.
-    pub(crate) async fn abandon(&self, target: Place<'_>, slot: &Slot) -> Option<String> {
+    pub(crate) async fn abandon(&self, target: Resource<'_>, slot: &Slot) -> Option<String> {
         let begun = take(slot)?;
         match tokio::time::timeout(self.config.times.cleanup, self.object(target).abort(&begun.upload)).await
         {
@@ -184,7 +184,7 @@ impl Remote {
     }
 }
 
-fn take(slot: &Slot) -> Option<Begun> {
+fn take(slot: &Slot) -> Option<StartedUpload> {
     slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
@@ -212,7 +212,7 @@ struct Cutter {
 }
 
 impl Cutter {
-    async fn cut(&mut self, len: u64) -> Placed<(Bytes, Digest)> {
+    async fn cut(&mut self, len: u64) -> ScopedResult<(Bytes, Digest)> {
         let at_source = |failure| (Scope::Source, failure);
         let mut part = BytesMut::with_capacity(len as usize);
         let mut md5 = Hasher::new([Algorithm::Md5]);
@@ -235,7 +235,7 @@ impl Cutter {
 
 /// Parts on their way. They end with this.
 struct Sending<'a> {
-    tasks: JoinSet<Sent>,
+    tasks: JoinSet<SentPart>,
     most: usize,
     parts: BTreeMap<u32, Part>,
     bytes: u64,
@@ -253,7 +253,7 @@ impl<'a> Sending<'a> {
         (self.progress)(self.bytes);
     }
 
-    fn ended(&mut self, ended: Result<Sent, tokio::task::JoinError>) -> Result<(), Failure> {
+    fn ended(&mut self, ended: Result<SentPart, tokio::task::JoinError>) -> Result<(), Failure> {
         let (part, len) = ended
             .map_err(|error| Failure::new(Kind::Lost, format!("sending a part ended abnormally: {error}")))?;
         self.arrived(part?, len);

@@ -4,7 +4,7 @@
 use std::pin::Pin;
 use std::sync::Mutex;
 
-use longhaul_storage_remote::{Lasting, Renewal, Renewed};
+use longhaul_storage_remote::{RefreshResult, RefreshingToken, TokenRefresher};
 
 use super::*;
 
@@ -21,7 +21,7 @@ impl Given {
     }
 
     fn credential(&self) -> Credential {
-        Credential::Lasting(Lasting::new(Zeroizing::new("OLD".to_owned()), self.clone()))
+        Credential::Refreshing(RefreshingToken::new(Zeroizing::new("OLD".to_owned()), self.clone()))
     }
 
     fn asked(&self) -> usize {
@@ -29,12 +29,12 @@ impl Given {
     }
 }
 
-impl Renewal for Given {
+impl TokenRefresher for Given {
     fn renew<'a>(
         &'a self,
         _token: &'a str,
         refused: bool,
-    ) -> Pin<Box<dyn Future<Output = Renewed> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = RefreshResult> + Send + 'a>> {
         Box::pin(async move {
             if !refused {
                 return Ok(None);

@@ -101,8 +101,8 @@ impl TapeSite {
     }
 }
 
-fn wanted(path: &str) -> WantedFile {
-    WantedFile { path: path.into(), lifetime: None, metadata: None }
+fn wanted(path: &str) -> RequestedFile {
+    RequestedFile { path: path.into(), lifetime: None, metadata: None }
 }
 
 fn states(driver: &TapeDriver, id: &str) -> Vec<StageState> {

@@ -8,12 +8,12 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_seconds(seconds)
 }
 
-fn wanted(path: &str, lifetime_s: Option<u64>) -> WantedFile {
-    WantedFile { path: path.into(), lifetime: lifetime_s.map(Duration::from_secs), metadata: None }
+fn wanted(path: &str, lifetime_s: Option<u64>) -> RequestedFile {
+    RequestedFile { path: path.into(), lifetime: lifetime_s.map(Duration::from_secs), metadata: None }
 }
 
 impl TapeState {
-    fn request(&mut self, id: &str, files: Vec<WantedFile>, now: Timestamp) {
+    fn request(&mut self, id: &str, files: Vec<RequestedFile>, now: Timestamp) {
         let record = self.new_request(id, files, now, (PIN_LIFETIME, PIN_LIFETIME_MAX)).unwrap();
         self.apply(record);
     }
@@ -109,7 +109,7 @@ fn finished_requests_are_told_of_for_a_day() {
 fn files_are_brought_together_that_clients_said_the_same_of() {
     let mut tape = TapeState::default();
     let said =
-        |path: &str, metadata: &str| WantedFile { metadata: Some(metadata.into()), ..wanted(path, None) };
+        |path: &str, metadata: &str| RequestedFile { metadata: Some(metadata.into()), ..wanted(path, None) };
     tape.request("1", vec![said("a", "1"), said("b", "1"), said("c", "2"), said("d", "1")], at(0));
     let mut bulks = Vec::new();
     while let Some((paths, metadata)) = tape.next_stage(10, at(0)) {

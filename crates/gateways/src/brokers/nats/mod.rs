@@ -13,14 +13,14 @@ use longhaul_outbound::{self as outbound, Stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{Broker, Login, Parcel, broken, lost};
+use super::{Broker, Login, OutgoingMessage, broken, lost};
 
-pub use wire::{Decoder, Said};
+pub use wire::{Decoder, ServerOp};
 
 const READ_BYTES: usize = 8 << 10;
 const SHOWN_CHARS: usize = 300;
 /// While there is nothing to say: so often a ping, which has to be answered before the next.
-const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 pub struct Session {
     stream: Stream,
@@ -38,7 +38,7 @@ impl Session {
     ) -> Result<Session, Fault> {
         let mut session = Session { stream, decoder: Decoder::default(), inbox: None };
         let info = match session.said().await? {
-            Said::Info(info) => info,
+            ServerOp::Info(info) => info,
             _ => return Err(broken("the server does not say what it is")),
         };
         let info: Value = serde_json::from_str(&info).map_err(|_| broken("the server's INFO is no JSON"))?;
@@ -64,7 +64,7 @@ impl Session {
         Ok(session)
     }
 
-    pub(crate) async fn publish(&mut self, parcels: &[Parcel]) -> Result<(), Fault> {
+    pub(crate) async fn publish(&mut self, parcels: &[OutgoingMessage]) -> Result<(), Fault> {
         let mut bytes = Vec::new();
         parcels.iter().for_each(|parcel| publication(parcel, self.inbox.as_deref(), &mut bytes));
         self.write(&bytes).await?;
@@ -79,8 +79,8 @@ impl Session {
         self.write(b"PING\r\n").await?;
         loop {
             match self.said().await? {
-                Said::Pong => return Ok(()),
-                Said::Message { .. } => {
+                ServerOp::Pong => return Ok(()),
+                ServerOp::Message { .. } => {
                     return Err(broken("the server sends a message that nobody asked for"));
                 }
                 _ => {}
@@ -88,11 +88,11 @@ impl Session {
         }
     }
 
-    async fn stored(&mut self, inbox: &str, parcels: &[Parcel]) -> Result<(), Fault> {
+    async fn stored(&mut self, inbox: &str, parcels: &[OutgoingMessage]) -> Result<(), Fault> {
         let mut waiting: BTreeSet<String> =
             parcels.iter().map(|parcel| format!("{inbox}.{}", parcel.number)).collect();
         while !waiting.is_empty() {
-            let Said::Message { subject, head, body } = self.said().await? else { continue };
+            let ServerOp::Message { subject, head, body } = self.said().await? else { continue };
             if head.starts_with("NATS/1.0 503") {
                 let text = "no stream of the server keeps this subject: make one, or set jetstream = false";
                 return Err(Fault::new(FaultCode::NotFound, text));
@@ -113,7 +113,7 @@ impl Session {
     pub(crate) async fn idle(&mut self) -> Fault {
         let mut asked = false;
         loop {
-            match tokio::time::timeout(PING_EVERY, self.said()).await {
+            match tokio::time::timeout(PING_INTERVAL, self.said()).await {
                 Err(_) if asked => return Fault::new(FaultCode::Stalled, "the server has fallen silent"),
                 Err(_) => {
                     asked = true;
@@ -128,11 +128,11 @@ impl Session {
     }
 
     /// What is said next; pings are answered on the way.
-    async fn said(&mut self) -> Result<Said, Fault> {
+    async fn said(&mut self) -> Result<ServerOp, Fault> {
         loop {
             match self.decoder.poll().map_err(broken)? {
-                Some(Said::Ping) => self.write(b"PONG\r\n").await?,
-                Some(Said::Wrong(why)) => return Err(refused(&why)),
+                Some(ServerOp::Ping) => self.write(b"PONG\r\n").await?,
+                Some(ServerOp::Err(why)) => return Err(refused(&why)),
                 Some(said) => return Ok(said),
                 None => {
                     let mut bytes = [0; READ_BYTES];
@@ -180,7 +180,7 @@ fn inbox(info: &Value) -> String {
     format!("_INBOX.longhaul-{}-{}", part("server_id"), part("client_id"))
 }
 
-fn publication(parcel: &Parcel, inbox: Option<&str>, out: &mut Vec<u8>) {
+fn publication(parcel: &OutgoingMessage, inbox: Option<&str>, out: &mut Vec<u8>) {
     // A stream drops what it has had already under the same id.
     let mut head = format!("NATS/1.0\r\nNats-Msg-Id: longhaul-{}\r\n", parcel.number);
     for (name, value) in &parcel.headers {

@@ -1,17 +1,18 @@
-//! What a server of NATS says, cut out of a stream of bytes. Pure, and bounded whatever comes.
+//! Decoder of the NATS client protocol: operations of a server out of a stream of bytes. Pure, and bounded
+//! whatever comes.
 
 const LINE_BYTES_MAX: usize = 32 << 10;
 /// Confirmations are short.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ServerOp {
     /// JSON: what kind of server it is.
     Info(String),
     Ping,
     Pong,
-    Fine,
-    Wrong(String),
+    Ok,
+    Err(String),
     /// To a subject of ours; `head` is empty unless there are headers.
     Message {
         subject: String,
@@ -20,16 +21,16 @@ pub enum Said {
     },
 }
 
-/// Bytes in, what was said out. After an error nothing more can be said of the stream.
+/// Bytes in, operations out. After an error the stream cannot be read any further.
 #[derive(Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
     searched: usize,
-    message: Option<Announced>,
+    message: Option<MessageHead>,
 }
 
 /// A message whose bytes follow.
-struct Announced {
+struct MessageHead {
     subject: String,
     head_bytes: usize,
     bytes: usize,
@@ -40,12 +41,12 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    pub fn poll(&mut self) -> Result<Option<Said>, String> {
+    pub fn poll(&mut self) -> Result<Option<ServerOp>, String> {
         if self.message.is_none() {
             let Some(line) = self.line()? else { return Ok(None) };
-            match said(&line)? {
-                Line::Said(said) => return Ok(Some(said)),
-                Line::Announced(message) => self.message = Some(message),
+            match parse_line(&line)? {
+                Line::Op(op) => return Ok(Some(op)),
+                Line::MessageHead(message) => self.message = Some(message),
             }
         }
         self.message()
@@ -67,7 +68,7 @@ impl Decoder {
         Ok(Some(line))
     }
 
-    fn message(&mut self) -> Result<Option<Said>, String> {
+    fn message(&mut self) -> Result<Option<ServerOp>, String> {
         let Some(announced) = &self.message else { return Ok(None) };
         let (head, all) = (announced.head_bytes, announced.bytes);
         if self.buffer.len() < all + 2 {
@@ -82,7 +83,7 @@ impl Decoder {
         let (head, body) = (text(&self.buffer[..head])?, text(&self.buffer[head..all])?);
         self.buffer.drain(..all + 2);
         let subject = self.message.take().map(|announced| announced.subject).unwrap_or_default();
-        Ok(Some(Said::Message { subject, head, body }))
+        Ok(Some(ServerOp::Message { subject, head, body }))
     }
 }
 
@@ -91,27 +92,27 @@ fn too_long() -> String {
 }
 
 enum Line {
-    Said(Said),
-    Announced(Announced),
+    Op(ServerOp),
+    MessageHead(MessageHead),
 }
 
-fn said(line: &str) -> Result<Line, String> {
+fn parse_line(line: &str) -> Result<Line, String> {
     let (word, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
     let rest = rest.trim();
     Ok(match word.to_ascii_uppercase().as_str() {
-        "INFO" => Line::Said(Said::Info(rest.to_owned())),
-        "PING" => Line::Said(Said::Ping),
-        "PONG" => Line::Said(Said::Pong),
-        "+OK" => Line::Said(Said::Fine),
-        "-ERR" => Line::Said(Said::Wrong(rest.trim_matches('\'').to_owned())),
-        "MSG" => Line::Announced(announced(rest, false)?),
-        "HMSG" => Line::Announced(announced(rest, true)?),
+        "INFO" => Line::Op(ServerOp::Info(rest.to_owned())),
+        "PING" => Line::Op(ServerOp::Ping),
+        "PONG" => Line::Op(ServerOp::Pong),
+        "+OK" => Line::Op(ServerOp::Ok),
+        "-ERR" => Line::Op(ServerOp::Err(rest.trim_matches('\'').to_owned())),
+        "MSG" => Line::MessageHead(parse_message_head(rest, false)?),
+        "HMSG" => Line::MessageHead(parse_message_head(rest, true)?),
         _ => return Err("a line begins with no word of the protocol".to_owned()),
     })
 }
 
 /// `subject sid [reply] [head bytes] bytes`
-fn announced(rest: &str, headed: bool) -> Result<Announced, String> {
+fn parse_message_head(rest: &str, headed: bool) -> Result<MessageHead, String> {
     let words: Vec<&str> = rest.split_ascii_whitespace().take(6).collect();
     let counts = 1 + usize::from(headed);
     if words.len() < 2 + counts || words.len() > 3 + counts {
@@ -129,7 +130,7 @@ fn announced(rest: &str, headed: bool) -> Result<Announced, String> {
     if head_bytes > bytes {
         return Err("a message's headers are longer than all of it".to_owned());
     }
-    Ok(Announced { subject: words[0].to_owned(), head_bytes, bytes })
+    Ok(MessageHead { subject: words[0].to_owned(), head_bytes, bytes })
 }
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all(bytes: &[u8], cut: usize) -> Result<Vec<Said>, String> {
+    fn all(bytes: &[u8], cut: usize) -> Result<Vec<ServerOp>, String> {
         let (mut decoder, mut said) = (Decoder::default(), Vec::new());
         for piece in bytes.chunks(cut) {
             decoder.push(piece);
@@ -154,19 +155,19 @@ mod tests {
             b"INFO {\"a\":1} \r\nPING\r\n+OK\r\n-ERR 'Authorization Violation'\r\nMSG a.b 1 3\r\nx\r\n\r\n\
             HMSG c 1 reply 4 6\r\nheadbo\r\nPONG\r\n";
         for cut in 1..bytes.len() {
-            let message = |subject: &str, head: &str, body: &str| Said::Message {
+            let message = |subject: &str, head: &str, body: &str| ServerOp::Message {
                 subject: subject.into(),
                 head: head.into(),
                 body: body.into(),
             };
             let expected = [
-                Said::Info("{\"a\":1}".into()),
-                Said::Ping,
-                Said::Fine,
-                Said::Wrong("Authorization Violation".into()),
+                ServerOp::Info("{\"a\":1}".into()),
+                ServerOp::Ping,
+                ServerOp::Ok,
+                ServerOp::Err("Authorization Violation".into()),
                 message("a.b", "", "x\r\n"),
                 message("c", "head", "bo"),
-                Said::Pong,
+                ServerOp::Pong,
             ];
             assert_eq!(all(bytes, cut).unwrap(), expected, "{cut}");
         }

@@ -12,7 +12,7 @@ use longhaul_outbound::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Login, Parcel, broken, lost};
+use super::{Login, OutgoingMessage, broken, lost};
 
 pub use frame::{Decoder, Frame};
 
@@ -87,7 +87,7 @@ impl Session {
         Ok(())
     }
 
-    pub(crate) async fn publish(&mut self, parcels: &[Parcel]) -> Result<(), Fault> {
+    pub(crate) async fn publish(&mut self, parcels: &[OutgoingMessage]) -> Result<(), Fault> {
         let mut bytes = Vec::new();
         let mut waiting: BTreeSet<String> = BTreeSet::new();
         for parcel in parcels {
@@ -171,7 +171,7 @@ impl Session {
     }
 }
 
-fn send_frame(parcel: &Parcel, receipt: &str) -> Frame {
+fn send_frame(parcel: &OutgoingMessage, receipt: &str) -> Frame {
     let mut frame = Frame::new("SEND")
         .with("destination", parcel.destination.as_str())
         .with("receipt", receipt)

@@ -5,7 +5,7 @@ use longhaul_circuits::RequestKey;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 
 use super::xml::{self, Element};
-use crate::circuits::remote::Heard;
+use crate::circuits::remote::HttpAnswer;
 
 /// Longer ids than anybody gives.
 const ID_BYTES_MAX: usize = 512;
@@ -78,7 +78,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// The element in the body of an answer, or why there is none.
-pub(super) fn body(heard: &Heard) -> Result<Element, Refusal> {
+pub(super) fn body(heard: &HttpAnswer) -> Result<Element, Refusal> {
     let provider = |text: String| Refusal { class: Class::Provider, error: None, text };
     if matches!(heard.status, 401 | 403) {
         let text = format!("it answered {}: our certificate is not accepted there", heard.status);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use longhaul_circuits::RequestKey;
 use longhaul_model::Timestamp;
 
-use crate::circuits::remote::{CallId, look_again};
+use crate::circuits::remote::{CallId, poll_delay};
 
 /// What is done next, or waited for. Who has an id may turn to `Terminate` from everywhere.
 ///
@@ -119,13 +119,13 @@ impl Connection {
     }
 
     pub(super) fn look_later(&mut self, now: Timestamp) {
-        self.next = now.plus(look_again(self.looks));
+        self.next = now.plus(poll_delay(self.looks));
         self.looks = self.looks.saturating_add(1);
     }
 
     pub(super) fn fail(&mut self, now: Timestamp) {
         self.failures = self.failures.saturating_add(1);
-        self.next = now.plus(look_again(self.failures));
+        self.next = now.plus(poll_delay(self.failures));
     }
 
     /// From where it stands to its end; none if there is nothing to end.

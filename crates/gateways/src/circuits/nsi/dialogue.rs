@@ -10,7 +10,7 @@ use super::NsiConfig;
 use super::answers::{self, Called};
 use super::connection::{Connection, Operation, Stage};
 use super::messages::{ACTIONS, Header, Request, Reserve};
-use crate::circuits::remote::{Call, CallId, Dialogue, Heard, Names, Step};
+use crate::circuits::remote::{Call, CallId, Dialogue, HttpAnswer, Names, Step};
 
 /// Calls of one kind that fail in a row, before a request is given up.
 pub(super) const TRIES: u32 = 3;
@@ -27,7 +27,7 @@ pub(super) const CONNECTIONS_MAX: usize = 256;
 
 /// What a call was about.
 #[derive(Clone, Debug)]
-pub(super) enum Asked {
+pub(super) enum CallSubject {
     Discovery,
     List {
         asked: Timestamp,
@@ -69,7 +69,7 @@ pub(crate) struct Nsi {
     pub(super) listing: Listing,
     pub(super) names: Names,
     pub(super) connections: BTreeMap<u64, Connection>,
-    calls: BTreeMap<CallId, Asked>,
+    calls: BTreeMap<CallId, CallSubject>,
     /// Whose confirmation has this correlation id. Nobody else knows it, which is what proves a confirmation.
     expected: BTreeMap<String, (u64, Operation)>,
     /// The provider's clock minus ours, in microseconds.
@@ -146,7 +146,7 @@ impl Nsi {
         format!("urn:uuid:{}", RequestKey(random | (0x4 << 76) | (0x2 << 62)))
     }
 
-    pub(super) fn send(&mut self, request: &Request, asked: Asked) -> Option<CallId> {
+    pub(super) fn send(&mut self, request: &Request, asked: CallSubject) -> Option<CallId> {
         let correlation = self.correlation();
         let endpoint = self.endpoint.as_ref()?;
         let nowhere = matches!(request, Request::Query(_)).then(|| NOWHERE.to_owned());
@@ -166,7 +166,7 @@ impl Nsi {
             body: request.envelope(&header),
         };
         // Its confirmation may come before its acknowledgement.
-        if let Asked::Of { serial, operation, .. } = &asked
+        if let CallSubject::Of { serial, operation, .. } = &asked
             && *operation != Operation::Query
         {
             // Without them there is still asking.
@@ -178,7 +178,7 @@ impl Nsi {
         Some(self.call(call, asked))
     }
 
-    pub(super) fn call(&mut self, call: Call, asked: Asked) -> CallId {
+    pub(super) fn call(&mut self, call: Call, asked: CallSubject) -> CallId {
         let id = self.next_count();
         self.calls.insert(id, asked);
         self.steps.push_back(Step::Call(id, call));
@@ -216,7 +216,7 @@ impl Nsi {
             | Stage::Aborting
             | Stage::Terminating => (Operation::Query, Request::Query(Some(id))),
         };
-        let call = self.send(&request, Asked::Of { serial, operation, id: known });
+        let call = self.send(&request, CallSubject::Of { serial, operation, id: known });
         if let Some(connection) = self.connections.get_mut(&serial) {
             connection.call = call;
         }
@@ -342,15 +342,15 @@ impl Dialogue for Nsi {
         self.ask_list(now);
     }
 
-    fn heard(&mut self, call: CallId, answer: Result<Heard, Fault>, now: Timestamp) {
-        if let Ok(Heard { date: Some(date), .. }) = &answer {
+    fn heard(&mut self, call: CallId, answer: Result<HttpAnswer, Fault>, now: Timestamp) {
+        if let Ok(HttpAnswer { date: Some(date), .. }) = &answer {
             let skew = date.0.saturating_sub(now.0);
             self.skew = if skew.unsigned_abs() < SKEW_MIN.as_micros() as u64 { 0 } else { skew };
         }
         match self.calls.remove(&call) {
-            Some(Asked::Discovery) => self.discovered(answer, now),
-            Some(Asked::List { asked }) => self.listed(answer, asked, now),
-            Some(Asked::Of { serial, operation, id }) => {
+            Some(CallSubject::Discovery) => self.discovered(answer, now),
+            Some(CallSubject::List { asked }) => self.listed(answer, asked, now),
+            Some(CallSubject::Of { serial, operation, id }) => {
                 let Some(connection) = self.connections.get_mut(&serial) else { return };
                 connection.call = None;
                 // It may be reserved anew meanwhile, and what is said of the old one means nothing.

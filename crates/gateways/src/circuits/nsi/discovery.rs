@@ -4,13 +4,13 @@ use longhaul_model::{Fault, FaultCode};
 
 use super::dialogue::Endpoint;
 use super::xml;
-use crate::circuits::remote::Heard;
+use crate::circuits::remote::HttpAnswer;
 
 const INTERFACE: &str = "application/vnd.ogf.nsi.cs.v2.provider+soap";
 const TEXT_BYTES_MAX: usize = 1_000;
 
 /// `from` is where the description is, `known` who it must be.
-pub(super) fn read(heard: &Heard, from: Option<&str>, known: Option<&str>) -> Result<Endpoint, Fault> {
+pub(super) fn read(heard: &HttpAnswer, from: Option<&str>, known: Option<&str>) -> Result<Endpoint, Fault> {
     let wrong = |why: String| {
         let shown = from.unwrap_or_default();
         Fault::new(
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_description_leads_to_the_service() {
-        let document = |href: &str| Heard {
+        let document = |href: &str| HttpAnswer {
             status: 200,
             date: None,
             body: format!(
@@ -64,6 +64,6 @@ mod tests {
         assert!(
             read(&document("http://p.example/cs"), Some("http://p.example/d.xml"), Some("urn:p")).is_ok()
         );
-        assert!(read(&Heard { status: 404, ..document("") }, from, None).is_err());
+        assert!(read(&HttpAnswer { status: 404, ..document("") }, from, None).is_err());
     }
 }

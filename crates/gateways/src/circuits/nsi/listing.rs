@@ -6,10 +6,10 @@ use longhaul_model::{Fault, Timestamp};
 
 use super::answers::{self, Summary};
 use super::connection::{Connection, Stage};
-use super::dialogue::{Asked, CONNECTIONS_MAX, Nsi, TRIES};
+use super::dialogue::{CONNECTIONS_MAX, CallSubject, Nsi, TRIES};
 use super::discovery;
 use super::messages::Request;
-use crate::circuits::remote::{Call, Heard, Step, look_again};
+use crate::circuits::remote::{Call, HttpAnswer, Step, poll_delay};
 
 impl Nsi {
     pub(super) fn ask_list(&mut self, now: Timestamp) {
@@ -19,8 +19,8 @@ impl Nsi {
         if self.endpoint.is_none() {
             return self.discover(now);
         }
-        self.listing.call = self.send(&Request::Query(None), Asked::List { asked: now });
-        self.listing.next = now.plus(look_again(0));
+        self.listing.call = self.send(&Request::Query(None), CallSubject::List { asked: now });
+        self.listing.next = now.plus(poll_delay(0));
     }
 
     /// When something that is due then can be asked; none while that waits for an answer.
@@ -42,11 +42,11 @@ impl Nsi {
         let Some(url) = self.config.discovery.clone() else { return };
         if self.discovery.call.is_none() && now >= self.discovery.next {
             let call = Call { method: http::Method::GET, url, headers: Vec::new(), body: String::new() };
-            self.discovery.call = Some(self.call(call, Asked::Discovery));
+            self.discovery.call = Some(self.call(call, CallSubject::Discovery));
         }
     }
 
-    pub(super) fn discovered(&mut self, answer: Result<Heard, Fault>, now: Timestamp) {
+    pub(super) fn discovered(&mut self, answer: Result<HttpAnswer, Fault>, now: Timestamp) {
         self.discovery.call = None;
         let known = self.config.provider_nsa.as_deref();
         let found = answer.and_then(|heard| discovery::read(&heard, self.config.discovery.as_deref(), known));
@@ -54,7 +54,7 @@ impl Nsi {
             Ok(endpoint) => self.endpoint = Some(endpoint),
             Err(fault) => {
                 self.discovery.failures += 1;
-                self.discovery.next = now.plus(look_again(self.discovery.failures));
+                self.discovery.next = now.plus(poll_delay(self.discovery.failures));
                 if self.discovery.failures >= TRIES {
                     self.give_up_waiting(&fault.to_string(), now);
                 }
@@ -62,7 +62,7 @@ impl Nsi {
         }
     }
 
-    pub(super) fn listed(&mut self, answer: Result<Heard, Fault>, asked: Timestamp, now: Timestamp) {
+    pub(super) fn listed(&mut self, answer: Result<HttpAnswer, Fault>, asked: Timestamp, now: Timestamp) {
         self.listing.call = None;
         let read = answer.map_err(|fault| fault.to_string()).and_then(|heard| {
             let body = answers::body(&heard).map_err(|refusal| refusal.words())?;
@@ -92,7 +92,7 @@ impl Nsi {
 
     fn list_failed(&mut self, why: &str, now: Timestamp) {
         self.listing.failures = self.listing.failures.saturating_add(1);
-        self.listing.next = now.plus(look_again(self.listing.failures));
+        self.listing.next = now.plus(poll_delay(self.listing.failures));
         let finding: Vec<u64> =
             self.connections.iter().filter(|(_, one)| one.stage == Stage::Find).map(|(at, _)| *at).collect();
         for serial in finding {

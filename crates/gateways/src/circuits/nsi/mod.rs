@@ -12,7 +12,7 @@ mod answers;
 mod connection;
 mod dialogue;
 mod discovery;
-mod hearing;
+mod handlers;
 mod listing;
 mod messages;
 #[cfg(test)]

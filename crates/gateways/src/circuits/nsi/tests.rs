@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::messages::Header;
 use super::*;
-use crate::circuits::remote::{Call, Dialogue, Heard, Step};
+use crate::circuits::remote::{Call, Dialogue, HttpAnswer, Step};
 use longhaul_circuits::{Answer, CircuitRequest, Event, RequestKey};
 use longhaul_model::Timestamp;
 
@@ -73,8 +73,8 @@ fn summary(reservation: &str, provision: &str, is_active: bool) -> String {
     )
 }
 
-fn heard(status: u16, body: String) -> Heard {
-    Heard { status, date: None, body }
+fn heard(status: u16, body: String) -> HttpAnswer {
+    HttpAnswer { status, date: None, body }
 }
 
 /// The header of a call of ours, and its operation.

@@ -13,7 +13,7 @@ use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient};
 use longhaul_security::io_fault;
 use rustls::ClientConfig;
 
-use super::{Call, Heard};
+use super::{Call, HttpAnswer};
 
 /// From connecting to the last byte: some providers never answer some questions.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
@@ -37,7 +37,7 @@ impl Caller {
         }
     }
 
-    pub(crate) async fn call(&self, call: Call) -> Result<Heard, Fault> {
+    pub(crate) async fn call(&self, call: Call) -> Result<HttpAnswer, Fault> {
         let shown = call.url.split('?').next().unwrap_or_default().to_owned();
         let answer = tokio::time::timeout(self.within, self.answer(call, &shown)).await;
         answer.unwrap_or_else(|_| {
@@ -46,7 +46,7 @@ impl Caller {
         })
     }
 
-    async fn answer(&self, call: Call, shown: &str) -> Result<Heard, Fault> {
+    async fn answer(&self, call: Call, shown: &str) -> Result<HttpAnswer, Fault> {
         let malformed = |error: String| Fault::new(FaultCode::BadRequest, format!("{shown}: {error}"));
         let uri = call.url.parse::<Uri>().map_err(|error| malformed(error.to_string()))?;
         let mut request = http::Request::builder()
@@ -67,7 +67,7 @@ impl Caller {
             Fault::new(FaultCode::ProtocolError, detail)
         })?;
         let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-        Ok(Heard { status, date, body })
+        Ok(HttpAnswer { status, date, body })
     }
 }
 

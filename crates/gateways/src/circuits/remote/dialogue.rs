@@ -21,7 +21,7 @@ pub(crate) struct Call {
 
 /// An answer over HTTP, whatever its status.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Heard {
+pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
     /// What time it is there.
     pub(crate) date: Option<Timestamp>,
@@ -42,7 +42,7 @@ pub(crate) trait Dialogue: Send {
     fn tear_down(&mut self, key: RequestKey, now: Timestamp);
     fn list(&mut self, now: Timestamp);
     /// How a call ended. Every call ends, by a fault if nothing else.
-    fn heard(&mut self, call: CallId, answer: Result<Heard, Fault>, now: Timestamp);
+    fn heard(&mut self, call: CallId, answer: Result<HttpAnswer, Fault>, now: Timestamp);
     /// The provider has called us.
     fn called(&mut self, body: &str, now: Timestamp);
     fn tick(&mut self, now: Timestamp);
@@ -51,7 +51,7 @@ pub(crate) trait Dialogue: Send {
 }
 
 /// Between the looks at something that is expected: dense at first.
-pub(crate) fn look_again(looks: u32) -> std::time::Duration {
+pub(crate) fn poll_delay(looks: u32) -> std::time::Duration {
     std::time::Duration::from_secs(match looks {
         0 => 2,
         1 => 4,

@@ -17,12 +17,12 @@ use tokio::runtime::Runtime;
 
 use super::{Provider, Wake};
 pub(crate) use calls::{Caller, Trust};
-pub(crate) use dialogue::{Call, CallId, Dialogue, Heard, Names, Step, look_again};
+pub(crate) use dialogue::{Call, CallId, Dialogue, HttpAnswer, Names, Step, poll_delay};
 pub(crate) use listener::Acknowledge;
 
 /// Callbacks and answers that wait to be looked at.
 enum Input {
-    Heard(CallId, Result<Heard, Fault>),
+    Heard(CallId, Result<HttpAnswer, Fault>),
     Called(String),
 }
 

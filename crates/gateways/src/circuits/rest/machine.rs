@@ -6,7 +6,7 @@ use longhaul_circuits::{Answer, CircuitRequest, Event, Grant, ProviderReservatio
 use longhaul_model::{Fault, Timestamp};
 
 use super::{Job, Next, Protocol, Stage, unexpected};
-use crate::circuits::remote::{Call, CallId, Dialogue, Heard, Names, Step, look_again};
+use crate::circuits::remote::{Call, CallId, Dialogue, HttpAnswer, Names, Step, poll_delay};
 
 /// Calls of one stage that fail in a row, before a request is given up.
 const TRIES: u32 = 4;
@@ -14,7 +14,7 @@ const TRIES: u32 = 4;
 const SKEW_MIN_US: u64 = 2_000_000;
 const NAME_BYTES_MAX: usize = 200;
 
-enum Asked {
+enum CallSubject {
     Login,
     Of(u64),
     /// One of those that the list is made of.
@@ -34,7 +34,7 @@ pub(crate) struct Rest {
     protocol: Box<dyn Protocol>,
     names: Names,
     jobs: BTreeMap<u64, Job>,
-    calls: BTreeMap<CallId, Asked>,
+    calls: BTreeMap<CallId, CallSubject>,
     token: Option<String>,
     login: Option<CallId>,
     login_next: Timestamp,
@@ -101,9 +101,9 @@ impl Rest {
         self.steps.push_back(Step::Keep(self.names.clone()));
     }
 
-    fn call(&mut self, mut call: Call, asked: Asked) -> CallId {
+    fn call(&mut self, mut call: Call, asked: CallSubject) -> CallId {
         self.count += 1;
-        if !matches!(asked, Asked::Login)
+        if !matches!(asked, CallSubject::Login)
             && let Some(token) = &self.token
         {
             call.headers.push(self.protocol.authorise(token));
@@ -120,7 +120,7 @@ impl Rest {
         }
         if self.login.is_none() && now >= self.login_next {
             match self.protocol.login() {
-                Some(login) => self.login = Some(self.call(login, Asked::Login)),
+                Some(login) => self.login = Some(self.call(login, CallSubject::Login)),
                 None => return true,
             }
         }
@@ -132,7 +132,7 @@ impl Rest {
         self.token = self.protocol.given_token();
     }
 
-    fn logged_in(&mut self, answer: Result<Heard, Fault>, now: Timestamp) {
+    fn logged_in(&mut self, answer: Result<HttpAnswer, Fault>, now: Timestamp) {
         self.login = None;
         let token = answer.map_err(|fault| fault.to_string()).and_then(|heard| self.protocol.token(&heard));
         match token {
@@ -142,7 +142,7 @@ impl Rest {
             }
             Err(why) => {
                 self.login_failures += 1;
-                self.login_next = now.plus(look_again(self.login_failures));
+                self.login_next = now.plus(poll_delay(self.login_failures));
                 if self.login_failures >= TRIES {
                     let waiting: Vec<u64> = self.jobs.keys().copied().collect();
                     for serial in waiting {
@@ -178,13 +178,13 @@ impl Rest {
             (Stage::Examine, Some(name)) => self.protocol.examine(name),
             _ => self.protocol.ask(job, there),
         };
-        let call = self.call(call, Asked::Of(serial));
+        let call = self.call(call, CallSubject::Of(serial));
         if let Some(job) = self.jobs.get_mut(&serial) {
             job.call = Some(call);
         }
     }
 
-    fn answered(&mut self, serial: u64, answer: Result<Heard, Fault>, now: Timestamp) {
+    fn answered(&mut self, serial: u64, answer: Result<HttpAnswer, Fault>, now: Timestamp) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
         job.call = None;
         let next = match answer {
@@ -217,12 +217,12 @@ impl Rest {
             }
             Next::Go(stage) => job.turn(stage, now),
             Next::Later(stage) => {
-                job.turn(stage, now.plus(look_again(job.failures)));
+                job.turn(stage, now.plus(poll_delay(job.failures)));
                 job.failures = job.failures.saturating_add(1);
             }
             Next::Again => {
                 job.failures = 0;
-                job.next = now.plus(look_again(job.looks));
+                job.next = now.plus(poll_delay(job.looks));
                 job.looks = job.looks.saturating_add(1);
             }
             Next::Granted => self.grant(serial, now),
@@ -242,7 +242,7 @@ impl Rest {
     fn unclear(&mut self, serial: u64, why: String, now: Timestamp) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
         job.failures = job.failures.saturating_add(1);
-        job.next = now.plus(look_again(job.failures));
+        job.next = now.plus(poll_delay(job.failures));
         if job.is_leaving {
             // What a cancellation came to, an examination tells.
             let next = job.next;
@@ -301,12 +301,12 @@ impl Rest {
         self.list = Some(List { asked: now, open: names.len(), held: Vec::new(), is_broken: false });
         for (key, name) in names {
             let call = self.protocol.examine(&name);
-            self.call(call, Asked::List(key));
+            self.call(call, CallSubject::List(key));
         }
         self.end_list();
     }
 
-    fn list_answered(&mut self, key: RequestKey, answer: Result<Heard, Fault>) {
+    fn list_answered(&mut self, key: RequestKey, answer: Result<HttpAnswer, Fault>) {
         if answer.as_ref().is_ok_and(|heard| heard.status == 401) {
             self.forget_token();
         }
@@ -388,15 +388,15 @@ impl Dialogue for Rest {
         self.start_list(now);
     }
 
-    fn heard(&mut self, call: CallId, answer: Result<Heard, Fault>, now: Timestamp) {
-        if let Ok(Heard { date: Some(date), .. }) = &answer {
+    fn heard(&mut self, call: CallId, answer: Result<HttpAnswer, Fault>, now: Timestamp) {
+        if let Ok(HttpAnswer { date: Some(date), .. }) = &answer {
             let skew = date.0.saturating_sub(now.0);
             self.skew = if skew.unsigned_abs() < SKEW_MIN_US { 0 } else { skew };
         }
         match self.calls.remove(&call) {
-            Some(Asked::Login) => self.logged_in(answer, now),
-            Some(Asked::Of(serial)) => self.answered(serial, answer, now),
-            Some(Asked::List(key)) => self.list_answered(key, answer),
+            Some(CallSubject::Login) => self.logged_in(answer, now),
+            Some(CallSubject::Of(serial)) => self.answered(serial, answer, now),
+            Some(CallSubject::List(key)) => self.list_answered(key, answer),
             None => {}
         }
     }

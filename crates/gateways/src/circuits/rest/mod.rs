@@ -20,7 +20,7 @@ use longhaul_model::{Fault, FaultCode, Timestamp};
 use zeroize::Zeroizing;
 
 use super::Provider;
-use super::remote::{Call, CallId, Caller, Ground, Heard, Names};
+use super::remote::{Call, CallId, Caller, Ground, HttpAnswer, Names};
 use machine::Rest;
 pub use oscars::OscarsConfig;
 pub(super) use oscars::vlans;
@@ -101,7 +101,7 @@ pub(super) struct Job {
 pub(super) trait Protocol: Send {
     /// How a token is got; none if none is needed.
     fn login(&self) -> Option<Call>;
-    fn token(&self, heard: &Heard) -> Result<String, String>;
+    fn token(&self, heard: &HttpAnswer) -> Result<String, String>;
     /// One that needs no login.
     fn given_token(&self) -> Option<String> {
         None
@@ -110,9 +110,9 @@ pub(super) trait Protocol: Send {
     fn authorise(&self, token: &str) -> (&'static str, String);
     /// What comes first.
     fn ask(&self, job: &Job, now: Timestamp) -> Call;
-    fn hear(&self, job: &mut Job, heard: &Heard, skew: i64) -> Next;
+    fn hear(&self, job: &mut Job, heard: &HttpAnswer, skew: i64) -> Next;
     /// Whether it is up; none if nothing is held.
-    fn is_up(&self, heard: &Heard) -> Result<Option<bool>, String>;
+    fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, String>;
     /// The question that [`Protocol::is_up`] is about.
     fn examine(&self, name: &str) -> Call;
     fn ends(&self) -> longhaul_circuits::CircuitEndpoints;
@@ -160,7 +160,7 @@ fn read_secret(path: &Path) -> Result<Zeroizing<String>, Fault> {
 }
 
 /// Of an answer that is not what was asked for.
-fn unexpected(heard: &Heard) -> String {
+fn unexpected(heard: &HttpAnswer) -> String {
     let said: String = heard.body.chars().take(200).collect();
     match said.trim_start().starts_with('<') {
         // A page for people.
@@ -170,7 +170,7 @@ fn unexpected(heard: &Heard) -> String {
 }
 
 /// Of an answer that refuses, or of one that says that something is wrong there.
-fn no(heard: &Heard, less: bool) -> Next {
+fn no(heard: &HttpAnswer, less: bool) -> Next {
     match heard.status {
         400..=499 if !matches!(heard.status, 408 | 429) => Next::Refused { less, detail: unexpected(heard) },
         _ => Next::Unclear(unexpected(heard)),

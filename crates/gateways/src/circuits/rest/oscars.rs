@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::{Job, Next, Protocol, Stage, encode_component, no, unexpected};
 use crate::circuits::config::Access;
-use crate::circuits::remote::{Call, Heard};
+use crate::circuits::remote::{Call, HttpAnswer};
 
 /// It wants an end; what is not limited is asked for a day.
 const LIFETIME: Duration = Duration::from_secs(86_400);
@@ -174,12 +174,14 @@ impl Protocol for Oscars {
         Some(self.post("/api/account/login", &body))
     }
 
-    fn token(&self, heard: &Heard) -> Result<String, String> {
+    fn token(&self, heard: &HttpAnswer) -> Result<String, String> {
         let answer: Value = serde_json::from_str(&heard.body).unwrap_or_default();
         let token = answer["token"].as_str().filter(|token| {
             heard.status == 200 && token.len() < 8_192 && token.bytes().all(|byte| byte.is_ascii_graphic())
         });
-        token.map(str::to_owned).ok_or_else(|| unexpected(&Heard { body: String::new(), ..heard.clone() }))
+        token
+            .map(str::to_owned)
+            .ok_or_else(|| unexpected(&HttpAnswer { body: String::new(), ..heard.clone() }))
     }
 
     fn given_token(&self) -> Option<String> {
@@ -217,7 +219,7 @@ impl Protocol for Oscars {
         self.get(&format!("/api/conn/info/{}", encode_component(name)))
     }
 
-    fn hear(&self, job: &mut Job, heard: &Heard, skew: i64) -> Next {
+    fn hear(&self, job: &mut Job, heard: &HttpAnswer, skew: i64) -> Next {
         let answer = || serde_json::from_str::<Value>(&heard.body).unwrap_or_default();
         match (job.stage, heard.status) {
             (Stage::Name, 200) => Next::Named(heard.body.trim().trim_matches('"').to_owned(), Stage::Look),
@@ -256,7 +258,7 @@ impl Protocol for Oscars {
         }
     }
 
-    fn is_up(&self, heard: &Heard) -> Result<Option<bool>, String> {
+    fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, String> {
         let answer: Value = serde_json::from_str(&heard.body).unwrap_or_default();
         match (heard.status, answer["phase"].as_str()) {
             (404, _) | (200, Some("ARCHIVED")) => Ok(None),

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::{Job, Next, Protocol, Stage, encode_component, no, unexpected};
 use crate::circuits::config::Access;
-use crate::circuits::remote::{Call, Heard};
+use crate::circuits::remote::{Call, HttpAnswer};
 
 /// Looks at something that was provisioned and is compiled still, before it is provisioned again.
 const LOOKS: u32 = 3;
@@ -91,7 +91,7 @@ struct Status {
 }
 
 impl Status {
-    fn of(heard: &Heard) -> Option<Status> {
+    fn of(heard: &HttpAnswer) -> Option<Status> {
         let text = heard.body.trim().trim_matches('"').to_uppercase();
         let (above, below) = text.split_once('-')?;
         Some(Status { above: above.trim().to_owned(), below: below.trim().to_owned() })
@@ -139,12 +139,14 @@ impl Protocol for Sense {
         })
     }
 
-    fn token(&self, heard: &Heard) -> Result<String, String> {
+    fn token(&self, heard: &HttpAnswer) -> Result<String, String> {
         let answer: Value = serde_json::from_str(&heard.body).unwrap_or_default();
         let token = answer["access_token"].as_str().filter(|token| {
             heard.status == 200 && token.len() < 16_384 && token.bytes().all(|byte| byte.is_ascii_graphic())
         });
-        token.map(str::to_owned).ok_or_else(|| unexpected(&Heard { body: String::new(), ..heard.clone() }))
+        token
+            .map(str::to_owned)
+            .ok_or_else(|| unexpected(&HttpAnswer { body: String::new(), ..heard.clone() }))
     }
 
     fn authorise(&self, token: &str) -> (&'static str, String) {
@@ -176,7 +178,7 @@ impl Protocol for Sense {
         self.call(http::Method::GET, &format!("/instance/{}/status", encode_component(name)), String::new())
     }
 
-    fn hear(&self, job: &mut Job, heard: &Heard, _skew: i64) -> Next {
+    fn hear(&self, job: &mut Job, heard: &HttpAnswer, _skew: i64) -> Next {
         match (job.stage, heard.status) {
             (Stage::Name, 200) => Next::Named(heard.body.trim().trim_matches('"').to_owned(), Stage::Hold),
             (Stage::Hold, 200) => compiled(job, heard),
@@ -197,7 +199,7 @@ impl Protocol for Sense {
         }
     }
 
-    fn is_up(&self, heard: &Heard) -> Result<Option<bool>, String> {
+    fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, String> {
         match (heard.status, Status::of(heard)) {
             (404, _) => Ok(None),
             (200, Some(status)) if status.is_cancelled() && status.is("READY") => Ok(None),
@@ -211,7 +213,7 @@ impl Protocol for Sense {
     }
 }
 
-fn compiled(job: &Job, heard: &Heard) -> Next {
+fn compiled(job: &Job, heard: &HttpAnswer) -> Next {
     let Ok(answer @ Value::Object(_)) = serde_json::from_str::<Value>(&heard.body) else {
         return Next::Unclear("the intent's answer makes no sense".to_owned());
     };
@@ -223,7 +225,7 @@ fn compiled(job: &Job, heard: &Heard) -> Next {
     }
 }
 
-fn waited(job: &Job, heard: &Heard) -> Next {
+fn waited(job: &Job, heard: &HttpAnswer) -> Next {
     let Some(status) = Status::of(heard) else { return Next::Unclear(unexpected(heard)) };
     match () {
         () if status.is_cancelled() => Next::Refused { less: false, detail: "it was cancelled".to_owned() },
@@ -234,7 +236,7 @@ fn waited(job: &Job, heard: &Heard) -> Next {
     }
 }
 
-fn examined(heard: &Heard) -> Next {
+fn examined(heard: &HttpAnswer) -> Next {
     let Some(status) = Status::of(heard) else { return Next::Unclear(unexpected(heard)) };
     match () {
         () if status.is("COMPILED") || (status.is_cancelled() && status.is("READY")) => {

@@ -210,7 +210,7 @@ impl Conversation {
         let (status, body) = (self.answer)(self.plot, &mut self.there, &path);
         let answered = format!("\nanswered {status} {}", shown(&body));
         self.written.push_str(&format!("{}\n\n", answered.trim_end()));
-        self.rest.heard(id, Ok(Heard { status, date: None, body }), self.now);
+        self.rest.heard(id, Ok(HttpAnswer { status, date: None, body }), self.now);
     }
 }
 

@@ -45,7 +45,9 @@ async fn end(end: &End) -> Option<ForeignEnd> {
         Credential::None => ForeignCredential::None,
         Credential::Bearer(token) => ForeignCredential::Bearer { token: Secret::new(token.clone()) },
         // As it is now; where it ends in mid-copy the next attempt has another.
-        Credential::Lasting(token) => ForeignCredential::Bearer { token: Secret::new(token.current().await) },
+        Credential::Refreshing(token) => {
+            ForeignCredential::Bearer { token: Secret::new(token.current().await) }
+        }
         Credential::Certificate { chain_pem, key_pem } => ForeignCredential::Certificate {
             chain: Secret::new(chain_pem.clone()),
             key: Secret::new(key_pem.clone()),

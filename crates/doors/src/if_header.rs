@@ -19,18 +19,18 @@ const BYTES_MAX: usize = 8 << 10;
 const CONDITIONS_MAX: usize = 100;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Submitted {
+pub(crate) struct IfHeader {
     lists: Vec<List>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct List {
-    about: About,
+    about: ConditionSubject,
     conditions: Vec<Condition>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum About {
+enum ConditionSubject {
     TheRequest,
     Path(String),
     /// Of another server: nothing is true of it here.
@@ -50,23 +50,23 @@ enum State {
 }
 
 /// What is there, for whoever compares.
-pub(crate) trait Now {
+pub(crate) trait ResourceState {
     /// Whether a lock with this token covers the path.
     fn is_locked(&self, path: &str, token: &str) -> bool;
     fn etag(&self, path: &str) -> Outcome<Option<String>>;
 }
 
-impl Submitted {
+impl IfHeader {
     /// `names` are those of the door.
-    pub(crate) fn of(headers: &HeaderMap, names: &[String]) -> Outcome<Submitted> {
-        let Some(text) = single(headers, "if")? else { return Ok(Submitted::default()) };
+    pub(crate) fn of(headers: &HeaderMap, names: &[String]) -> Outcome<IfHeader> {
+        let Some(text) = single(headers, "if")? else { return Ok(IfHeader::default()) };
         if text.len() > BYTES_MAX {
             return Err(Refusal::bad(format!("the header If has more than {BYTES_MAX} bytes")));
         }
         let place = |url: &str| {
             Ok(match destination(url, headers, names)? {
-                Destination::Here(place) => About::Path(place.path),
-                Destination::Elsewhere => About::Elsewhere,
+                Destination::Here(place) => ConditionSubject::Path(place.path),
+                Destination::Elsewhere => ConditionSubject::Elsewhere,
             })
         };
         parse(text, place)
@@ -82,7 +82,7 @@ impl Submitted {
     }
 
     /// Whether what it asks for is so; `path` is what the request is about.
-    pub(crate) fn holds(&self, path: &str, now: &dyn Now) -> Outcome<bool> {
+    pub(crate) fn holds(&self, path: &str, now: &dyn ResourceState) -> Outcome<bool> {
         for list in &self.lists {
             if list.holds(path, now)? {
                 return Ok(true);
@@ -93,11 +93,11 @@ impl Submitted {
 }
 
 impl List {
-    fn holds(&self, path: &str, now: &dyn Now) -> Outcome<bool> {
+    fn holds(&self, path: &str, now: &dyn ResourceState) -> Outcome<bool> {
         let path = match &self.about {
-            About::TheRequest => path,
-            About::Path(path) => path,
-            About::Elsewhere => return Ok(false),
+            ConditionSubject::TheRequest => path,
+            ConditionSubject::Path(path) => path,
+            ConditionSubject::Elsewhere => return Ok(false),
         };
         for condition in &self.conditions {
             let is = match &condition.state {
@@ -112,7 +112,7 @@ impl List {
     }
 }
 
-fn parse(text: &str, place: impl Fn(&str) -> Outcome<About>) -> Outcome<Submitted> {
+fn parse(text: &str, place: impl Fn(&str) -> Outcome<ConditionSubject>) -> Outcome<IfHeader> {
     let wrong = || Refusal::bad("the header If is malformed");
     let mut rest = text.trim();
     let (mut lists, mut about, mut count) = (Vec::new(), None, 0);
@@ -132,13 +132,13 @@ fn parse(text: &str, place: impl Fn(&str) -> Outcome<About>) -> Outcome<Submitte
         if conditions.is_empty() || count > CONDITIONS_MAX {
             return Err(wrong());
         }
-        lists.push(List { about: about.clone().unwrap_or(About::TheRequest), conditions });
+        lists.push(List { about: about.clone().unwrap_or(ConditionSubject::TheRequest), conditions });
         rest = after.trim_start();
     }
     if lists.is_empty() {
         return Err(wrong());
     }
-    Ok(Submitted { lists })
+    Ok(IfHeader { lists })
 }
 
 /// Up to the closing parenthesis, and what follows it.
@@ -177,7 +177,7 @@ mod tests {
 
     struct World;
 
-    impl Now for World {
+    impl ResourceState for World {
         fn is_locked(&self, path: &str, token: &str) -> bool {
             path == "a" && token == "urn:t"
         }
@@ -186,11 +186,11 @@ mod tests {
         }
     }
 
-    fn read(text: &str) -> Outcome<Submitted> {
+    fn read(text: &str) -> Outcome<IfHeader> {
         let mut headers = HeaderMap::new();
         headers.insert("host", "door:8443".parse().unwrap());
         headers.insert("if", text.parse().unwrap());
-        Submitted::of(&headers, &[])
+        IfHeader::of(&headers, &[])
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
         ] {
             assert_eq!(read(text).unwrap().holds("a", &World).unwrap(), expected, "{text}");
         }
-        assert!(Submitted::default().holds("a", &World).unwrap());
+        assert!(IfHeader::default().holds("a", &World).unwrap());
         assert_eq!(read("(<urn:x> Not <urn:y>) ([\"1\"])").unwrap().tokens(), ["urn:x", "urn:y"]);
     }
 

@@ -8,7 +8,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use longhaul_doors::{Issued, TokenVerifier, Verified};
+use longhaul_doors::{TokenVerifier, TrustedIssuers, VerifyFuture};
 use longhaul_model::{Fault, Timestamp};
 use longhaul_security::bearer::{
     Audience, FetchResponse, IssuerRule, TokenRefusal, TokenSettings, TokenTrust,
@@ -27,7 +27,7 @@ struct Iam {
 }
 
 impl TokenVerifier for Iam {
-    fn verify<'a>(&'a self, token: &'a str) -> Verified<'a> {
+    fn verify<'a>(&'a self, token: &'a str) -> VerifyFuture<'a> {
         let verified = self.trust.verify(token, Audience::Ours, Timestamp::from_seconds(NOW_S));
         Box::pin(async {
             verified.map_err(|refusal| match refusal {
@@ -61,7 +61,10 @@ impl Iam {
     /// A door where this issuer's scopes count below `/vo`.
     fn house(self: &Arc<Self>) -> House {
         let areas = [(ISSUER.to_owned(), "vo".to_owned())].into();
-        House::with(Changes { issued: Some(Issued { verifier: self.clone(), areas }), ..Changes::default() })
+        House::with(Changes {
+            issued: Some(TrustedIssuers { verifier: self.clone(), areas }),
+            ..Changes::default()
+        })
     }
 
     fn token(&self, changes: Value) -> String {

@@ -1,33 +1,33 @@
-//! Who was allowed to change what, or refused what, told to whoever keeps it. Told of every refusal, and of
-//! every change; leave to read is not told.
+//! Audit of a door: every refusal and every change goes to an [`AuditSink`], with who asked and by which
+//! credential. Reads that were allowed are not recorded.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, Method, header};
 use longhaul_security::Decision;
 
-use crate::rights::Granted;
-use crate::serve::{Peer, Shared};
+use crate::rights::GrantedRights;
+use crate::serve::{DoorContext, Peer};
 
-/// Hears of decisions. It must not wait: requests do.
-pub trait Witness: Send + Sync {
-    fn decided(&self, decision: Decision);
+/// Records decisions. It must not block: requests wait for it.
+pub trait AuditSink: Send + Sync {
+    fn record(&self, decision: Decision);
 }
 
-const NOBODY: &str = "nobody";
+const ANONYMOUS: &str = "nobody";
 
-/// Who asks, as far as it is known.
+/// Who makes a request, as far as that is verified.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct AuditSubject {
     who: Option<String>,
     credential: &'static str,
     right: &'static str,
     origin: IpAddr,
 }
 
-impl Asked {
+impl AuditSubject {
     /// Before anything is verified.
-    pub(crate) fn of(peer: &Peer, headers: &HeaderMap) -> Asked {
+    pub(crate) fn of(peer: &Peer, headers: &HeaderMap) -> AuditSubject {
         let credential = match &peer.subjects {
             _ if headers.contains_key(header::AUTHORIZATION) => "a token that does not count",
             Err(_) => "a certificate that does not count",
@@ -35,12 +35,12 @@ impl Asked {
             Ok(_) => "none",
         };
         let who = peer.subjects.as_ref().ok().and_then(|subjects| subjects.first().cloned());
-        Asked { who, credential, right: "", origin: peer.address.ip().to_canonical() }
+        AuditSubject { who, credential, right: "", origin: peer.address.ip().to_canonical() }
     }
 
-    /// With whose credential counts. Of a certificate's names the subject is the first; a token comes after
-    /// it.
-    pub(crate) fn known(&mut self, granted: &Granted) {
+    /// The credential is verified. A certificate's subject is the first of its names; a token comes after
+    /// them.
+    pub(crate) fn authenticated(&mut self, granted: &GrantedRights) {
         self.credential = granted.by;
         self.right = granted.right();
         let name = if granted.by == "certificate" { granted.who.first() } else { granted.who.last() };
@@ -50,7 +50,7 @@ impl Asked {
 
 /// One of a bounded number of words, whatever methods clients make up.
 pub(crate) fn operation(method: &Method, is_tape: bool) -> String {
-    const KNOWN: [&str; 13] = [
+    const METHODS: [&str; 13] = [
         "OPTIONS",
         "GET",
         "HEAD",
@@ -65,17 +65,23 @@ pub(crate) fn operation(method: &Method, is_tape: bool) -> String {
         "LOCK",
         "UNLOCK",
     ];
-    let word = KNOWN.iter().find(|word| **word == method.as_str()).unwrap_or(&"(other)");
+    let word = METHODS.iter().find(|word| **word == method.as_str()).unwrap_or(&"(other)");
     if is_tape { format!("door tape {word}") } else { format!("door {word}") }
 }
 
-impl Shared {
+impl DoorContext {
     /// `outcome`: of refusals the reason.
-    pub(crate) fn note(&self, asked: &Asked, operation: &str, object: &str, outcome: Result<(), &str>) {
-        let Some(witness) = &self.settings.witness else { return };
-        witness.decided(Decision {
+    pub(crate) fn record_decision(
+        &self,
+        asked: &AuditSubject,
+        operation: &str,
+        object: &str,
+        outcome: Result<(), &str>,
+    ) {
+        let Some(sink) = &self.settings.audit else { return };
+        sink.record(Decision {
             allowed: outcome.is_ok(),
-            who: asked.who.clone().unwrap_or_else(|| NOBODY.to_owned()),
+            who: asked.who.clone().unwrap_or_else(|| ANONYMOUS.to_owned()),
             credential: asked.credential.to_owned(),
             origin: asked.origin.to_string(),
             operation: operation.to_owned(),

@@ -1,5 +1,5 @@
-//! Tokens that are had anew while a copy runs: one that ends soon, before it is shown; one that a storage
-//! does not take any more, once. Where others come from is not known here.
+//! Bearer tokens that are refreshed while a copy runs (RFC 6749, section 6): before use if they expire soon,
+//! and once after a storage has refused one. Where fresh tokens come from is behind [`TokenRefresher`].
 
 use std::fmt;
 use std::future::Future;
@@ -10,46 +10,45 @@ use std::time::Duration;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-/// Who gave no other token is not asked again for so long, unless a storage has refused the one that there
-/// is.
-const ASKED_EVERY: Duration = Duration::from_secs(30);
+/// A failed refresh is not repeated sooner, unless a storage has refused the token: issuers limit requests.
+const REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(30);
 
-/// What came of asking for another token: one, or none because this one is good for long enough, or why there
-/// is none.
-pub type Renewed = Result<Option<Zeroizing<String>>, String>;
+/// The outcome of a refresh: a fresh token, none because the present one is good for long enough, or why
+/// there is none.
+pub type RefreshResult = Result<Option<Zeroizing<String>>, String>;
 
-/// Where other tokens come from.
-pub trait Renewal: Send + Sync {
-    /// Another in place of this one, which a storage has `refused`, or which may end soon.
+/// Gets fresh tokens from an issuer.
+pub trait TokenRefresher: Send + Sync {
+    /// Replaces a token that a storage has `refused`, or that may expire soon.
     fn renew<'a>(
         &'a self,
         token: &'a str,
         refused: bool,
-    ) -> Pin<Box<dyn Future<Output = Renewed> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = RefreshResult> + Send + 'a>>;
 }
 
-/// A token of one end of one copy; clones of it are the same token.
+/// The token of one end of one copy. Clones share it.
 #[derive(Clone)]
-pub struct Lasting(Arc<Inner>);
+pub struct RefreshingToken(Arc<Inner>);
 
 struct Inner {
-    renewal: Box<dyn Renewal>,
+    renewal: Box<dyn TokenRefresher>,
     state: Mutex<State>,
-    /// One question at a time.
+    /// Refreshes run one at a time.
     asking: tokio::sync::Mutex<()>,
 }
 
 struct State {
     token: Zeroizing<String>,
-    /// Of another since a storage refused one.
+    /// Refreshes after a refusal by a storage.
     refusals: u32,
     asked: Option<Instant>,
 }
 
-impl Lasting {
-    pub fn new(token: Zeroizing<String>, renewal: impl Renewal + 'static) -> Lasting {
+impl RefreshingToken {
+    pub fn new(token: Zeroizing<String>, renewal: impl TokenRefresher + 'static) -> RefreshingToken {
         let state = State { token, refusals: 0, asked: None };
-        Lasting(Arc::new(Inner {
+        RefreshingToken(Arc::new(Inner {
             renewal: Box::new(renewal),
             state: Mutex::new(state),
             asking: tokio::sync::Mutex::default(),
@@ -60,11 +59,11 @@ impl Lasting {
         with(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The one to be shown now.
+    /// The token to send now, refreshed if it expires soon.
     pub async fn current(&self) -> Zeroizing<String> {
         let _asking = self.0.asking.lock().await;
         let (token, waits) = self.state(|state| {
-            let waits = state.asked.is_some_and(|asked| asked.elapsed() < ASKED_EVERY);
+            let waits = state.asked.is_some_and(|asked| asked.elapsed() < REFRESH_INTERVAL_MIN);
             (state.token.clone(), waits)
         });
         if waits {
@@ -84,12 +83,12 @@ impl Lasting {
         }
     }
 
-    /// Another one, since a storage has refused this: once in a copy, so that who refuses all is not asked
-    /// for ever.
-    pub(crate) async fn another(&self, refused: &str) -> Renewed {
+    /// Refreshes a token that a storage has refused: once in a copy, so that a storage that refuses all of
+    /// them causes no loop.
+    pub(crate) async fn refresh_refused(&self, refused: &str) -> RefreshResult {
         let _asking = self.0.asking.lock().await;
         let (token, refusals) = self.state(|state| (state.token.clone(), state.refusals));
-        // Somebody else has asked meanwhile.
+        // Another request has refreshed it meanwhile.
         if token.as_str() != refused {
             return Ok(Some(token));
         }
@@ -105,16 +104,16 @@ impl Lasting {
     }
 }
 
-impl PartialEq for Lasting {
-    fn eq(&self, other: &Lasting) -> bool {
+impl PartialEq for RefreshingToken {
+    fn eq(&self, other: &RefreshingToken) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Lasting {}
+impl Eq for RefreshingToken {}
 
-impl fmt::Debug for Lasting {
+impl fmt::Debug for RefreshingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lasting(..)")
+        f.write_str("Refreshing(..)")
     }
 }

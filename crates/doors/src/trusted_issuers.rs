@@ -18,16 +18,16 @@ use crate::request::is_within;
 use crate::rights::{Action, not_authenticated};
 
 /// Whose a token is, some time later.
-pub type Verified<'a> = Pin<Box<dyn Future<Output = Result<TokenIdentity, Fault>> + Send + 'a>>;
+pub type VerifyFuture<'a> = Pin<Box<dyn Future<Output = Result<TokenIdentity, Fault>> + Send + 'a>>;
 
 pub trait TokenVerifier: Send + Sync {
     /// Whose token it is, if it is genuine, valid now, and for this door.
-    fn verify<'a>(&'a self, token: &'a str) -> Verified<'a>;
+    fn verify<'a>(&'a self, token: &'a str) -> VerifyFuture<'a>;
 }
 
 /// The issuers that count.
 #[derive(Clone)]
-pub struct Issued {
+pub struct TrustedIssuers {
     pub verifier: Arc<dyn TokenVerifier>,
     /// Issuer, as [`TokenIdentity`] has it, and the directory that the paths of its scopes begin at; the
     /// empty path is the storage's root.
@@ -36,26 +36,26 @@ pub struct Issued {
 
 /// What one verified token allows.
 #[derive(Clone, Debug)]
-pub(crate) struct Scoped {
+pub(crate) struct TokenScope {
     scopes: Scopes,
     area: String,
 }
 
-impl Issued {
+impl TrustedIssuers {
     /// What the token allows, and whose it is.
-    pub(crate) async fn of(&self, token: &str) -> Outcome<(Scoped, String)> {
+    pub(crate) async fn of(&self, token: &str) -> Outcome<(TokenScope, String)> {
         let identity = self.verifier.verify(token).await.map_err(refused)?;
         let who = printable(&format!("{} of {}", identity.subject, identity.issuer)).to_string();
         // An issuer that is believed has a directory, or nothing.
         let Some(area) = self.areas.get(&identity.issuer) else {
             return Err(not_authenticated("this issuer has no directory here", Some("invalid_token")));
         };
-        Ok((Scoped { scopes: identity.scopes, area: area.clone() }, who))
+        Ok((TokenScope { scopes: identity.scopes, area: area.clone() }, who))
     }
 }
 
-impl Scoped {
-    pub(crate) fn may(&self, action: Action, path: &str) -> bool {
+impl TokenScope {
+    pub(crate) fn allows(&self, action: Action, path: &str) -> bool {
         if !is_within(path, &self.area) {
             return false;
         }

@@ -15,11 +15,11 @@ use longhaul_security::{read_private, write_private};
 use super::{CircuitConfig, Provider, open};
 
 /// How often traffic on a circuit is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Otherwise it sleeps until something is due, or as long as this.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// How long what is asked for or had may take to be given back at the end. What is left then is in the book.
-const END_WITHIN: Duration = Duration::from_secs(10);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -54,7 +54,7 @@ enum Command {
 
 /// Whose circuits, and where their book is.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct CircuitContext {
     pub link: String,
     pub book: PathBuf,
     /// Unlike that of any other run.
@@ -62,20 +62,20 @@ pub struct Place {
 }
 
 /// Gives everything back when dropped.
-pub struct Keeper {
+pub struct ProviderDriver {
     commands: Sender<Command>,
     look: Arc<Mutex<Explanation>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Keeper {
+impl ProviderDriver {
     /// Takes up what a run before has left in the book.
     pub fn start(
-        place: Place,
+        place: CircuitContext,
         config: &CircuitConfig,
         clock: Clock,
         traffic: Box<dyn Traffic>,
-    ) -> Result<Keeper, Fault> {
+    ) -> Result<ProviderDriver, Fault> {
         let book = read_book(&place)?;
         let (now, settings) = (clock(), config.settings.clone());
         let (commands, inbox) = channel();
@@ -88,7 +88,7 @@ impl Keeper {
         let look = Arc::new(Mutex::new(machine.explain()));
         let (path, shown) = (place.book, look.clone());
         let mut working =
-            Working { machine, provider, traffic, clock, path, shown, in_use: None, is_broken: false };
+            DriverThread { machine, provider, traffic, clock, path, shown, in_use: None, is_broken: false };
         let (ready, is_ready) = channel::<()>();
         let work = move || {
             working.carry_out();
@@ -100,7 +100,7 @@ impl Keeper {
         let thread = Some(thread.map_err(failed)?);
         // Whoever tells of the link now knows what the book had.
         let _ = is_ready.recv();
-        Ok(Keeper { commands, look, thread })
+        Ok(ProviderDriver { commands, look, thread })
     }
 
     pub fn tell(&self, event: Event) {
@@ -114,7 +114,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for ProviderDriver {
     fn drop(&mut self) {
         let _ = self.commands.send(Command::End);
         if let Some(thread) = self.thread.take() {
@@ -123,15 +123,15 @@ impl Drop for Keeper {
     }
 }
 
-impl std::fmt::Debug for Keeper {
+impl std::fmt::Debug for ProviderDriver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Keeper")
+        f.write_str("ProviderDriver")
     }
 }
 
 /// A book that cannot be read may name what a provider still holds: nothing is asked for until somebody has
 /// looked.
-fn read_book(place: &Place) -> Result<ReservationLedger, Fault> {
+fn read_book(place: &CircuitContext) -> Result<ReservationLedger, Fault> {
     if !place.book.exists() {
         return Ok(ReservationLedger::default());
     }
@@ -145,7 +145,7 @@ fn read_book(place: &Place) -> Result<ReservationLedger, Fault> {
     })
 }
 
-struct Working {
+struct DriverThread {
     machine: Lifecycle,
     provider: Box<dyn Provider>,
     traffic: Box<dyn Traffic>,
@@ -157,7 +157,7 @@ struct Working {
     is_broken: bool,
 }
 
-impl Working {
+impl DriverThread {
     fn run(&mut self, inbox: &Receiver<Command>) {
         let mut ending = None;
         loop {
@@ -165,7 +165,7 @@ impl Working {
             *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.explain();
             let now = (self.clock)();
             if let Some(since) = ending
-                && (self.machine.ledger().reservations.is_empty() || now.since(since) >= END_WITHIN)
+                && (self.machine.ledger().reservations.is_empty() || now.since(since) >= RELEASE_TIMEOUT)
             {
                 return;
             }
@@ -187,7 +187,7 @@ impl Working {
 
     fn sleep(&self, now: Timestamp) -> Duration {
         let due = self.provider.next_news().into_iter().fold(self.machine.next_wake(), Timestamp::min);
-        due.since(now).min(if self.is_looked_at() { LOOK_EVERY } else { SLEEP_MAX })
+        due.since(now).min(if self.is_looked_at() { POLL_INTERVAL } else { SLEEP_MAX })
     }
 
     /// Whether something may be on a circuit.

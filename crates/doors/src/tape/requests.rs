@@ -10,9 +10,9 @@ use longhaul_model::units::printable;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::WantedFile;
+use super::RequestedFile;
 use crate::answer::{Outcome, Refusal};
-use crate::request::Place;
+use crate::request::RequestPath;
 
 /// Of one body: ten thousand names of usual length, and what is said of them.
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
@@ -26,7 +26,7 @@ const DAY_S: i64 = 86_400;
 
 /// The files of a new request, each once: with the longest time that was asked for it, and the last that was
 /// said of it.
-pub(crate) fn wanted(body: &[u8], storage: &StorageName, site: &str) -> Outcome<Vec<WantedFile>> {
+pub(crate) fn parse_stage(body: &[u8], storage: &StorageName, site: &str) -> Outcome<Vec<RequestedFile>> {
     #[derive(Deserialize)]
     struct Asked {
         files: Vec<One>,
@@ -40,7 +40,7 @@ pub(crate) fn wanted(body: &[u8], storage: &StorageName, site: &str) -> Outcome<
     }
     let asked: Asked = read(body, "{\"files\": [{\"path\": \"/…\", \"diskLifetime\": \"PT48H\"}]}")?;
     check_count(asked.files.len())?;
-    let mut files: Vec<WantedFile> = Vec::with_capacity(asked.files.len());
+    let mut files: Vec<RequestedFile> = Vec::with_capacity(asked.files.len());
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for one in asked.files {
         let path = path(&one.path, storage).map_err(Refusal::bad)?;
@@ -55,7 +55,7 @@ pub(crate) fn wanted(body: &[u8], storage: &StorageName, site: &str) -> Outcome<
             }
             None => {
                 places.insert(path.clone(), files.len());
-                files.push(WantedFile { path, lifetime, metadata });
+                files.push(RequestedFile { path, lifetime, metadata });
             }
         }
     }
@@ -97,7 +97,7 @@ pub(crate) fn path(text: &str, storage: &StorageName) -> Result<String, String> 
     if !text.starts_with('/') {
         return Err(wrong("the path does not begin with /"));
     }
-    let place = Place::parse(&encode_path(text)).map_err(|refusal| wrong(&refusal.text))?;
+    let place = RequestPath::parse(&encode_path(text)).map_err(|refusal| wrong(&refusal.text))?;
     if place.is_root() || place.slash {
         return Err(wrong("this is no path of a file"));
     }
@@ -143,8 +143,8 @@ mod tests {
         "alpha".parse().unwrap()
     }
 
-    fn wants(body: &str) -> Outcome<Vec<WantedFile>> {
-        wanted(body.as_bytes(), &storage(), "SITE_A")
+    fn wants(body: &str) -> Outcome<Vec<RequestedFile>> {
+        parse_stage(body.as_bytes(), &storage(), "SITE_A")
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
                  {"path":"/vo/run7/a.dat","diskLifetime":"P7D","targetedMetadata":{"default":{"n":1}},"more":0},
                  {"path":"/vo/run7/a.dat","diskLifetime":"PT0S"}]}"#,
         );
-        let file = |path: &str, lifetime: Option<u64>, metadata: Option<&str>| WantedFile {
+        let file = |path: &str, lifetime: Option<u64>, metadata: Option<&str>| RequestedFile {
             path: path.into(),
             lifetime: lifetime.map(Duration::from_secs),
             metadata: metadata.map(str::to_owned),
@@ -206,7 +206,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_body_panics(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = (wanted(&bytes, &storage(), "SITE_A"), paths(&bytes));
+            let _ = (parse_stage(&bytes, &storage(), "SITE_A"), paths(&bytes));
         }
 
         /// Whatever is taken is a file beneath the root, and means the same when it is written again.

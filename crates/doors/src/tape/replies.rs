@@ -36,7 +36,7 @@ pub(super) fn well_known(site: &str, base: &str) -> Value {
     json!({ "sitename": site, "description": "a storage of Longhaul on tape", "endpoints": [endpoint] })
 }
 
-pub(super) fn made(id: &str) -> Value {
+pub(super) fn created(id: &str) -> Value {
     json!({ "requestId": id })
 }
 

@@ -7,7 +7,7 @@ use super::answers::{self, Class, Refusal, Summary, What};
 use super::connection::{Connection, Operation, Stage};
 use super::dialogue::{CONNECTIONS_MAX, Nsi, TRIES};
 use super::xml::Element;
-use crate::circuits::remote::Heard;
+use crate::circuits::remote::HttpAnswer;
 
 /// Looks that find something unchanged, before it is asked for again.
 const LOOKS: u32 = 3;
@@ -19,7 +19,7 @@ enum Trouble {
     Refused(Refusal),
 }
 
-fn understand(answer: Result<Heard, Fault>) -> Result<Element, Trouble> {
+fn understand(answer: Result<HttpAnswer, Fault>) -> Result<Element, Trouble> {
     let heard = answer.map_err(|fault| Trouble::Unclear(fault.to_string()))?;
     answers::body(&heard).map_err(|refusal| match (refusal.class, &refusal.error) {
         (Class::Provider, None) => Trouble::Unclear(refusal.words()),
@@ -32,7 +32,7 @@ impl Nsi {
         &mut self,
         serial: u64,
         operation: Operation,
-        answer: Result<Heard, Fault>,
+        answer: Result<HttpAnswer, Fault>,
         now: Timestamp,
     ) {
         let answer = understand(answer);

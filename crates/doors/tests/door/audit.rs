@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use longhaul_doors::Witness;
+use longhaul_doors::AuditSink;
 use longhaul_security::{Decision, ForeignServerTrust, foreign_client_tls_with_certificate};
 
 use crate::house::{Changes, House, PLAIN, READER, WRITER};
@@ -10,8 +10,8 @@ use crate::house::{Changes, House, PLAIN, READER, WRITER};
 #[derive(Default)]
 struct Heard(Mutex<Vec<Decision>>);
 
-impl Witness for Heard {
-    fn decided(&self, decision: Decision) {
+impl AuditSink for Heard {
+    fn record(&self, decision: Decision) {
         self.0.lock().unwrap().push(decision);
     }
 }
@@ -24,7 +24,7 @@ impl Heard {
 
 fn house() -> (House, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
-    let house = House::with(Changes { witness: Some(heard.clone()), ..Changes::default() });
+    let house = House::with(Changes { audit: Some(heard.clone()), ..Changes::default() });
     (house, heard)
 }
 
