@@ -1,4 +1,4 @@
-//! Answers, and what a fault is called in HTTP.
+//! Answers and refusals of HTTP, and the status for each fault code.
 
 use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};

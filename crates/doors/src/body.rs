@@ -1,4 +1,5 @@
-//! Bodies of answers: bytes at hand, a file that is read while it is sent, or pieces made meanwhile.
+//! Response bodies: bytes at hand, a file that is read while it is sent (read-ahead), or chunks made
+//! meanwhile.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -1,5 +1,5 @@
-//! The page of a directory, for people: names, sizes, times. No scripts, nothing from elsewhere, and every
-//! name is text.
+//! Directory index as an HTML page, for people: names, sizes, times. No scripts, no external resources, and
+//! every name is escaped.
 
 use http::{Response, StatusCode, header};
 use longhaul_model::percent::encode_path;

@@ -1,4 +1,5 @@
-//! Which version of a file is meant: entity tags, times, and the conditions that requests make about them.
+//! Conditional requests (RFC 9110, section 13): entity tags, modification times, and the preconditions of a
+//! request.
 
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;

@@ -1,5 +1,6 @@
-//! Digests in HTTP: RFC 3230 (`Want-Digest`, `Digest`; the grid's practice) and RFC 9530 (`Want-Repr-Digest`,
-//! `Repr-Digest`), and those that were computed already, so that a file is not read twice for one question.
+//! Digest headers: RFC 3230 (`Want-Digest`, `Digest`; the practice of the grid) and RFC 9530
+//! (`Want-Repr-Digest`, `Repr-Digest`), and a cache of computed digests, so that a file is not read twice for
+//! one question.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};

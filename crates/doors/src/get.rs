@@ -1,4 +1,4 @@
-//! GET and HEAD: files, parts of files, and pages for people who look at directories.
+//! GET and HEAD: files, byte ranges of files, and directory indexes for people.
 
 use std::sync::Arc;
 

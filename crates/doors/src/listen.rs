@@ -1,5 +1,5 @@
-//! Connections: accepted within their bounds, brought through TLS, served one request after the other, each
-//! step in its time.
+//! The listener: connections are accepted within limits, brought through TLS, and served one request after
+//! the other, each step with a timeout.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

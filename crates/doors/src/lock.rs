@@ -1,4 +1,4 @@
-//! LOCK and UNLOCK, and what locks mean for every method that changes something.
+//! LOCK and UNLOCK (RFC 4918), and how locks restrict every method that writes.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! PROPFIND: what is there, as WebDAV says it.
+//! PROPFIND (RFC 4918): properties of files and directories.
 //!
-//! Depth 0 and 1 only: nobody makes this server walk its tree. A large directory is told page by page while
+//! Depth 0 and 1 only: nobody makes this server walk its tree. A large directory is sent page by page while
 //! it is read.
 
 use std::io;

@@ -1,5 +1,4 @@
-//! PROPPATCH: clients keep properties of their own; those that the door itself tells are not theirs to
-//! change.
+//! PROPPATCH (RFC 4918): clients set dead properties. Live ones, which the door computes, are protected.
 
 use crate::answer::{Outcome, Refusal};
 use crate::body::Body;

@@ -1,4 +1,4 @@
-//! The header `Range` of RFC 9110.
+//! The `Range` header (RFC 9110, section 14.2).
 
 /// Ranges of one request; more are no use to anybody honest, and the whole file is sent.
 const RANGES_MAX: usize = 64;

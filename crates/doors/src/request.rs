@@ -1,4 +1,4 @@
-//! What a request is about: paths and destinations, read strictly and once.
+//! Paths and destinations of requests, parsed strictly and once.
 
 use http::{HeaderMap, Request, StatusCode, Uri};
 use longhaul_model::percent;

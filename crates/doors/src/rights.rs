@@ -1,7 +1,7 @@
-//! Who may do what at a door: by the subject of a client certificate, by a bearer token from a file, of an
-//! issuer or of the door itself (a macaroon), or by nobody's name where reading is open to all.
+//! Authorization at a door: by the subject of a client certificate, by a bearer token from a file, of a
+//! trusted issuer or of the door itself (a macaroon), or anonymously where reading is open to all.
 //!
-//! Decided before anything is looked at, so that what is there is nobody's business who may not read it.
+//! Rights are checked before the storage is accessed, so that who may not read learns nothing of what exists.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! One request at a time: who may do it, and which method does it.
+//! Dispatch of one request: authenticate, authorize, audit, and call the method.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What a door is opened with.
+//! Settings of a door.
 
 use std::path::PathBuf;
 use std::sync::Arc;

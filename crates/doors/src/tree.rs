@@ -1,5 +1,5 @@
-//! What changes the tree: MKCOL, DELETE, MOVE, COPY. Nothing is replaced by what failed, and nothing is
-//! deleted that the request did not name.
+//! Methods that change the tree: MKCOL, DELETE, MOVE, COPY. A failure replaces nothing, and only what the
+//! request names is deleted.
 
 use std::sync::Arc;
 

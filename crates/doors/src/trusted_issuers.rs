@@ -1,8 +1,7 @@
-//! Tokens of issuers whose word counts at a door (WLCG profile, SciTokens): their scopes say what their
-//! holder may do, in the directory that an administrator has given to the issuer.
+//! Bearer tokens of trusted issuers (WLCG profile, SciTokens): their scopes say what a holder may do, within
+//! the directory that an administrator assigned to the issuer.
 //!
-//! Not here: whether a token is genuine. What that takes, keys of issuers and a clock, is behind
-//! [`TokenVerifier`].
+//! Not here: whether a token is genuine. The keys of issuers and the clock are behind [`TokenVerifier`].
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

@@ -1,5 +1,5 @@
-//! Issuers of tokens, asked for their keys over HTTPS. What is asked, and what an answer means, is
-//! `security::bearer`'s.
+//! Key sets of token issuers (OpenID discovery and JWKS) over HTTPS, cached. What an answer means is in
+//! `security::bearer`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Reading JSON of programs that are not strict with themselves: numbers as text, times in three forms,
-//! absent fields. Every function gives nothing for what makes no sense.
+//! Lenient reading of JSON: numbers as text, times in three forms, absent fields. Every function returns none
+//! for what makes no sense.
 
 use std::net::IpAddr;
 use std::time::Duration;

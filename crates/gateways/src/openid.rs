@@ -1,6 +1,5 @@
-//! An issuer at which people log in (OpenID Connect, authorization code flow with PKCE): where browsers are
-//! sent, and whose code came back. What its answers mean is `security::bearer`'s; who may do what with it is
-//! decided elsewhere.
+//! Log-in by OpenID Connect, authorization code flow with PKCE (RFC 7636): where browsers are sent, and whose
+//! code came back. The meaning of an issuer's answers is in `security::bearer`; rights are decided elsewhere.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
-//! Issuers of tokens, asked for others in place of those that a job came with: a token that lasts (RFC 8693,
-//! token exchange), and with it fresh ones when they are needed (RFC 6749, refresh). By our own name and
-//! secret at the issuer.
+//! Token endpoints of issuers: token exchange (RFC 8693) for a refresh token, and refresh (RFC 6749, section
+//! 6), with our own client credentials.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Checksums as users write them and as storages tell them, in all spellings of both.
+//! Checksums as users write them and as storages report them, in all spellings of both.
 //!
 //! Compared without regard to case and leading zeros: some storages print seven digits of an adler32.
 

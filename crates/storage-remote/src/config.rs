@@ -1,4 +1,5 @@
-//! What a deployment sets for its dealings with remote storages. Defaults are those that peers are used to.
+//! Configuration of the client of remote storages. Defaults are those of gfal2 and FTS, which peers are used
+//! to.
 
 use std::path::PathBuf;
 use std::time::Duration;

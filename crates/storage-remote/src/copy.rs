@@ -1,6 +1,5 @@
-//! One copy, step by step: what is at the source, what is at the target, the bytes by the first way that
-//! works, the comparison, and the name. Whatever goes wrong, the target has a whole file under its name, or
-//! what it had before.
+//! The steps of one copy: examine source and target, transfer by the first mode that works, verify, rename.
+//! Whatever fails, the target has a whole file under its name, or what it had before.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock, PoisonError};

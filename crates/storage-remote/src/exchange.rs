@@ -1,5 +1,5 @@
-//! One request and its answer over a connection that may have been used before: redirects by our rules,
-//! bounds on time and size, and connections given back when an answer has been read to its end.
+//! One HTTP request and its answer over a pooled connection: redirects by rule, limits on time and size,
+//! token refresh after a 401, and connections returned to the pool when an answer was read to its end.
 //!
 //! Start with [`Exchange::send`].
 

@@ -1,5 +1,5 @@
-//! What went wrong between us and a storage, before it is known whose turn it is: an end of a copy gives it
-//! its scope.
+//! Failures of requests to storages. A copy adds the end at which one happened (its scope), from which blame
+//! and the reason in the form of FTS follow.
 
 use http::StatusCode;
 use longhaul_model::units::printable;

@@ -1,8 +1,8 @@
-//! Macaroons: where we come to a storage with a certificate, which cannot be handed on, it is asked for
-//! something that can: a token for one file, one direction and the time of one copy, for the storage at the
-//! other end to show. dCache, XRootD, StoRM and DPM give them.
+//! Macaroons from storages: a client certificate cannot be passed on, so the storage is asked for a token for
+//! one file, one direction and the time of one copy, which the storage at the other end shows. dCache,
+//! XRootD, StoRM and DPM issue them.
 //!
-//! A storage that gives none is a storage like any other, and is not asked again for a while.
+//! A storage that issues none is not asked again for a while, and the copy goes on without.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! The stream of markers that tells how a third-party copy goes, and its last line, which alone tells how it
-//! went.
+//! Decoder of the performance markers of a third-party copy, and of its last line, which alone says how it
+//! ended.
 //!
-//! Without a socket: bytes in, news out. The server that sends it is not trusted: lines, stripes and unknown
-//! keys are bounded.
+//! Sans-IO: bytes in, progress and outcome out. The server is not trusted: lines, stripes and unknown keys
+//! are bounded.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Answers to PROPFIND, read within bounds: never more size or members than named here. The server that sends
-//! them is not trusted.
+//! PROPFIND answers (multistatus), read within bounds on size and members. The server is not trusted.
 
 use longhaul_model::Algorithm;
 use longhaul_model::percent::decode_lenient;

@@ -1,6 +1,6 @@
-//! Under which name a file arrives. Where a storage can rename, under one of this attempt's own, so that a
-//! failed copy never takes the place of a good file and a late deletion never meets a later attempt; else
-//! under its own.
+//! The name under which a file arrives. Where a storage can rename, a temporary one of this attempt's own, so
+//! that a failed copy never replaces a good file and a late deletion never meets a later attempt; else the
+//! final name.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

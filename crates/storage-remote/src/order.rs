@@ -1,4 +1,4 @@
-//! What a copy is asked for, and what is told of it when it is done.
+//! Copy orders and their outcomes.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How fast files are read, all together: one token bucket that every piece passes.
+//! Rate limit of all reads together: one token bucket that every piece passes.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

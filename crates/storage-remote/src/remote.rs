@@ -1,5 +1,4 @@
-//! The client of all remote storages: what can be asked of one, with the answers as [`Fault`]s where they are
-//! none.
+//! The client of remote storages: [`Remote`] and its operations on one storage. Errors are [`Fault`]s.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Requests that are sent again when what came of them is passing trouble.
+//! Retries of idempotent requests after transient failures.
 
 use std::time::Duration;
 

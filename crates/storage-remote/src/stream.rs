@@ -1,8 +1,8 @@
-//! A file through us: read from one storage while it is written to the other, in bounded memory, at the pace
-//! of the slower.
+//! Streaming a file through this process: read from one storage while it is written to the other, in bounded
+//! memory, with backpressure.
 //!
-//! A read that breaks goes on where it broke. Large files can be read over several connections, each taking
-//! its blocks in turn; they are written in order over one.
+//! A read that breaks resumes where it broke. Large files can be read over several connections in turn; they
+//! are written in order over one.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
-//! The WLCG Tape REST API, as its client: files are asked for in bulks, looked after, and let go again; and
-//! it is asked whether what was written is on tape. A storage says where that API is in a well-known
-//! document.
+//! Client of the WLCG Tape REST API: stage, poll, cancel, release, and archive state. A storage names its
+//! endpoint in a well-known document.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! What tape systems answer. Implementations differ: some tell a state, some whether the file is on disk;
-//! places of files have older words. All of them are understood, and all is bounded.
+//! Answers of tape systems. Implementations differ: some report a state, some whether the file is on disk;
+//! localities have older names. All of them are understood, within bounds.
 
 use longhaul_model::Locality;
 use serde::Deserialize;

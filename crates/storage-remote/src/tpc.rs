@@ -1,8 +1,8 @@
-//! Third-party copies (HTTP-TPC): one storage is asked to fetch from, or to send to, the other, and tells how
-//! it goes.
+//! Third-party copies (HTTP-TPC): one storage is asked to pull from, or to push to, the other, and reports
+//! progress.
 //!
 //! The status line says nothing about success: only the last line of the body does, and a body without one is
-//! a failure. Closing the connection ends the copy.
+//! a failure. Closing the connection cancels the copy.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A body that is sent once: nothing of it is read before the server says that it wants it, so that a
+//! An upload body behind `Expect: 100-continue`: nothing is read before the server asks for it, so that a
 //! redirect or a refusal costs no data and the bytes are still there for the server that takes them.
 
 use std::future::Future;

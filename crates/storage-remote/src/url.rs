@@ -1,5 +1,5 @@
-//! URLs of remote files: which are accepted, how they are sent, and how they are shown (without what follows
-//! `?`, where storages and users put credentials).
+//! URLs of remote files: parsing, sending, and showing them without what follows `?`, where storages and
+//! users put credentials.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What is compared before a copy counts: sizes always, checksums as the order says.
+//! Verification of a copy: sizes always, checksums as the order says.
 
 use longhaul_model::Algorithm;
 

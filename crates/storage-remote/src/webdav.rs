@@ -1,4 +1,4 @@
-//! What can be asked of one storage: what is there, and to make, rename and delete it.
+//! WebDAV operations on one storage: HEAD, PROPFIND, MKCOL, MOVE, DELETE.
 
 use bytes::Bytes;
 use http::header::ETAG;

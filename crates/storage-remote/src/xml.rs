@@ -1,5 +1,5 @@
-//! Documents of storages, read within bounds: no document type, no entities but the five of XML, and never
-//! more depth, attributes or text than named here. The server that sends them is not trusted.
+//! A bounded walk over the XML of storages: no document type, no entities but the five of XML, and limits on
+//! depth, attributes and text. The server is not trusted.
 
 use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};

@@ -1,4 +1,4 @@
-//! Answers: JSON, as the reference has it. Times are seconds since 1970.
+//! JSON replies of the Tape REST API, in the form of its reference. Times are seconds since 1970.
 
 use http::{Response, StatusCode, header};
 use longhaul_model::{Locality, Timestamp};

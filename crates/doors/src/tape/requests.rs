@@ -1,4 +1,4 @@
-//! Bodies of questions: bounded, and read strictly where a mistake could mean another file.
+//! JSON requests of the Tape REST API: bounded, and parsed strictly where a mistake could mean another file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The other party of a third-party copy, spoken to over HTTPS: addresses judged where they are dialled,
-//! credentials sent to the host they are for, redirects followed within bounds.
+//! HTTPS client towards the remote side of a third-party copy: dialled addresses are checked, credentials go
+//! only to the host they are for, redirects are bounded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

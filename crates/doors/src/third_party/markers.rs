@@ -1,4 +1,4 @@
-//! What the client of a third-party copy is told: markers while it goes on, one line at its end.
+//! Performance markers for the client of a third-party copy, and the final line with the result.
 
 use std::io;
 use std::net::SocketAddr;

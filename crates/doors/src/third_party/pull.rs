@@ -1,4 +1,4 @@
-//! Pull: the file is fetched from the other side, compared with what that side says of it, and committed.
+//! Pull mode: the file is fetched from the remote side, compared with its digests, and committed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Push: the file is sent to the other side, which is then asked what it has.
+//! Push mode: the file is sent to the remote side, whose copy is then compared by size and digest.
 
 use std::io;
 use std::pin::Pin;

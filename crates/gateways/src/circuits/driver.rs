@@ -1,4 +1,5 @@
-//! A thread that carries out what a link's [`Lifecycle`] decides, in its order.
+//! The thread that drives a link's [`Lifecycle`]: carries out its decisions in order, and feeds it the
+//! provider's events.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

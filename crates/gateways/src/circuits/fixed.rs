@@ -1,5 +1,5 @@
-//! The static provider: a pair of addresses that is always there, lent to one at a time, and to another that
-//! follows it.
+//! The static provider: a configured pair of addresses, granted to one request at a time, and to a successor
+//! that follows it.
 
 use std::collections::BTreeSet;
 

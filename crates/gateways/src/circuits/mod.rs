@@ -1,4 +1,4 @@
-//! Providers of circuits, each behind the same interface, and the keeper that carries out what
+//! Providers of circuits, each behind the same interface, and the driver that carries out what
 //! [`longhaul_circuits`] decides: books before requests, use before give-back.
 //!
 //! Not here: when a circuit is worth asking for (`circuits`), and how streams move onto it (`engine`, by way

@@ -1,5 +1,5 @@
-//! A conversation with a provider that is nobody's: what becomes of any answer, without socket, clock and
-//! secrets. For fuzzing, and for whoever wants to see it.
+//! A dialogue with a simulated provider, without socket, clock and secrets: what becomes of any answer. For
+//! fuzzing, and for whoever wants to see it.
 //!
 //! Not here: the provider that answers as it should (`crates/provider`).
 

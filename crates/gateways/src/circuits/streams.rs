@@ -1,4 +1,4 @@
-//! Streams that move onto a circuit's addresses and back: the same for one copy and for a site's agent.
+//! Switching streams to a circuit's addresses and back, for one copy and for a site's agent alike.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};

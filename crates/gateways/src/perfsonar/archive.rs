@@ -1,4 +1,4 @@
-//! Reads what an archive has got since a time, in either form, within bounds of time, size and number.
+//! Reads the results that an archive received since a time, in either form, bounded in time, size and number.
 //!
 //! Start with [`Archive::open`] and [`Archive::read`].
 

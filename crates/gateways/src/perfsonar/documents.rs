@@ -1,4 +1,4 @@
-//! Documents of version 5: what its pipeline makes of a result, one per run, in an index per test type.
+//! Documents of perfSONAR 5: the results as its pipeline stores them, one per run, in an index per test type.
 
 use longhaul_model::{Fault, Timestamp};
 use serde_json::Value;

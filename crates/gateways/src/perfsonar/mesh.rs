@@ -1,4 +1,4 @@
-//! pSConfig templates: who is to measure to whom, and how often. So a pair that says nothing is news too.
+//! pSConfig templates: which host measures to which, and how often; from that, pairs that have gone silent.
 //!
 //! Start with [`read`], then keep a [`Watch`].
 

@@ -1,5 +1,5 @@
-//! What measurement hosts send by themselves: pScheduler's HTTP archiver with the result of one run, or
-//! version 5's documents, one or several.
+//! Results that measurement hosts push: pScheduler's HTTP archiver with one run, or documents of version 5,
+//! one or several.
 
 use longhaul_model::Fault;
 use serde_json::Value;

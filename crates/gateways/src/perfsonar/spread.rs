@@ -1,4 +1,4 @@
-//! How delays are spread: from a histogram, or from its published statistics.
+//! Distribution of delays: from a histogram, or from published statistics.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What S3 answers in XML, and what its errors mean here: whose turn it is and what to do.
+//! XML answers of S3, and what its error codes mean: whose turn it is and what to do.
 
 use http::{HeaderMap, StatusCode};
 use longhaul_model::Timestamp;

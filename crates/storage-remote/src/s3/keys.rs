@@ -1,4 +1,4 @@
-//! What opens buckets, and which bucket a URL names.
+//! S3 keys, and the bucket that a URL names.
 
 use std::fmt;
 

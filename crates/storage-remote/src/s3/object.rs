@@ -1,4 +1,4 @@
-//! What is asked of one object: to put it, whole or in parts.
+//! Requests about one S3 object: PUT, and the operations of a multipart upload.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How large parts are, and how many of them are in memory.
+//! Part sizes of multipart uploads, and a bound on parts in memory.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Which files are half sent, written down so that a process that comes after us goes on with them. Without a
-//! record an upload is somebody else's, and is left alone.
+//! Records of unfinished multipart uploads, on disk, so that a later process can resume them. An upload
+//! without a record belongs to somebody else and is left alone.
 
 use std::collections::HashSet;
 use std::io::Write as _;

@@ -1,5 +1,4 @@
-//! Signatures of requests as S3 wants them (AWS Signature Version 4): in a header, or in a URL that somebody
-//! else may use.
+//! AWS Signature Version 4: in a header, or in a presigned URL for a third party.
 //!
 //! Pure: the time is an argument, and what is signed is what is sent, letter by letter.
 

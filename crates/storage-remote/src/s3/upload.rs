@@ -1,6 +1,6 @@
-//! A file on its way into a bucket: read in order, cut into parts of which a few are on their way at once,
-//! and given its name only when all of it has been compared. Until then nobody sees it, and what has the name
-//! stays.
+//! A file on its way into a bucket (multipart upload): read in order, cut into parts of which a few are in
+//! flight, and completed only when all of it has been compared. Until then nobody sees it, and what has the
+//! name stays.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};

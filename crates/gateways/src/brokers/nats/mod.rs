@@ -1,5 +1,5 @@
-//! A client of NATS that publishes. Plainly, where a server has passed on what came before a ping that it
-//! answers; or confirmed, where a stream (JetStream) says of each message that it is stored.
+//! A publishing client of NATS. Plain: a PONG proves that the server has passed on what came before the PING.
+//! Confirmed: JetStream acknowledges each stored message.
 
 mod wire;
 

@@ -1,4 +1,4 @@
-//! Frames of STOMP 1.1 and 1.2, cut out of a stream of bytes. Pure, and bounded whatever comes.
+//! Encoder and decoder of STOMP 1.1 and 1.2 frames. Pure, and bounded whatever comes.
 
 use std::fmt::Write;
 

@@ -1,5 +1,4 @@
-//! A client of STOMP 1.1 and 1.2 that publishes: each message with a receipt, and a heart-beat while there is
-//! nothing to say.
+//! A publishing client of STOMP 1.1 and 1.2: each message with a receipt, and heart-beats while idle.
 
 mod frame;
 

@@ -1,4 +1,4 @@
-//! What a person writes down about the circuits of a link: TOML, checked as a whole.
+//! Configuration of the circuits of a link: TOML, checked as a whole.
 
 mod remote;
 

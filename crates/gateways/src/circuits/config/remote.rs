@@ -1,4 +1,4 @@
-//! Providers that are somewhere else: how they are reached, as whom, and what is asked of each.
+//! Configuration of remote providers: endpoint, credentials, and the terms of each protocol.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

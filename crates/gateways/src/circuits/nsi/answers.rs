@@ -1,5 +1,5 @@
-//! What providers say: acknowledgements, summaries, calls and faults, read leniently. Ids and texts are
-//! opaque.
+//! Messages from NSI providers: acknowledgements, summaries, callbacks and faults, parsed leniently. Ids and
+//! texts are opaque.
 
 use longhaul_circuits::RequestKey;
 use longhaul_model::{Fault, FaultCode, Timestamp};

@@ -1,4 +1,4 @@
-//! One reservation at an NSI provider, on its way from nothing to a circuit and back.
+//! The state machine of one reservation at an NSI provider.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The requester agent: what is asked of the provider, when, and what its owner is told.
+//! The NSI requester agent, sans-IO: which requests go to the provider and when, and which events its owner
+//! gets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

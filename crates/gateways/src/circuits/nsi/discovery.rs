@@ -1,4 +1,4 @@
-//! What a provider says about itself.
+//! The provider's discovery document.
 
 use longhaul_model::{Fault, FaultCode};
 

@@ -1,5 +1,5 @@
-//! What follows from an answer, a confirmation or a query, whichever comes first; the second of them changes
-//! nothing.
+//! Handlers of answers, confirmations and query results. They may come in any order and twice; a repetition
+//! changes nothing.
 
 use longhaul_model::{Fault, Timestamp};
 

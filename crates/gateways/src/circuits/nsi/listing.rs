@@ -1,5 +1,4 @@
-//! What the provider holds as a whole, and where it is: the list in which lost reservations are found, and
-//! its description.
+//! Listing of all reservations at the provider, in which lost ones are found, and discovery of its endpoint.
 
 use longhaul_circuits::{Event, ProviderReservation, RequestKey};
 use longhaul_model::{Fault, Timestamp};

@@ -1,6 +1,6 @@
-//! XML from providers, within bounds: no document types, no entities but the five of the language, limited
-//! depth and number. Elements are known by their local names: providers disagree about namespaces, and what
-//! is unknown is left out.
+//! A bounded XML tree of messages from providers: no document types, no entities but the five of XML, limits
+//! on depth and number. Elements are matched by local name: providers disagree about namespaces, and unknown
+//! elements are ignored.
 
 use longhaul_model::{Fault, FaultCode};
 use quick_xml::Reader;

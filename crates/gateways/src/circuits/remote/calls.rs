@@ -1,4 +1,4 @@
-//! Calls over HTTP and HTTPS, within bounds of time and size. What comes back is judged elsewhere.
+//! HTTP calls to providers, bounded in time and size. Answers are interpreted by the dialogue.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What a protocol towards a provider looks like from outside: a machine without socket and clock, to which
-//! is told what was answered, and which says what to ask next.
+//! [`Dialogue`]: a protocol towards a provider as a sans-IO state machine. Answers go in, calls and events
+//! come out.
 
 use std::collections::BTreeMap;
 

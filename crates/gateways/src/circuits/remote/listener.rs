@@ -1,4 +1,4 @@
-//! Takes calls of a provider: acknowledged at once, whatever else is under way, and looked at later.
+//! The listener for callbacks of a provider: acknowledged at once, handled later.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,5 +1,4 @@
-//! Providers that are somewhere else: carries a [`Dialogue`] over HTTP, with a thread of its own, so that
-//! whoever owns the provider never waits.
+//! Remote providers: drives a [`Dialogue`] over HTTP on a thread of its own, so that its owner never blocks.
 
 mod calls;
 mod dialogue;

@@ -1,4 +1,4 @@
-//! The dialogue of all REST providers: who is asked what when, logins, failures, and what its owner is told.
+//! The state machine that all REST providers share: calls, log-ins, failures, and the events for its owner.
 
 use std::collections::{BTreeMap, VecDeque};
 
