@@ -42,7 +42,7 @@ pub(crate) fn check_for_change(headers: &HeaderMap, found: Option<&Identity>) ->
     Ok(())
 }
 
-/// What a reader's conditions ask for.
+/// The result of a reader's conditions.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     Send,

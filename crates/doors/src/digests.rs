@@ -48,7 +48,7 @@ fn by_name(name: &str) -> Option<Algorithm> {
     }
 }
 
-/// What a request wants to be told of a file.
+/// The digests that a request asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Want {
     pub(crate) old: Option<Algorithm>,
@@ -158,7 +158,7 @@ pub(crate) fn parse(algorithm: Algorithm, value: &str) -> Option<Digest> {
     (decoded.len() == bytes).then(|| Digest::new(algorithm, &decoded))
 }
 
-/// What is known of files, by path; it counts for one version only.
+/// Computed digests, by path; each is valid for one version of a file.
 #[derive(Default)]
 pub(crate) struct DigestCache {
     state: Mutex<State>,

@@ -20,7 +20,7 @@ use crate::request::{RequestPath, single};
 use crate::serve::{Call, DoorContext, blocking};
 use crate::tape::or_on_tape;
 
-/// Of one read for digests.
+/// Bytes of one read for digests.
 const DIGEST_BYTES: usize = 1 << 20;
 /// Pieces of an answer in several parts that wait to be sent.
 const PIECES_AHEAD: usize = 2;
@@ -232,7 +232,7 @@ fn describe(answer: &mut Answer, identity: &Identity) {
     set(headers, header::CONTENT_SECURITY_POLICY, "default-src 'none'; sandbox");
 }
 
-/// What is wanted and not remembered is computed, a few files at a time.
+/// Digests from the cache, or computed, a few files at a time.
 pub(crate) async fn digests(
     shared: &Arc<DoorContext>,
     place: &RequestPath,

@@ -14,7 +14,7 @@ use http::HeaderMap;
 use crate::answer::{Outcome, Refusal};
 use crate::request::{Destination, destination, single};
 
-/// Of the whole header.
+/// Bytes of the whole header.
 const BYTES_MAX: usize = 8 << 10;
 const CONDITIONS_MAX: usize = 100;
 
@@ -33,7 +33,7 @@ struct List {
 enum ConditionSubject {
     TheRequest,
     Path(String),
-    /// Of another server: nothing is true of it here.
+    /// A resource of another server: no condition on it holds here.
     Elsewhere,
 }
 
@@ -49,7 +49,7 @@ enum State {
     Tag(String),
 }
 
-/// What is there, for whoever compares.
+/// The present state of resources, to evaluate conditions against.
 pub(crate) trait ResourceState {
     /// Whether a lock with this token covers the path.
     fn is_locked(&self, path: &str, token: &str) -> bool;

@@ -69,7 +69,7 @@ impl Door {
         self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
-    /// For what changes while the door is open.
+    /// Replaces settings while the door is open.
     pub fn renewer(&self) -> Renewer {
         Renewer(self.shared.clone())
     }

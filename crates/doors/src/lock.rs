@@ -19,9 +19,9 @@ use crate::rights::{Action, GrantedRights};
 use crate::serve::{Call, DoorContext, blocking};
 use crate::xml::{self, XML_BYTES_MAX};
 
-/// Of a client that does not say how long.
+/// The timeout of a lock where the client names none.
 const LOCK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
-/// What a client calls itself.
+/// Bytes of the `owner` element, which a client chooses.
 const OWNER_BYTES_MAX: usize = 4 << 10;
 /// Before the random part of a token, which nobody can guess, though to hold a lock takes more than its
 /// token.
@@ -80,7 +80,7 @@ fn locked(path: &str) -> Refusal {
     Refusal::new(StatusCode::LOCKED, text)
 }
 
-/// What a LOCK with a body asks for.
+/// The body of a LOCK.
 struct LockRequest {
     exclusive: bool,
     owner: String,

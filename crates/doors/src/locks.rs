@@ -18,12 +18,12 @@ pub(crate) const LOCK_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
 pub(crate) struct Lock {
     /// A URI.
     pub(crate) token: String,
-    /// What was locked; the root is the empty path.
+    /// The path that was locked; the root is the empty path.
     pub(crate) path: String,
     /// With all that is in it.
     pub(crate) deep: bool,
     pub(crate) exclusive: bool,
-    /// What the client calls itself, as XML.
+    /// The client's `owner` element, as XML.
     pub(crate) owner: String,
     /// Names of who asked: only they may use it.
     pub(crate) holder: Vec<String>,
@@ -40,7 +40,7 @@ impl Lock {
     }
 }
 
-/// What a request changes.
+/// The part of the tree that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteScope<'a> {
     /// This file, or the properties of this directory.
@@ -61,7 +61,7 @@ pub(crate) enum LockError {
 
 #[derive(Default)]
 pub(crate) struct Locks {
-    /// By what was locked. Several are shared ones.
+    /// Locks by locked path. Several at one path are shared locks.
     by_path: BTreeMap<String, Vec<Lock>>,
 }
 
@@ -98,7 +98,7 @@ impl Locks {
         Ok(())
     }
 
-    /// What a lock that cannot be beside this one was asked for.
+    /// The path of a lock that excludes this one.
     fn excluded(&self, lock: &Lock, now: Duration) -> Option<String> {
         let below = self.beneath(&lock.path, now).filter(|_| lock.deep);
         let mut others = self.covering(&lock.path, now).chain(below);
@@ -137,7 +137,7 @@ impl Locks {
         });
     }
 
-    /// What was there is gone: its locks with it.
+    /// Removes the locks of a path that was deleted, and of all below.
     pub(crate) fn remove_below(&mut self, path: &str) {
         self.by_path.retain(|found, _| !is_within(found, path));
     }
@@ -206,7 +206,7 @@ mod tests {
         locks.acquire(lock("a/b", false, false, "6"), NOW).unwrap();
         locks.acquire(lock("a/b", false, false, "7"), NOW).unwrap();
         assert_eq!(locks.covering("a/b", NOW).count(), 2);
-        // What has run out is in nobody's way.
+        // An expired lock conflicts with nothing.
         locks.acquire(lock("a/b", false, true, "8"), NOW + Duration::from_secs(61)).unwrap();
         assert_eq!(locks.by_path.len(), 1);
     }

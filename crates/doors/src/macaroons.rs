@@ -34,7 +34,7 @@ const CAVEATS_REQUESTED_MAX: usize = 16;
 const VALIDITY_DEFAULT: Duration = Duration::from_secs(3_600);
 /// The longest validity that is given: what a client keeps longer may leak.
 const VALIDITY_MAX: Duration = Duration::from_secs(86_400);
-/// With what each of them is for, first of all.
+/// The activities of dCache's macaroons, each with the action that it is mainly for.
 const ACTIVITIES: &[(&str, Action)] = &[
     ("DOWNLOAD", Action::Read),
     ("UPLOAD", Action::Create),
@@ -349,7 +349,7 @@ mod tests {
         assert!(!narrower.may(Action::Create, "a/c") && !narrower.may(Action::Read, "a/b/f"));
         assert!(!narrower.may(Action::Change, "a/b/f"));
         assert!(!lent(&["activity:SOUP"]).may(Action::Look, "a"));
-        // What its giver may no longer do, nobody may for him.
+        // Rights that the grantor has lost, a macaroon does not keep.
         let lapsed = DelegatedRights { grants: Vec::new(), ..lent(&["path:/"]) };
         assert!(!lapsed.may(Action::Look, "a"));
     }

@@ -21,16 +21,16 @@ use crate::answer::{Outcome, Refusal};
 use crate::request::is_within;
 use crate::xml::Name;
 
-/// Of one path, names and values.
+/// Bytes of the dead properties of one path, names and values.
 const BYTES_OF_PATH_MAX: usize = 64 << 10;
-/// Of a door: all of it lies in memory.
+/// Bytes of all dead properties of a door: they are held in memory.
 const BYTES_MAX: usize = 16 << 20;
 const ENDING: &str = ".json";
 
-/// By name: the element with its value, as it stands in an answer.
+/// Elements by property name, as they are sent in an answer.
 pub(crate) type DeadProperties = BTreeMap<Name, String>;
 
-/// A property that gets this element, or goes.
+/// A property to set to this element, or to remove.
 pub(crate) type Edit = (Name, Option<String>);
 
 pub(crate) struct Properties {
@@ -104,7 +104,7 @@ impl Properties {
         self.put(&mut table, path, own)
     }
 
-    /// What is there is gone, or another thing than before.
+    /// Drops the properties of a path that was deleted or made anew.
     pub(crate) fn remove_all(&self, path: &str) {
         let mut table = self.table();
         for path in table.within(path) {
@@ -112,7 +112,7 @@ impl Properties {
         }
     }
 
-    /// What was copied or moved has the properties of what it was made from.
+    /// Gives a copied or moved path the properties of its source.
     pub(crate) fn copy(&self, from: &str, to: &str, shallow: bool) -> Outcome<()> {
         let mut table = self.table();
         let all = table.within(from);

@@ -34,7 +34,7 @@ pub(crate) const XML_TYPE: &str = "application/xml; charset=utf-8";
 const DCACHE: &str = "http://www.dcache.org/2013/webdav";
 const STORM: &str = "http://storm.italiangrid.org/2014/webdav";
 
-/// What is asked about each entry.
+/// The properties that a PROPFIND asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PropfindRequest {
     All,
@@ -237,7 +237,7 @@ const ALL: &[&str] = &[
 ];
 /// Told only when asked for: RFC 4331 says so of quotas, and locks are asked for by who wants to know.
 const ON_DEMAND: &[&str] = &["quota-available-bytes", "quota-used-bytes", "lockdiscovery", "supportedlock"];
-/// Of the same kind, in namespaces of others.
+/// Checksum properties in the namespaces of other servers.
 const CHECKSUMS: [(&str, &str); 2] = [(DCACHE, "Checksums"), (STORM, "Checksum")];
 
 /// Whether a property is what the door says of a file, so that nobody else may.

@@ -17,7 +17,7 @@ pub(crate) async fn proppatch(mut call: Call) -> Outcome {
     blocking(move || change(&call, edits)).await
 }
 
-/// In the order of the request, in which they are to be made.
+/// The edits in the order of the request, in which they are applied.
 fn edits(body: &[u8]) -> Outcome<Vec<Edit>> {
     let root = document(body, "propertyupdate")?;
     let mut edits = Vec::new();

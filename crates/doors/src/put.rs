@@ -28,7 +28,7 @@ use crate::serve::{Call, DoorContext, blocking};
 const BATCH_BYTES: usize = 512 << 10;
 /// Handed to the disk while more come, so that the flush at the end has little left.
 const WRITEBACK_BYTES: u64 = 16 << 20;
-/// What is at a name may change between the look and the commit.
+/// A name may change hands between the check and the commit.
 const COMMIT_TRIES: usize = 4;
 /// Computed of every file that comes: they cost next to nothing, and are asked for next.
 const ALWAYS: [Algorithm; 2] = [Algorithm::Adler32, Algorithm::Crc32c];
@@ -77,7 +77,7 @@ fn declared_length(headers: &HeaderMap) -> Outcome<Option<u64>> {
     length.map(Some).ok_or_else(|| Refusal::bad("Content-Length is no number"))
 }
 
-/// What must be right before the first byte is taken.
+/// Checks everything that can be checked before the first byte is accepted.
 pub(crate) fn admit(
     shared: &DoorContext,
     place: &RequestPath,
@@ -324,7 +324,7 @@ impl Incoming {
         let identity =
             there.ok_or_else(|| Fault::new(FaultCode::Conflict, "the file was removed at once"))?;
         if !replaced {
-            // Of another file, which somebody else removed.
+            // Another file's, which somebody else removed.
             self.shared.properties.remove_all(&self.place.path);
         }
         // Somebody else's replacement a moment later has other digests.

@@ -21,7 +21,7 @@ pub(crate) struct RequestPath {
 impl RequestPath {
     pub(crate) fn of<T>(request: &Request<T>) -> Outcome<RequestPath> {
         match request.uri().path() {
-            // What asks about the server as a whole.
+            // A request about the server as a whole.
             "*" => Ok(RequestPath { path: String::new(), slash: true }),
             path => RequestPath::parse(path),
         }
@@ -70,7 +70,7 @@ impl RequestPath {
     }
 }
 
-/// By whole components: `a/b` lies in `a`, `ab` does not. Everything lies in the root.
+/// Compares whole components: `a/b` is within `a`, `ab` is not. Everything is within the root.
 pub(crate) fn is_within(path: &str, directory: &str) -> bool {
     directory.is_empty()
         || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -39,9 +39,9 @@ pub enum Right {
 pub(crate) enum Action {
     /// Whether it is there, and how large.
     Look,
-    /// Of a directory: what is in it.
+    /// List a directory.
     List,
-    /// Of a file: its bytes.
+    /// Read the bytes of a file.
     Read,
     /// Where nothing is yet.
     Create,
@@ -81,7 +81,7 @@ pub struct Grant {
     pub below: String,
 }
 
-/// Whom a grant is for.
+/// The holders of a grant.
 #[derive(Clone, Debug)]
 pub enum Subjects {
     /// Everybody with a certificate that is believed here.
@@ -100,7 +100,7 @@ pub struct Rights {
     pub subjects: Vec<(Subjects, Grant)>,
     /// Hashes of bearer tokens, and what each allows.
     pub tokens: Vec<([u8; 32], Grant)>,
-    /// What everybody may read, without any credential.
+    /// What anonymous clients may read.
     pub anonymous: Option<String>,
 }
 
@@ -159,7 +159,7 @@ fn parse_tokens(text: &str) -> Result<Vec<([u8; 32], Grant)>, String> {
     Ok(tokens)
 }
 
-/// What one request may do.
+/// The rights of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct GrantedRights {
     grants: Vec<Grant>,
@@ -168,7 +168,7 @@ pub(crate) struct GrantedRights {
     /// Who showed a credential that is believed: names of certificates, holders of tokens of issuers, "a
     /// token".
     pub(crate) who: Vec<String>,
-    /// What kind of credential that was.
+    /// The kind of that credential.
     pub(crate) by: &'static str,
 }
 
@@ -263,7 +263,7 @@ fn implies(shown: &str, wanted: &str) -> bool {
 }
 
 impl GrantedRights {
-    /// By what they may what they may, for the log of decisions.
+    /// Why the rights are as they are, for the audit log.
     pub(crate) fn right(&self) -> &'static str {
         match (&self.scoped, &self.lent) {
             (Some(_), _) => "scopes of the token, or rules of the door",

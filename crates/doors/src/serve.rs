@@ -34,7 +34,7 @@ pub(crate) const ALLOW: &str =
 /// The classes of RFC 4918 that are served.
 pub(crate) const DAV: &str = "1, 2";
 
-/// What all connections of a door share.
+/// The state that all connections of a door share.
 pub(crate) struct DoorContext {
     pub(crate) settings: Settings,
     access: RwLock<Arc<Access>>,
@@ -48,12 +48,12 @@ pub(crate) struct DoorContext {
     listings: Arc<Semaphore>,
     pub(crate) digest_turns: Semaphore,
     tape_turns: Arc<Semaphore>,
-    /// For temporary names: what no other run of this process had.
+    /// Part of temporary names: unique to this run of the process.
     pub(crate) run: u32,
     pub(crate) counter: std::sync::atomic::AtomicU32,
 }
 
-/// Who is at the other end of a connection.
+/// The client at the other end of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) address: std::net::SocketAddr,
@@ -99,7 +99,7 @@ impl DoorContext {
         &self.settings.storage
     }
 
-    /// Unique among all that lie in the work directory: whose, which run, which file.
+    /// A name that is unique in the work directory: owner, run, counter.
     pub(crate) fn temp_name(&self) -> TempName {
         let mut name = [0; 16];
         name[..8].copy_from_slice(&self.settings.owner);
@@ -109,17 +109,17 @@ impl DoorContext {
         TempName::from_bytes(name)
     }
 
-    /// Waits until one more file may be under way.
+    /// Waits for a slot to transfer a file.
     pub(crate) async fn transfer_slot(&self) -> Outcome<OwnedSemaphorePermit> {
         self.acquire_slot(&self.turns, "as many files as this door bears are on their way").await
     }
 
-    /// Waits until one more directory may be told.
+    /// Waits for a slot to list a directory.
     pub(crate) async fn listing_slot(&self) -> Outcome<OwnedSemaphorePermit> {
         self.acquire_slot(&self.listings, "as many directories as this door bears are being listed").await
     }
 
-    /// Waits until one more question about tapes may be answered.
+    /// Waits for a slot to serve a request of the Tape REST API.
     pub(crate) async fn tape_slot(&self) -> Outcome<OwnedSemaphorePermit> {
         self.acquire_slot(
             &self.tape_turns,
@@ -136,7 +136,7 @@ impl DoorContext {
         }
     }
 
-    /// What is there, also in storages that are no trees.
+    /// The entry at a path, also in storages without directories.
     pub(crate) fn stat(&self, place: &RequestPath) -> Result<Option<Entry>, Fault> {
         if let Some(directories) = self.storage().directories() {
             return directories.look(&place.path);

@@ -41,7 +41,7 @@ pub struct Settings {
     pub limits: Limits,
 }
 
-/// What says who is who, and who may do what; changes while the door is open.
+/// Users and their rights; replaced while the door is open.
 pub struct Access {
     /// Certificate and key, and whose client certificates are believed.
     pub tls: Arc<ServerConfig>,
@@ -61,25 +61,25 @@ pub trait Users: Send + Sync {
 /// Before an attribute of a virtual organisation among a client's names: `voms:/atlas/Role=production`.
 pub const VOMS: &str = "voms:";
 
-/// Towards other servers, for third-party copies.
+/// How third-party copies reach other servers.
 pub struct Outgoing {
-    /// Whose certificates are believed.
+    /// Trusted authorities, and the client certificate if there is one.
     pub tls: Arc<ClientConfig>,
     /// Networks that may be dialled though they are not public.
     pub allow: Vec<IpNetwork>,
 }
 
-/// What clients may take.
+/// Limits on what clients use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub connections: usize,
-    /// Of these, from one address.
+    /// Connections from one address.
     pub connections_of_address: usize,
     /// Files on their way at once, in and out; each holds up to 2 MiB of memory. More wait.
     pub transfers: usize,
     /// How long a transfer waits for its turn before it is told to come again.
     pub turn: Duration,
-    /// For a handshake, and for the head of a request.
+    /// Timeout of a handshake, and of the head of a request.
     pub head: Duration,
     /// A peer that neither sends nor takes anything for so long is gone.
     pub stall: Duration,

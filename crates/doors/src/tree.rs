@@ -180,13 +180,13 @@ pub(crate) async fn copy(call: Call) -> Outcome {
     answer
 }
 
-/// What a copy or a move does where it ends: a new name is a new member of its directory.
+/// Lock scopes at the destination of a copy or move: a new name is a new member of its directory.
 fn arriving<'a>(to: &'a RequestPath, found: Option<&Entry>) -> Vec<WriteScope<'a>> {
     let members = found.is_none().then(|| WriteScope::Members(to.parent()));
     [WriteScope::Tree(&to.path)].into_iter().chain(members).collect()
 }
 
-/// What was at the destination is no more. A file over a file keeps the lock of its name.
+/// Drops the state of a replaced destination. A file over a file keeps the lock of its name.
 fn replaced(shared: &DoorContext, to: &RequestPath, found: Option<&Entry>) {
     if found.is_some_and(|entry| entry.is_directory) {
         shared.locks().remove_below(&to.path);
@@ -227,7 +227,7 @@ fn refuse_within(from: &RequestPath, to: &RequestPath) -> Outcome<()> {
     Ok(())
 }
 
-/// What is at the destination, if it may be replaced; its directory has to be there.
+/// The entry at the destination, if it may be replaced; its directory has to exist.
 fn admit_target(call: &Call, to: &RequestPath) -> Outcome<Option<Entry>> {
     let shared = &call.shared;
     let found = shared.stat(to)?;

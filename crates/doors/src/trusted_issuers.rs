@@ -16,11 +16,11 @@ use crate::answer::{Outcome, Refusal};
 use crate::request::is_within;
 use crate::rights::{Action, not_authenticated};
 
-/// Whose a token is, some time later.
+/// The future of a verification.
 pub type VerifyFuture<'a> = Pin<Box<dyn Future<Output = Result<TokenIdentity, Fault>> + Send + 'a>>;
 
 pub trait TokenVerifier: Send + Sync {
-    /// Whose token it is, if it is genuine, valid now, and for this door.
+    /// The holder of a token that is genuine, valid now, and meant for this door.
     fn verify<'a>(&'a self, token: &'a str) -> VerifyFuture<'a>;
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct TokenScope {
 }
 
 impl TrustedIssuers {
-    /// What the token allows, and whose it is.
+    /// The scope of a token and the identity of its holder.
     pub(crate) async fn of(&self, token: &str) -> Outcome<(TokenScope, String)> {
         let identity = self.verifier.verify(token).await.map_err(refused)?;
         let who = printable(&format!("{} of {}", identity.subject, identity.issuer)).to_string();
@@ -71,7 +71,7 @@ impl TokenScope {
             Action::Change => self.scopes.allows(StorageAction::Modify, &file),
             Action::MakeDirectory => self.scopes.allows_directory(&directory),
             Action::Stage => self.scopes.allows(StorageAction::Stage, &file),
-            // Who may read it finds out anyway.
+            // Whoever may read it finds out anyway.
             Action::Poll => {
                 [StorageAction::Poll, StorageAction::Read].iter().any(|may| self.scopes.allows(*may, &file))
             }

@@ -54,7 +54,7 @@ impl Element {
         self.children().find(|child| child.name.is_dav(local))
     }
 
-    /// Its own, without that of its children.
+    /// The element's own text, without that of its children.
     #[cfg(test)]
     pub(crate) fn text(&self) -> String {
         let text = |node: &Node| match node {
@@ -79,7 +79,7 @@ impl Element {
         text
     }
 
-    /// What is in it, as it stands in a document.
+    /// The content of the element as XML.
     pub(crate) fn inner(&self) -> String {
         let mut text = String::new();
         self.write_nodes(&mut text);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_model::address::IpNetwork;
 
-/// Whom we believe to be the servers that they say they are.
+/// Certificate authorities that are trusted to identify storages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
     /// The authorities of the system.
@@ -28,7 +28,7 @@ pub struct RemoteConfig {
     pub redirect_hosts: Vec<String>,
     /// Whether a checksum that a storage does not tell is computed by reading the file.
     pub checksum_by_reading: bool,
-    /// All bytes of files that are read, of all copies together; none: as fast as it goes.
+    /// Rate limit of all reads of all copies together; none: no limit.
     pub bytes_per_s: Option<u64>,
     pub times: Times,
     pub s3: S3Config,
@@ -52,25 +52,25 @@ impl Default for S3Config {
     }
 }
 
-/// How long what may take.
+/// Timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// For a name, a connection and a handshake.
+    /// Resolving, connecting and the handshake.
     pub connect: Duration,
-    /// For the head of an answer.
+    /// The head of an answer.
     pub answer: Duration,
-    /// For the head of an answer for which a storage may have to read a file.
+    /// The head of an answer for which a storage may have to read a whole file.
     pub checksum: Duration,
-    /// Without a byte of data, or a marker of a third-party copy.
+    /// Silence: no byte of data, no marker of a third-party copy.
     pub stall: Duration,
-    /// With markers, but no more bytes than before.
+    /// Markers without progress.
     pub progress: Duration,
-    /// Of a whole copy: this much, and `copy_per_mib` for each MiB.
+    /// A whole copy, to which `copy_per_mib` is added for each MiB.
     pub copy: Duration,
     pub copy_per_mib: Duration,
-    /// For an answer of 100 to a PUT that asked for it.
+    /// The wait for 100 Continue; then the body is sent without it.
     pub may_send: Duration,
-    /// For all that is done after a failure.
+    /// Cleaning up after a failure.
     pub cleanup: Duration,
 }
 
@@ -79,7 +79,7 @@ impl Default for Times {
         Times {
             connect: Duration::from_secs(60),
             answer: Duration::from_secs(120),
-            // What gfal2 waits for a storage that has to compute it.
+            // gfal2's timeout for a checksum that has to be computed.
             checksum: Duration::from_secs(1_800),
             stall: Duration::from_secs(60),
             progress: Duration::from_secs(180),

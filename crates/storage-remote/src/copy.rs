@@ -34,13 +34,13 @@ struct Plan<'a> {
     source: RemoteUrl,
     target: RemoteUrl,
     begun: Instant,
-    /// What the present try writes, and whether anybody may still be writing it.
+    /// The name that the present attempt writes, and whether it may still be written.
     writing: Mutex<Option<Arrival>>,
     /// Parts with a storage that speaks S3.
     upload: Slot,
-    /// What the source has.
+    /// The source's metadata.
     size: OnceLock<u64>,
-    /// What had the target's name before, if anything; unknown where nobody looked.
+    /// The file that had the target's name before, if any; unknown where it was not examined.
     before: OnceLock<Option<Stat>>,
 }
 
@@ -74,7 +74,7 @@ impl Plan<'_> {
         matches!(token.refresh_refused(&refused).await, Ok(Some(_)))
     }
 
-    /// What may lie under the file's own name after this.
+    /// What this attempt may leave under the file's own name.
     fn leftover(&self, failure: &Failure) -> Leftover<'_> {
         Leftover {
             may_be_written: is_unknown(failure),
@@ -89,17 +89,17 @@ impl Plan<'_> {
     }
 }
 
-/// What the first look at both ends found.
+/// Both ends as they were before the copy.
 struct CopySurvey {
     stat: Stat,
     modes: Vec<Mode>,
     place: TargetName,
 }
 
-/// What the target's name can be used for.
+/// How the target's name can be used.
 #[derive(Clone, Copy)]
 struct TargetName {
-    /// Something has it, and may be replaced.
+    /// A file has the name and may be replaced.
     replaces: bool,
     renames: bool,
 }

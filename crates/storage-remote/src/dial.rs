@@ -37,7 +37,7 @@ pub(crate) fn certificate_of(credential: &Credential) -> CertificateId {
 pub(crate) struct Dialler {
     connector: Connector,
     tls: Arc<TlsConfigs>,
-    /// For a name, a connection and a handshake.
+    /// Timeout for resolving, connecting and the handshake together.
     within: Duration,
 }
 

@@ -33,13 +33,13 @@ use crate::url::RemoteUrl;
 
 /// The largest piece of a body.
 const BUFFER_BYTES_MAX: usize = 512 << 10;
-/// Of the text of an error that is read.
+/// Bytes of an error's body that are read.
 const ERROR_BYTES_MAX: usize = 4 << 10;
 const S3_ERROR_BYTES_MAX: usize = 64 << 10;
-/// What is sent to S3 is hashed for its signature up to this, over TLS.
+/// Bodies to S3 up to this size are hashed for their signature, over TLS.
 const SIGNED_BYTES_MAX: usize = 64 << 10;
 
-/// The credential that an active party shall show to the other one.
+/// The credential that the active party of a copy shows to the passive one.
 pub(crate) const TRANSFER_AUTHORIZATION: &str = "transferheaderauthorization";
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -47,7 +47,7 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 pub(crate) enum Payload {
     None,
     Bytes(Bytes),
-    /// Sent once, to the server that asks for it.
+    /// Sent once, to the server that answers 100.
     Upload(Upload),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Call<'a> {
     pub(crate) credential: &'a Credential,
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Payload,
-    /// For the head of the answer, from the end of what is sent.
+    /// Timeout for the head of the answer, from the end of the request.
     pub(crate) within: Duration,
 }
 
@@ -84,7 +84,7 @@ type Connection = Http1Connection<Body>;
 /// Where a connection leads, and with which certificate it was made.
 type ConnectionKey = (Origin, CertificateId);
 
-/// All our connections.
+/// Sends requests over pooled connections.
 pub(crate) struct Exchange {
     dialler: Dialler,
     redirect_hosts: Vec<String>,
@@ -95,14 +95,14 @@ pub(crate) struct Exchange {
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// Who answered, after redirects.
+    /// The URL that answered, after redirects.
     pub(crate) url: RemoteUrl,
     body: Incoming,
     connection: Option<Connection>,
     reusable: bool,
     key: ConnectionKey,
     idle: Arc<IdlePool<ConnectionKey, Body>>,
-    /// What else there is to say where it is a refusal.
+    /// Appended to the text of a refusal.
     more: Option<String>,
 }
 
@@ -124,7 +124,7 @@ impl Exchange {
         };
         let token = token.current().await;
         let mut answer = self.follow(&call, &Credential::Bearer(token.clone())).await?;
-        // Of an upload nothing may be left to send.
+        // An upload cannot be sent again once it has begun.
         let repeats = match &call.payload {
             Payload::None | Payload::Bytes(_) => true,
             Payload::Upload(upload) => !upload.is_begun(),
@@ -166,7 +166,7 @@ impl Exchange {
         Err(Failure::new(Kind::Refused, text))
     }
 
-    /// Credentials go to whom they are meant for, and to where the configuration says.
+    /// Credentials go to the origin they are for, and to hosts that the configuration names.
     fn may_see(&self, meant: &RemoteUrl, url: &RemoteUrl) -> bool {
         CredentialScope { origin: &meant.origin(), hosts: &self.redirect_hosts }.contains(&url.origin())
     }
@@ -182,7 +182,7 @@ impl Exchange {
         let request = || {
             let mut request = request(call, url, credential)?;
             if !trusted {
-                // What is for the other end of a copy is as secret as what is for this one.
+                // The credential for the other end of a copy is as secret as the one for this end.
                 request.headers_mut().remove(TRANSFER_AUTHORIZATION);
             }
             Ok::<_, Failure>(spelled(request))
@@ -255,7 +255,7 @@ impl Answer {
         if self.status.is_success() { Ok(self) } else { Err(self.into_failure(what).await) }
     }
 
-    /// What a refusal says, with a little of its text.
+    /// The failure of a refusal, with a little of its text.
     pub(crate) async fn into_failure(mut self, what: &str) -> Failure {
         let (status, url, more) = (self.status, self.url.clone(), self.more.take());
         if url.is_s3() {
@@ -301,7 +301,7 @@ impl Answer {
         }
     }
 
-    /// The next piece of the body; none at its end.
+    /// The next chunk of the body; none at its end.
     pub(crate) async fn data(&mut self, within: Duration) -> Result<Option<Bytes>, Failure> {
         loop {
             match timeout(within, self.body.frame()).await {
@@ -348,7 +348,7 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The length that the head tells.
+    /// The `Content-Length`.
     pub(crate) fn length(&self) -> Option<u64> {
         self.header(CONTENT_LENGTH.as_str()).and_then(|text| text.trim().parse().ok())
     }
@@ -373,7 +373,7 @@ fn follows(status: StatusCode, method: &Method) -> bool {
     keeps_method(status) || see_other
 }
 
-/// Whether asking twice does the same as asking once.
+/// Whether a request is idempotent and can be sent again.
 fn repeats(call: &Call<'_>) -> bool {
     matches!(call.payload, Payload::None | Payload::Bytes(_))
         && matches!(call.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND")

@@ -8,7 +8,7 @@ use longhaul_model::{Blame, Fault, FaultCode, Retry};
 /// Texts of storages are cut there.
 const SERVER_TEXT_CHARS_MAX: usize = 240;
 
-/// Where of a copy something happened; the word stands in the reasons that users and other software read.
+/// The end of a copy at which a failure happened; its word is part of the reasons that other software reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Source,
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
     Told,
     /// A copy was told to be done, and there is no file.
     NotThere,
-    /// What came is no answer that can be used.
+    /// The answer cannot be used.
     Malformed,
     /// Not told, and nothing can be compared.
     NoChecksum,
@@ -74,7 +74,7 @@ impl Failure {
         Failure { kind, text: text.into() }
     }
 
-    /// Of an order that was not understood.
+    /// A malformed order, or a URL that is refused.
     pub(crate) fn of_fault(fault: &Fault) -> Failure {
         let kind = if fault.code == FaultCode::BadRequest { Kind::Order } else { Kind::Refused };
         Failure::new(kind, fault.detail.clone())
@@ -167,13 +167,13 @@ impl Failure {
         }
     }
 
-    /// Of an operation on one storage.
+    /// The fault of an operation on one storage.
     pub(crate) fn fault(&self) -> Fault {
         let code = self.code(None);
         Fault::new(code, self.text.clone()).blaming(self.blame(None, code)).retrying(self.retry(code))
     }
 
-    /// Of a copy: its detail is the reason as FTS writes it, `SCOPE [errno] text`.
+    /// The fault of a copy. Its detail is the reason as FTS writes it, `SCOPE [errno] text`.
     pub(crate) fn at(&self, scope: Scope) -> Fault {
         let code = self.code(Some(scope));
         let detail = format!("{} [{}] {}", scope.word(), self.errno(), self.text);
@@ -187,7 +187,7 @@ pub(crate) fn sanitized(text: &str) -> String {
     let mut hide = false;
     for word in text.split_whitespace() {
         let bearer = word.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case("bearer");
-        // What follows a question mark in a URL is where tokens and capabilities stand.
+        // The query of a URL may hold tokens and capabilities.
         let shown = match word.split_once('?') {
             _ if hide => "…".to_owned(),
             Some((before, after)) if before.contains('/') && !after.is_empty() => format!("{before}?…"),

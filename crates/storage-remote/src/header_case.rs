@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 const SAMPLE: &[u8] =
     b"COPY / HTTP/1.1\r\nHost: localhost\r\nTransferHeaderAuthorization: none\r\nConnection: close\r\n\r\n";
 
-/// What a request has to carry so that its headers are spelled as in [`SAMPLE`].
+/// Extensions of a request that make the library spell its headers as in [`SAMPLE`].
 pub(crate) async fn spelling() -> Extensions {
     static SPELLING: OnceCell<Extensions> = OnceCell::const_new();
     SPELLING.get_or_init(learn).await.clone()

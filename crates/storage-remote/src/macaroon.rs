@@ -18,7 +18,7 @@ use crate::remote::Remote;
 use crate::webdav::Resource;
 
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Of a macaroon: what fits into a header anywhere.
+/// Bytes of a macaroon: what fits into a header anywhere.
 const MACAROON_BYTES_MAX: usize = 8 << 10;
 /// A copy may wait at the storage before it begins; longer ones than a day are not given anywhere.
 const VALIDITY_MARGIN: Duration = Duration::from_secs(600);
@@ -83,7 +83,7 @@ impl Remote {
     }
 }
 
-/// What is asked for. Validity is a duration of ISO 8601 in whole minutes, which all of them read.
+/// The request for a macaroon. Validity is an ISO 8601 duration in whole minutes, which all servers read.
 fn request_document(mode: Mode, lasts: Duration) -> String {
     // What FTS asks for, so what storages are set up to give: where it is written, also to replace.
     let activities = match mode {

@@ -12,14 +12,14 @@ use crate::failure::sanitized;
 const LINE_BYTES_MAX: usize = 4 << 10;
 /// Stripes of one copy that are told apart.
 const STRIPES_MAX: usize = 1_024;
-/// Of the text of a failure.
+/// Characters of a failure's text.
 const TEXT_CHARS_MAX: usize = 240;
 
 /// How it went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Success,
-    /// With the text, and the status of the other side if the text names one.
+    /// With its text, and the HTTP status of the other side if the text names one.
     Failure {
         text: String,
         status: Option<u16>,
@@ -31,7 +31,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Markers {
     line: Vec<u8>,
     in_block: bool,
-    /// Of the block that is read.
+    /// Bytes of the stripes in the block being read.
     stripe: u64,
     moved: Option<u64>,
     stripes: BTreeMap<u64, u64>,

@@ -13,7 +13,7 @@ pub(crate) const BYTES_MAX: usize = 16 << 20;
 pub(crate) const MEMBERS_MAX: usize = 50_000;
 const DAV: &str = "DAV:";
 
-/// What we ask for.
+/// The properties that are requested.
 pub(crate) const REQUEST: &str = r#"<?xml version="1.0" encoding="utf-8"?>
 <D:propfind xmlns:D="DAV:" xmlns:C="http://www.dcache.org/2013/webdav"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/><C:Checksums/></D:prop></D:propfind>"#;
 
@@ -28,7 +28,7 @@ pub(crate) struct Member {
     pub(crate) checksums: Vec<Checksum>,
 }
 
-/// What an element means to us.
+/// The elements that matter here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Tag {
     Response,
@@ -70,7 +70,7 @@ fn tag(namespace: &str, local: &str) -> Tag {
 }
 
 /// # Errors
-/// What is wrong with it, in words.
+/// The error is fit to be shown.
 pub(crate) fn read(document: &[u8]) -> Result<Vec<Member>, String> {
     let mut found = Reading::default();
     xml::walk(document, BYTES_MAX, &mut found)?;
@@ -82,7 +82,7 @@ struct Reading {
     open: Vec<Tag>,
     members: Vec<Member>,
     member: Member,
-    /// What one `propstat` says, until its status is known.
+    /// The properties of one `propstat`, until its status is known.
     stat: Stat,
     checksums: Vec<Checksum>,
     ok: Option<bool>,

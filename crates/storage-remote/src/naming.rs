@@ -19,7 +19,7 @@ use crate::webdav::{Resource, method};
 /// Names of temporary files begin so.
 const PREFIX: &str = ".longhaul-";
 const TAG_BYTES_MAX: usize = 80;
-/// What was learned of a server is asked again after this.
+/// A server's support for renames is examined again after this.
 const RENAME_CACHE_TTL: Duration = Duration::from_secs(600);
 const RENAME_CACHE_MAX: usize = 4_096;
 
@@ -49,12 +49,12 @@ pub(crate) struct Arrival {
     pub(crate) temporary: bool,
 }
 
-/// What is known of what a failed try left under the file's own name.
+/// What a failed attempt may have left under the file's own name.
 #[derive(Clone, Copy)]
 pub(crate) struct Leftover<'a> {
     /// Nobody knows whether the storage still writes it.
     pub(crate) may_be_written: bool,
-    /// What had the name before, which is not ours to delete.
+    /// The file that had the name before, which is not ours to delete.
     pub(crate) before: Option<&'a Stat>,
     /// The size of a good one.
     pub(crate) whole: Option<u64>,
@@ -114,7 +114,7 @@ impl Remote {
         let (can, keep) = match status {
             StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::CONFLICT => (true, true),
             StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => (false, true),
-            // Of this credential at this place.
+            // A failure of this credential at this path, not of the server.
             _ => (false, false),
         };
         if keep {

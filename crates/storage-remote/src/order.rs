@@ -10,18 +10,18 @@ use crate::checksum::Checksum;
 use crate::refreshing_token::RefreshingToken;
 use crate::s3::S3Keys;
 
-/// Who we are to one end. Never shown, never logged, wiped when dropped.
+/// The credential for one end. Never shown, never logged, wiped when dropped.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum Credential {
     #[default]
     None,
     /// A token (or a macaroon), without the word `Bearer`.
     Bearer(Zeroizing<String>),
-    /// A token that is had anew when it ends, or is refused, while the copy runs.
+    /// A token that is refreshed when it expires, or is refused, while the copy runs.
     Refreshing(RefreshingToken),
     /// A certificate with its key, both in PEM. A delegated proxy is one: the proxy first, then its issuers.
     Certificate { chain_pem: Zeroizing<String>, key_pem: Zeroizing<String> },
-    /// For `s3s` and `s3`: every request is signed with them.
+    /// Keys for `s3s` and `s3`, with which every request is signed.
     S3(S3Keys),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// A file of a storage, and who we are there.
+/// A file of a storage, and the credential for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// `https`, `http`, `davs` or `dav`; `s3s` or `s3`.
@@ -51,7 +51,7 @@ impl End {
     }
 }
 
-/// Who moves the bytes.
+/// The party that moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// The target, asked to fetch the file.
@@ -80,7 +80,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What may become of a file that has the target's name already.
+/// Whether a file that has the target's name may be replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Overwrite {
     #[default]
@@ -113,11 +113,11 @@ impl ChecksumMode {
 /// One file from one end to the other.
 #[derive(Clone, Debug)]
 pub struct CopyOrder {
-    /// Of this attempt and no other: temporary names at the target bear it. Letters, digits and `-` only.
+    /// Unique to this attempt: part of temporary names at the target. Letters, digits and `-` only.
     pub tag: String,
     pub source: End,
     pub target: End,
-    /// What the user says the source has.
+    /// The size that the user expects of the source.
     pub size: Option<u64>,
     /// Algorithm and, if the user knows it, the value.
     pub checksum: Option<Checksum>,
@@ -127,20 +127,20 @@ pub struct CopyOrder {
     /// size is known, nor what has arrived. Collections are not made, and the file comes under its own name
     /// at once.
     pub unchecked: bool,
-    /// What has come of a copy that failed stays where it is.
+    /// A failed copy's partial file stays where it is.
     pub keeps_partial: bool,
-    /// Tried one after the other, while the error is one that another way may cure.
+    /// Modes to try in this order, while another mode may cure the error.
     pub modes: Vec<Mode>,
-    /// For all of it. None: ten minutes, and two seconds for each MiB.
+    /// Timeout of the whole copy. None: ten minutes, and two seconds for each MiB.
     pub timeout: Option<Duration>,
     /// Connections that the data may use at once; at least one.
     pub streams: u16,
-    /// What the storages are to mark their packets with: experiment × 64 + activity.
+    /// The SciTag with which storages mark their packets: experiment × 64 + activity.
     pub scitag: Option<u32>,
 }
 
 impl CopyOrder {
-    /// By whichever way works, replacing nothing, nothing compared but the size.
+    /// By any mode that works; replaces nothing, compares only sizes.
     pub fn new(tag: impl Into<String>, source: End, target: End) -> CopyOrder {
         CopyOrder {
             tag: tag.into(),
@@ -175,25 +175,25 @@ pub struct Verified {
 /// A copy that is complete at the target, under its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyDone {
-    /// The way that worked.
+    /// The mode that worked.
     pub mode: Mode,
     pub bytes: u64,
     pub verified: Verified,
     pub source_checksum: Option<Checksum>,
     pub target_checksum: Option<Checksum>,
-    /// What the ways before it failed with, as `mode: text`.
+    /// Failures of the modes tried before, as `mode: text`.
     pub failed_before: Vec<String>,
 }
 
-/// Of a copy whose bytes are not to go through this process.
+/// The outcome of a copy whose bytes may not pass through this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyOutcome {
     Done(CopyDone),
-    /// Nothing was moved: it is left to be streamed. With what the ways before failed with.
+    /// Nothing was moved: the copy has to be streamed. With the failures of the modes before.
     ToStream(Vec<String>),
 }
 
-/// What is known of a file or collection.
+/// Metadata of a file or collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     pub size: u64,
@@ -216,7 +216,7 @@ impl Stat {
     }
 }
 
-/// What has a target's name, so that it can be judged whether it is what should have come.
+/// The file under a target's name, to judge whether it is the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     pub size: u64,

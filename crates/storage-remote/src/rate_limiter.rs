@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(limiter.reserve(250, ms(0)), ms(0));
         assert_eq!(limiter.reserve(100, ms(0)), ms(100));
         assert_eq!(limiter.reserve(1_000, ms(0)), ms(1_100));
-        // Who did not come for long has no more than that.
+        // Idle time saves up no more than the burst.
         assert_eq!(limiter.reserve(1_250, ms(60_000)), ms(1_000));
         limiter.set_rate(None);
         assert_eq!(limiter.reserve(1_000_000, ms(60_000)), ms(0));

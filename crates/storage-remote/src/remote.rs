@@ -24,22 +24,22 @@ use crate::tape::TapeApis;
 use crate::url::RemoteUrl;
 use crate::webdav::{RenameOutcome, Resource};
 
-/// Knows its connections and what it has learned of servers; one for a process.
+/// The client. It holds connections and what was learned of servers; one for a process.
 pub struct Remote {
     pub(crate) config: RemoteConfig,
     pub(crate) exchange: Arc<Exchange>,
-    /// Of what is read.
+    /// Rate limit of all reads.
     pub(crate) rate_limiter: Arc<RateLimiter>,
     pub(crate) renames: Arc<RenameCache>,
-    /// Collections that were there a moment ago.
+    /// Collections known to exist.
     pub(crate) seen: Arc<RecentSet>,
-    /// Storages that gave no macaroon a moment ago.
+    /// Storages known to issue no macaroons.
     pub(crate) without_macaroons: Arc<RecentSet>,
-    /// Of uploads to S3.
+    /// Unfinished uploads to S3.
     pub(crate) records: Arc<Records>,
     pub(crate) part_memory: Arc<PartMemory>,
     pub(crate) tape_apis: Arc<TapeApis>,
-    /// Storages that offered no Tape REST API a moment ago.
+    /// Storages known to have no Tape REST API.
     pub(crate) without_tape: Arc<RecentSet>,
 }
 
@@ -80,12 +80,13 @@ impl Remote {
         }
     }
 
-    /// From now on, also for what is under way; see [`RemoteConfig::bytes_per_s`].
+    /// Sets the rate limit, also for copies under way; see [`RemoteConfig::bytes_per_s`].
     pub fn limit_rate(&self, bytes_per_s: Option<u64>) {
         self.rate_limiter.set_rate(bytes_per_s);
     }
 
-    /// What is there; none if nothing. With an algorithm, its checksum if the storage tells it.
+    /// Metadata of a file, none if there is none; with a checksum if an algorithm is named and the storage
+    /// has it.
     pub async fn stat(&self, end: &End, checksum: Option<Algorithm>) -> Result<Option<Stat>, Fault> {
         let url = RemoteUrl::parse(&end.url)?;
         let place = Resource { url: &url, credential: &end.credential };
@@ -148,11 +149,11 @@ impl Remote {
         let Some(stat) = found else { return Ok(None) };
         let (on_disk, on_tape) = match self.locality(place).await {
             Ok(Some(at)) => (Some(at.is_on_disk()), Some(at.is_on_tape())),
-            // What has no tape system behind it is on disk.
+            // A storage without a tape system has everything on disk.
             Ok(None) => (Some(true), Some(false)),
             Err(_) => (None, None),
         };
-        // From tape it would have to be brought to be read.
+        // Reading it would stage it from tape.
         let readable = on_disk == Some(true);
         let checksum = match stat.checksum.clone() {
             None if readable => self.told_or_read(place, &stat, algorithm).await.ok(),
@@ -232,7 +233,7 @@ fn roots(trust: &Trust) -> Result<RootCertStore, Fault> {
     Ok(roots)
 }
 
-/// Things known for a while.
+/// A set whose members expire (TTL cache).
 #[derive(Default)]
 pub(crate) struct RecentSet(Mutex<HashMap<String, Instant>>);
 

@@ -22,7 +22,7 @@ use crate::url::RemoteUrl;
 use crate::webdav::Resource;
 
 const WELL_KNOWN: &str = "/.well-known/wlcg-tape-rest-api";
-/// Of that document.
+/// Bytes of the well-known document.
 const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 /// A place that was told is believed so long.
 const TAPE_API_TTL: Duration = Duration::from_secs(3_600);
@@ -42,11 +42,11 @@ pub struct StageFile {
     pub path: String,
     /// How long it shall stay there.
     pub pin: Duration,
-    /// What users say for the tape system, by site.
+    /// The user's metadata for the tape system, by site.
     pub metadata: Option<Map<String, Value>>,
 }
 
-/// What was learned of storages.
+/// Endpoints found at storages.
 #[derive(Default)]
 pub(crate) struct TapeApis(Mutex<HashMap<String, (TapeApi, Instant)>>);
 
@@ -230,7 +230,7 @@ impl Remote {
             .map_err(|why| Failure::new(Kind::Malformed, format!("POST {url}: the answer: {why}")))
     }
 
-    /// What needs no answer but a success; that the request is gone is one.
+    /// Any success will do, and so will the request being gone.
     async fn done(&self, base: &End, method: Method, place: &str, body: Option<Value>) -> Result<(), Fault> {
         let word = if method == Method::DELETE { "DELETE" } else { "POST" };
         let asked = async {

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::failure::sanitized;
 
-/// Of one answer: a bulk of long names.
+/// Bytes of one answer: a bulk of long names.
 pub(crate) const BYTES_MAX: usize = 8 << 20;
-/// Of one answer; what comes behind them was not asked for.
+/// Files of one answer; no request has more.
 const FILES_MAX: usize = 20_000;
 const ENDPOINTS_MAX: usize = 64;
-/// Of the id that a tape system gives a request.
+/// Bytes of the id that a tape system gives a request.
 const ID_BYTES_MAX: usize = 200;
 
 /// Where a file of a request stands.
@@ -21,7 +21,7 @@ pub enum StageState {
     Waiting,
     OnDisk,
     Failed,
-    /// By somebody at the storage, if not by us.
+    /// Cancelled, by us or at the storage.
     Cancelled,
 }
 
@@ -29,7 +29,7 @@ pub enum StageState {
 pub struct StagedFile {
     pub path: String,
     pub state: StageState,
-    /// In the storage's words.
+    /// The storage's error text.
     pub error: Option<String>,
 }
 

@@ -19,7 +19,7 @@ use crate::s3::presigned;
 use crate::stream::{Progress, SEVERAL_BYTES_MIN};
 use crate::webdav::{Resource, method};
 
-/// What a third-party copy is told besides its two ends.
+/// Options of a third-party copy.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
     /// How long a URL has to be good that opens a file of S3, or a macaroon.
@@ -100,7 +100,7 @@ impl Remote {
                 last = (moved, Instant::now());
                 progress(moved.min(terms.size));
             }
-            // With all bytes there the storage may still compute a checksum.
+            // All bytes are there, but the storage may still compute a checksum.
             let patience = if moved >= terms.size { times.checksum } else { times.progress };
             if last.1.elapsed() >= patience {
                 let text = format!(

@@ -14,7 +14,7 @@ use crate::s3::canonical_query;
 const PATH_BYTES_MAX: usize = 4 << 10;
 const URL_BYTES_MAX: usize = 8 << 10;
 const HOST_BYTES_MAX: usize = 255;
-/// What the URLs of a copy may begin with.
+/// Schemes of the URLs of a copy.
 pub const SCHEMES: &[&str] = &["https", "davs", "http", "dav", "s3s", "s3"];
 
 /// An absolute URL over HTTP.
@@ -135,14 +135,14 @@ impl RemoteUrl {
         RemoteUrl { query: Some(canonical_query(pairs)), ..self.clone() }
     }
 
-    /// For `Host`, and in front of a path: the port only where it is not the scheme's own.
+    /// Host and port as in the `Host` header: the port only where it is not the scheme's default.
     pub(crate) fn authority(&self) -> String {
         let host = bracketed(&self.host);
         let usual = if self.secure { 443 } else { 80 };
         if self.port == usual { host } else { format!("{host}:{}", self.port) }
     }
 
-    /// For the first line of a request.
+    /// Path and query, for the request line.
     pub(crate) fn request_target(&self) -> String {
         match &self.query {
             Some(query) => format!("{}?{query}", self.path),
@@ -150,7 +150,7 @@ impl RemoteUrl {
         }
     }
 
-    /// For another server, that shall use it: with what follows `?`.
+    /// The whole URL with its query, for another server that is to use it.
     pub(crate) fn whole(&self) -> String {
         let scheme = if self.secure { "https" } else { "http" };
         format!("{scheme}://{}{}", self.authority(), self.request_target())

@@ -9,14 +9,14 @@ use crate::remote::Remote;
 use crate::stream::ScopedResult;
 use crate::webdav::Resource;
 
-/// What is to be compared, and what has been.
+/// Comparisons to make, and those made.
 #[derive(Clone, Debug)]
 pub(crate) struct Comparison {
     pub(crate) mode: ChecksumMode,
     /// The algorithm; with the value that the user named.
     user: Option<Checksum>,
     pub(crate) source: Option<Checksum>,
-    /// What a storage has confirmed piece by piece while it came: it need not be read again.
+    /// Confirmed by the storage part by part on arrival: it need not be read again.
     pub(crate) arrived: Option<Checksum>,
     pub(crate) target: Option<Checksum>,
     pub(crate) verified: Verified,
@@ -55,7 +55,7 @@ impl Comparison {
         self.user.as_ref().filter(|user| user.is_known())
     }
 
-    /// What the source has, told or computed; compared with what the user named.
+    /// Records the source's checksum, and compares it with the user's.
     pub(crate) fn take_source(&mut self, found: Checksum) -> ScopedResult<()> {
         if let Some(told) = self.source.as_ref().filter(|told| **told != found) {
             let text = differ("Source and transferred", told, &found);

@@ -47,7 +47,7 @@ pub(crate) fn method(name: &'static str) -> Method {
     Method::from_bytes(name.as_bytes()).unwrap_or(Method::OPTIONS)
 }
 
-/// What became of a rename.
+/// The outcome of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RenameOutcome {
     Done,

@@ -8,11 +8,11 @@ use quick_xml::name::ResolveResult;
 use crate::failure::sanitized;
 
 const DEPTH_MAX: usize = 32;
-/// Text of one element.
+/// Bytes of the text of one element.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 const ATTRIBUTES_MAX: usize = 32;
 
-/// Is told what a document holds. What it refuses with an error ends the reading.
+/// Receives the elements of a document. An error ends the walk.
 pub(crate) trait Visit {
     /// An element begins; its namespace is empty if it has none.
     fn begin(&mut self, namespace: &str, local: &str) -> Result<(), String>;
@@ -23,7 +23,7 @@ pub(crate) trait Visit {
 }
 
 /// # Errors
-/// What is wrong with it, in words that may be shown.
+/// The error is fit to be shown.
 pub(crate) fn walk(document: &[u8], bytes_max: usize, visitor: &mut dyn Visit) -> Result<(), String> {
     read(document, bytes_max, visitor).map_err(|why| sanitized(&why))
 }

@@ -71,7 +71,7 @@ pub struct RequestedFile {
     pub path: String,
     /// How long it shall stay there; none: as is usual here.
     pub lifetime: Option<Duration>,
-    /// What the client says for the tape system, as JSON.
+    /// The client's metadata for the tape system, as JSON.
     pub metadata: Option<String>,
 }
 
@@ -103,7 +103,7 @@ pub enum StageState {
     Cancelled,
 }
 
-/// What a request at one of the API's addresses is about.
+/// The operation that a path of the API names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
     /// Where the API is; for everybody.
@@ -209,7 +209,7 @@ async fn stage(mut call: Call, end: TapeEnd) -> Outcome {
     Ok(answer)
 }
 
-/// What cannot be kept is not accepted.
+/// A request that cannot be recorded is refused.
 fn too_much(fault: Fault) -> Refusal {
     match fault.code {
         FaultCode::Busy => {
@@ -325,7 +325,7 @@ async fn archive_info(mut call: Call, end: TapeEnd) -> Outcome {
     .await
 }
 
-/// What is not on disk, and perhaps on tape, is told as such; any other refusal stays.
+/// Turns "not on disk, perhaps on tape" into its own refusal; any other stays.
 pub(crate) fn or_on_tape(shared: &DoorContext, place: &RequestPath, refusal: Refusal) -> Refusal {
     let Some(end) = &shared.settings.tape else { return refusal };
     if refusal.status != StatusCode::NOT_FOUND || place.is_root() || place.slash {

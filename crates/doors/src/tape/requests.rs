@@ -14,13 +14,13 @@ use super::RequestedFile;
 use crate::answer::{Outcome, Refusal};
 use crate::request::RequestPath;
 
-/// Of one body: ten thousand names of usual length, and what is said of them.
+/// Bytes of one body: ten thousand names of usual length, with their metadata.
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
 /// Files of one request.
 pub(crate) const FILES_MAX: usize = 10_000;
-/// Of one file, for the tape system: FTS takes no more.
+/// Bytes of metadata of one file: FTS accepts no more.
 pub(crate) const METADATA_BYTES_MAX: usize = 1_024;
-/// What clients write where they mean all sites.
+/// The key for metadata that is meant for all sites.
 const ALL_SITES: &str = "default";
 const DAY_S: i64 = 86_400;
 
@@ -124,7 +124,7 @@ fn lifetime(text: &str) -> Result<Option<Duration>, String> {
     Ok(u64::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs))
 }
 
-/// What is meant for this site, else for all.
+/// The metadata for this site, else for all sites.
 fn metadata(mut all: Map<String, Value>, site: &str) -> Result<Option<String>, String> {
     let Some(own) = all.remove(site).or_else(|| all.remove(ALL_SITES)) else { return Ok(None) };
     let text = own.to_string();

@@ -30,7 +30,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 const DIGEST_TIMEOUT: Duration = Duration::from_secs(1_800);
 /// An upload is answered after its last byte; its own stall limit watches until then.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
-/// Of a text that says what went wrong at the other side.
+/// Bytes of an error text of the remote side that are shown.
 const TEXT_BYTES_MAX: usize = 400;
 const SOCKET_READ_BYTES: usize = 256 << 10;
 const TLS_BUFFER_BYTES: usize = 256 << 10;
@@ -41,18 +41,18 @@ const HEADERS_MAX: usize = 32;
 /// A body of a request to the other party.
 pub(crate) type RequestBody = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// The file at the other party, and what is sent with each request for it.
+/// The file at the remote side, and the headers of each request for it.
 pub(crate) struct Remote {
     outgoing: Arc<Outgoing>,
     connector: Connector,
     url: Uri,
-    /// From the client's `TransferHeader…`; for the host in `url` and no other.
+    /// The client's `TransferHeader…`s, for the host in `url` and no other.
     headers: HeaderMap,
     stall: Duration,
     progress: Progress,
 }
 
-/// An answer, and whose it is.
+/// A response and the URL that gave it, after redirects.
 pub(crate) struct RemoteResponse {
     pub(crate) response: Response<Incoming>,
     pub(crate) url: Uri,
@@ -164,7 +164,7 @@ impl Remote {
         })
     }
 
-    /// The next piece of a body.
+    /// The next chunk of a body, within the stall limit.
     pub(crate) async fn next(&self, body: &mut Incoming) -> Result<Option<Bytes>, String> {
         loop {
             let frame = tokio::time::timeout(self.stall, body.frame()).await;
@@ -182,7 +182,7 @@ impl Remote {
         }
     }
 
-    /// What a status that is no success means, in the words that controllers look for.
+    /// The text for a status that is no success, in the words that controllers look for.
     pub(crate) async fn refused(&self, heard: RemoteResponse) -> String {
         let status = heard.response.status();
         let mut body = heard.response.into_body();
@@ -256,7 +256,7 @@ fn redirected(from: &Uri, response: &Response<Incoming>) -> Result<Uri, String> 
 }
 
 const PREFIX: &str = "transferheader";
-/// What frames the exchange or belongs to one hop is not for the client to say.
+/// Headers of framing, or of one hop, that a client cannot set.
 const NOT_FORWARDED: &[&str] = &[
     "connection",
     "content-encoding",

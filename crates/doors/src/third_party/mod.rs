@@ -25,7 +25,7 @@ use markers::{Progress, drive_with_markers};
 /// Markers that wait to be sent; a client that takes none is gone.
 const MARKERS_AHEAD: usize = 2;
 
-/// What the client of a copy may say about it.
+/// Options that the client of a copy may set.
 struct CopyOptions {
     /// `RequireChecksumVerification`.
     must_verify: bool,

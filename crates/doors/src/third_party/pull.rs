@@ -20,7 +20,7 @@ use crate::serve::{DoorContext, blocking};
 const WANT_DIGEST: &str = "adler32, crc32c;q=0.9, sha-256;q=0.5, md5;q=0.3";
 const WANT_REPR_DIGEST: &str = "adler=10, crc32c=9, sha-256=5, md5=3";
 
-/// What the other side says of its file.
+/// Size, digests and version of the source, as the remote side reports them.
 #[derive(Default)]
 struct SourceInfo {
     size: Option<u64>,

@@ -83,7 +83,7 @@ async fn compare(
         if terms.must_verify {
             return Err(remote.refused(heard).await);
         }
-        // Who may write need not be allowed to look.
+        // A right to write does not imply one to read.
         return Ok(());
     }
     let headers = heard.response.headers();

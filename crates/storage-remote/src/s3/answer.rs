@@ -9,7 +9,7 @@ use crate::xml;
 /// A document that is read: a thousand parts with all that is told of them is a tenth of it.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
 const FIELDS_MAX: usize = 20_000;
-/// What S3 accepts, in seconds.
+/// The clock skew that S3 accepts, in seconds.
 const SKEW_MAX_S: i64 = 15 * 60;
 
 /// The elements below the root as paths (`Part/ETag`), in the order of their ends, so that `Part` ends a
@@ -105,7 +105,7 @@ pub(crate) fn completed(document: &[u8]) -> Result<(), String> {
     Fields::read(document, "CompleteMultipartUploadResult").map(drop)
 }
 
-/// What an error document says: what kind of trouble it is, and in words with what to do.
+/// The kind and text of an error document, with what to do about it.
 pub(crate) fn refusal(status: StatusCode, document: &[u8]) -> Option<(Kind, String)> {
     let fields = Fields::read(document, "Error").ok()?;
     let code = fields.get("Code")?;

@@ -12,7 +12,7 @@ use crate::url::RemoteUrl;
 pub struct S3Keys {
     pub access_key: String,
     pub secret: Zeroizing<String>,
-    /// Of keys that were lent for a while.
+    /// The session token of temporary keys.
     pub session_token: Option<Zeroizing<String>>,
     /// Part of what is signed; `us-east-1` where a storage knows no regions.
     pub region: String,

@@ -24,9 +24,9 @@ use crate::webdav::Resource;
 
 /// Statuses of passing trouble.
 const TRANSIENT_STATUSES: &[u16] = &[408, 429, 500, 502, 503, 504];
-/// The least that a storage may take in a second of what is sent to it.
+/// The slowest upload rate that is still waited for.
 const SLOWEST_BYTES_PER_S: u64 = 64 << 10;
-/// Of ten thousand parts that an upload can have, ten answers tell.
+/// Pages of a list of parts: ten thousand parts, a thousand a page.
 const LISTS_MAX: usize = 16;
 
 pub(super) struct Object {
@@ -36,18 +36,18 @@ pub(super) struct Object {
     times: Times,
 }
 
-/// A part that is with the storage.
+/// An uploaded part.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Part {
     pub(super) number: u32,
     pub(super) etag: String,
-    /// The storage told the MD5 that we computed: it has what we sent.
+    /// The storage's MD5 equals ours.
     pub(super) confirmed: bool,
 }
 
 pub(super) enum UploadEnd {
     Done,
-    /// There is no such upload any more.
+    /// The upload no longer exists.
     Gone,
 }
 
@@ -62,14 +62,14 @@ impl Remote {
     }
 }
 
-/// One request of several that may be the same.
+/// One request, which can be sent several times.
 struct ObjectRequest<'a> {
     what: &'a str,
     method: Method,
     query: &'a [(&'a str, &'a str)],
     headers: &'a [(&'static str, &'a str)],
     body: Option<Bytes>,
-    /// Whether it may be sent again when nobody knows what became of it.
+    /// Whether it may be sent again when its outcome is unknown.
     repeats: bool,
 }
 
@@ -323,7 +323,7 @@ pub(crate) fn told_checksum(headers: &HeaderMap, wanted: Algorithm) -> Option<Ch
         }
         _ => None,
     };
-    // Of an upload in parts it is a digest of digests, with their number behind it.
+    // For a multipart upload it is a digest of digests, followed by their number.
     let value = named.filter(|value| whole && !value.contains('-'))?;
     read_value(value, wanted).filter(|_| value.ends_with('='))
 }

@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::failure::{Failure, Kind};
 
 const MIB: u64 = 1 << 20;
-/// What S3 allows: parts of an upload, bytes of a part and of an object.
+/// Limits of S3: parts of an upload, bytes of an object and of a single PUT.
 const PARTS_MAX: u64 = 10_000;
 const SIZE_MAX: u64 = 5 << 40;
 /// And of an object that is sent whole.

@@ -14,7 +14,7 @@ const RECORD_BYTES_MAX: u64 = 16 << 10;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// Of the object, as it is shown.
+    /// The object's URL, as it is shown.
     pub(super) url: String,
     pub(super) upload: String,
     pub(super) size: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Records {
     busy: Mutex<HashSet<String>>,
 }
 
-/// The record of one object, which nobody else uses meanwhile.
+/// Exclusive use of the record of one object.
 pub(crate) struct RecordLease {
     records: Arc<Records>,
     url: String,
@@ -53,7 +53,7 @@ impl Records {
 }
 
 impl RecordLease {
-    /// What was begun before. A record that cannot be read is none.
+    /// The upload of an earlier process. A record that cannot be read is none.
     pub(super) fn read(&self) -> Option<Record> {
         let found = std::fs::metadata(&self.file).ok()?;
         if found.len() > RECORD_BYTES_MAX {

@@ -20,7 +20,7 @@ const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 /// S3 lets no URL live longer.
 const PRESIGNED_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// What is sent, as far as a signature covers it.
+/// The payload, as far as the signature covers it.
 #[derive(Clone, Copy)]
 pub(crate) enum Signed<'a> {
     Bytes(&'a [u8]),

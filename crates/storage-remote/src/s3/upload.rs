@@ -26,16 +26,16 @@ use crate::webdav::Resource;
 const PARTS_MIN: usize = 2;
 const PARTS_MAX: usize = 8;
 
-/// An upload that is known to the storage.
+/// A multipart upload that the storage knows.
 pub(crate) struct StartedUpload {
     upload: String,
     record: Option<RecordLease>,
 }
 
-/// What one try has begun, for whoever has to clean up after it.
+/// The upload that one attempt has started, for cleaning up after it.
 pub(crate) type Slot = Mutex<Option<StartedUpload>>;
 
-/// A file of which all bytes are here or with the storage, and that has no name yet.
+/// A file whose bytes are all here or uploaded, and that has no name yet.
 pub(crate) struct GatheredFile {
     pub(crate) digests: DigestSet,
     held: Body,
