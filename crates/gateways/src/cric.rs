@@ -30,7 +30,7 @@ pub struct SiteHost {
     pub role: Role,
 }
 
-/// What an export held; what makes no sense is counted.
+/// The items of an export, and how many were refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export<T> {
     pub items: Vec<T>,

@@ -27,7 +27,7 @@ pub(crate) fn wrong(what: &str, why: &str) -> Fault {
     Fault::new(FaultCode::BadRequest, format!("{what}: {why}"))
 }
 
-/// What kind of thing a value is, for messages.
+/// The JSON type of a value, for error texts.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -27,31 +27,31 @@ use crate::token_endpoint::refused;
 /// Somebody waits before a blank page.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// How long the issuer's document is believed.
+/// How long the issuer's discovery document is cached.
 const DOCUMENT_TTL: Duration = Duration::from_secs(3_600);
 /// After it did not answer; until then it is not asked for everybody who wants to log in.
 const REFETCH_INTERVAL_MIN: Duration = Duration::from_secs(10);
-/// For clocks that are behind the issuer's.
+/// Leeway for clocks that are behind the issuer's.
 const LEEWAY: Duration = Duration::from_secs(60);
-/// Of a code that comes back with a browser.
+/// Bytes of an authorization code.
 const CODE_BYTES_MAX: usize = 4_096;
 
-/// What we are there.
+/// Our client registration at the issuer.
 pub struct LoginClient {
     /// `https://login.example.org/realms/lab`, as its tokens say.
     pub issuer: String,
     pub client_id: String,
-    /// None: a public client, which has PKCE alone.
+    /// None: a public client, protected by PKCE alone.
     pub secret: Option<Zeroizing<String>>,
     pub scopes: Vec<String>,
-    /// Where browsers come back to, as it was registered there.
+    /// The redirect URI, as registered at the issuer.
     pub redirect: String,
 }
 
-/// What came back with a browser, once it was found to be the answer to a login of ours.
+/// The answer that a browser brings back, once it was matched to a login of ours.
 pub struct LoginAnswer<'a> {
     pub code: &'a str,
-    /// Who says to answer (RFC 9207).
+    /// The issuer that claims to answer (RFC 9207).
     pub issuer: Option<&'a str>,
     pub login: &'a PendingLogin,
 }
@@ -91,7 +91,7 @@ impl LoginIssuer {
         })
     }
 
-    /// Where the browser is to be sent.
+    /// The authorization URL for the browser.
     pub async fn address(&self, begun: &LoginRedirect, now: Timestamp) -> Result<String, Fault> {
         let document = self.document(now).await?;
         let scopes = self.client.scopes.join(" ");
@@ -110,7 +110,7 @@ impl LoginIssuer {
         Ok(format!("{endpoint}{joined}{}", form(&parameters)))
     }
 
-    /// Whose code it is.
+    /// Redeems a code for the identity of the person.
     pub async fn redeem(&self, answer: LoginAnswer<'_>, now: Timestamp) -> Result<LoginIdentity, Fault> {
         let issuer = &self.client.issuer;
         let document = self.document(now).await?;

@@ -38,7 +38,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<NameRule>, Fault> {
 struct Document<'a> {
     reader: Reader<&'a [u8]>,
     text: &'a str,
-    /// Where what is being read begins.
+    /// The offset of the element being read.
     line: usize,
     /// Bytes whose ends of lines are counted.
     counted: usize,

@@ -22,21 +22,21 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// A token that is longer is none.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
-/// Of what an issuer says of a refusal.
+/// Characters of an issuer's reason for a refusal that are shown.
 const REASON_CHARS_MAX: usize = 200;
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 const REFRESH_TOKEN: &str = "urn:ietf:params:oauth:token-type:refresh_token";
 
-/// What we are at one issuer.
+/// Our client registration at one issuer.
 pub struct OurClient {
-    /// As in its tokens.
+    /// The issuer as its tokens name it.
     pub issuer: String,
     pub id: String,
     pub secret: Zeroizing<String>,
 }
 
-/// What an issuer gave.
+/// The tokens of a successful answer.
 pub struct IssuedTokens {
     pub access: Option<Zeroizing<String>>,
     pub refresh: Option<Zeroizing<String>>,
@@ -52,7 +52,7 @@ pub struct Purpose<'a> {
 pub struct TokenEndpoints {
     http: HttpClient<Full<Bytes>>,
     clients: BTreeMap<String, OurClient>,
-    /// Where each issuer gives tokens, once it has said so.
+    /// Token endpoints that were discovered, by issuer.
     found: Mutex<BTreeMap<String, String>>,
 }
 
@@ -63,7 +63,7 @@ struct Answer {
     issued_token_type: Option<String>,
 }
 
-/// With or without a slash at its end it is the same issuer.
+/// An issuer is the same with or without a trailing slash.
 fn key(issuer: &str) -> &str {
     issuer.trim_end_matches('/')
 }
@@ -153,7 +153,7 @@ impl TokenEndpoints {
         answer.given(issuer)
     }
 
-    /// As the issuer's document says.
+    /// The endpoint from the issuer's discovery document.
     async fn endpoint(&self, issuer: &str) -> Result<String, Fault> {
         if let Some(found) = self.found().get(key(issuer)) {
             return Ok(found.clone());

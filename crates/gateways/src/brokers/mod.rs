@@ -30,7 +30,7 @@ pub enum Protocol {
     Nats,
 }
 
-/// Where a broker listens.
+/// The address of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broker {
     pub protocol: Protocol,
@@ -82,7 +82,7 @@ impl std::fmt::Display for Broker {
     }
 }
 
-/// How a client makes itself known, and whom it believes.
+/// Credentials of a client, and the authorities that it trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoginFiles {
     pub user: String,
@@ -137,7 +137,7 @@ impl Login {
     }
 }
 
-/// One message on its way.
+/// A message to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingMessage {
     /// Its own, for ever: what comes twice can be told by it.
@@ -180,11 +180,11 @@ impl Session {
     }
 
     /// All of these are the broker's, when this returns well; which is to be within that time.
-    pub async fn publish(&mut self, parcels: &[OutgoingMessage], within: Duration) -> Result<(), Fault> {
+    pub async fn publish(&mut self, messages: &[OutgoingMessage], within: Duration) -> Result<(), Fault> {
         let what = "has not taken what it was sent";
         match self {
-            Session::Stomp(session) => in_time(within, session.publish(parcels), what).await,
-            Session::Nats(session) => in_time(within, session.publish(parcels), what).await,
+            Session::Stomp(session) => in_time(within, session.publish(messages), what).await,
+            Session::Nats(session) => in_time(within, session.publish(messages), what).await,
         }
     }
 
@@ -211,7 +211,7 @@ async fn in_time<T>(
     }
 }
 
-/// What a broker says wrongly.
+/// A violation of the protocol by a broker.
 pub(crate) fn broken(why: impl Into<String>) -> Fault {
     Fault::new(FaultCode::ProtocolError, why)
 }
@@ -271,7 +271,7 @@ mod tests {
                     let broker = Broker::parse(&format!("{url}://127.0.0.1:{port}")).unwrap();
                     let login = Login::read(&LoginFiles::default(), false).unwrap();
                     let mut session = Session::open(&broker, &login, false).await.unwrap();
-                    let parcel = OutgoingMessage {
+                    let message = OutgoingMessage {
                         number: 1,
                         destination: "a".into(),
                         headers: vec![],
@@ -279,7 +279,7 @@ mod tests {
                         persistent: true,
                         expires_ms: 0,
                     };
-                    session.publish(&[parcel], Duration::from_millis(50)).await.unwrap_err()
+                    session.publish(&[message], Duration::from_millis(50)).await.unwrap_err()
                 };
                 let (sent, fault) = tokio::join!(server, client);
                 assert_eq!(fault.code, FaultCode::Stalled, "{url}: {fault}");

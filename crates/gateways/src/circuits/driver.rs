@@ -15,32 +15,32 @@ use longhaul_security::{read_private, write_private};
 
 use super::{CircuitConfig, Provider, open};
 
-/// How often traffic on a circuit is looked at.
+/// How often traffic on a circuit is polled: a dead one is left within a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Otherwise it sleeps until something is due, or as long as this.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// How long what is asked for or had may take to be given back at the end. What is left then is in the book.
+/// Time to release reservations at a stop. Those that are left are in the state file.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What moves on the link. Called on the keeper's thread.
+/// The traffic of the link. Called on the driver's thread.
 pub trait Traffic: Send {
     /// Whether the ends answer; may take some seconds.
     fn probe(&mut self, ends: &CircuitEndpoints) -> bool;
-    /// In place of the one before, if one is used.
+    /// Replaces the circuit that is used, if there is one.
     fn use_circuit(&mut self, mbit: u64, ends: &CircuitEndpoints);
     fn stop_using(&mut self);
     fn health(&mut self) -> Health;
     fn tell(&mut self, note: &Note);
 }
 
-/// How a circuit does.
+/// The health of a circuit.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     /// Streams or transfers on it.
     pub users: usize,
-    /// It carries nothing any more, and why one thinks so.
+    /// Why the circuit is taken for dead, if it is.
     pub lost: Option<String>,
     /// Nothing is on the one that was used before it.
     pub has_left: bool,
@@ -53,7 +53,7 @@ enum Command {
     End,
 }
 
-/// Whose circuits, and where their book is.
+/// The link whose circuits are driven, and where their state is kept.
 #[derive(Clone, Debug)]
 pub struct CircuitContext {
     pub link: String,
@@ -109,7 +109,7 @@ impl ProviderDriver {
         let _ = self.commands.send(Command::Tell(event));
     }
 
-    /// How the link stands, and why.
+    /// The state of the link, and why it is so.
     pub fn look(&self) -> Explanation {
         self.look.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -8,13 +8,13 @@ use longhaul_model::Timestamp;
 
 use super::{FixedConfig, Provider};
 
-/// One that is used, and one that is to be used in its place.
+/// Circuits held at a time: one in use, and its successor.
 const HELD_MAX: usize = 2;
 
 pub(super) struct Fixed {
     config: FixedConfig,
     held: BTreeSet<RequestKey>,
-    /// With the time from which each may be told.
+    /// Events with the time from which each is due.
     news: Vec<(Timestamp, Event)>,
 }
 
@@ -62,7 +62,7 @@ impl Provider for Fixed {
         self.news.push((now, Event::TornDown(key)));
     }
 
-    /// It remembers nothing of earlier runs, so that its list would prove nothing.
+    /// There is no memory of earlier runs, so a listing would prove nothing.
     fn list(&mut self, _now: Timestamp) {}
 
     fn news(&mut self, now: Timestamp) -> Vec<Event> {

@@ -39,7 +39,7 @@ pub trait Provider: Send {
     /// nothing comes.
     fn list(&mut self, now: Timestamp);
 
-    /// What has happened by now.
+    /// Events up to now.
     fn news(&mut self, now: Timestamp) -> Vec<Event>;
 
     /// When there is more, if that is known.

@@ -95,7 +95,7 @@ impl Rehearsal {
         self.open.len()
     }
 
-    /// What is written down of the provider's names.
+    /// The provider's names that were recorded.
     pub fn names(&self) -> impl Iterator<Item = (&RequestKey, &str)> {
         self.names.iter().map(|(key, name)| (key, name.as_str()))
     }

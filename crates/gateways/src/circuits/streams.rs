@@ -9,7 +9,7 @@ use super::{Health, Traffic};
 
 /// Ends of a circuit answer within this, or are asked again later.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
-/// From the order to use a circuit until its streams must be there.
+/// Time for streams to move onto a circuit; then it is taken for lost.
 const SWITCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One Mbit/s.
@@ -17,14 +17,14 @@ const MBIT_BYTES_PER_S: u64 = 125_000;
 
 /// The ways to one source, for whoever has the streams.
 pub trait StreamPaths: Send {
-    /// Where streams go without a circuit, best first; empty while nobody knows.
+    /// Addresses for streams without a circuit, best first; empty while unknown.
     fn plain(&self) -> Vec<String>;
     /// From now on streams go there; the plain addresses stand by, so that a circuit that dies silently costs
     /// no more than any path that does. None is the plain way.
     fn set(&mut self, circuit: Option<CircuitPath>);
-    /// Where streams are now.
+    /// Addresses that streams use now.
     fn in_use(&mut self) -> Vec<SocketAddr>;
-    /// Who uses the circuit beside streams: copies of others that go by it.
+    /// Users of the circuit besides streams: third-party copies.
     fn others(&self) -> usize {
         0
     }
@@ -36,25 +36,25 @@ pub trait StreamPaths: Send {
 pub struct CircuitPath {
     pub address: SocketAddr,
     pub local: Option<IpAddr>,
-    /// What they may send together, packets counted whole; none is as fast as it goes.
+    /// Rate limit of all streams together, packet headers included; none: no limit.
     pub bytes_per_s: Option<u64>,
 }
 
 pub struct Streams<W> {
     ways: W,
-    /// They keep to what was booked.
+    /// Whether streams are limited to the booked bandwidth.
     paced: bool,
     used: Option<UsedCircuit>,
-    /// The circuit of before.
+    /// The circuit used before this one.
     before: Option<SocketAddr>,
 }
 
 struct UsedCircuit {
     address: SocketAddr,
     since: Instant,
-    /// At least one was there.
+    /// At least one stream has used it.
     seen: bool,
-    /// They are to leave it.
+    /// Streams are to leave it.
     is_left: bool,
 }
 
@@ -63,7 +63,7 @@ impl<W: StreamPaths> Streams<W> {
         Streams { ways, paced, used: None, before: None }
     }
 
-    /// With the port of the plain way, if the circuit names none.
+    /// The circuit's address, with the port of the plain path if the circuit names none.
     fn address(&self, ends: &CircuitEndpoints) -> Option<SocketAddr> {
         let plain_port = || self.ways.plain().first()?.rsplit_once(':')?.1.parse::<u16>().ok();
         if let Ok(address) = ends.source.parse::<IpAddr>() {

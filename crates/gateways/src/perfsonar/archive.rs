@@ -32,7 +32,7 @@ const SERIES_MAX: usize = 2_000;
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const READING_TIME_MAX: Duration = Duration::from_secs(240);
 
-/// In which form an archive answers.
+/// The form of an archive's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Esmond,
@@ -61,7 +61,7 @@ impl std::str::FromStr for Kind {
     }
 }
 
-/// Where an archive is, and whom to believe that it is there.
+/// Address of an archive, and the authorities that identify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// esmond: up to and with `/archive/`. OpenSearch: up to where `/pscheduler_…` follows. Mesh: the
@@ -85,7 +85,7 @@ pub struct Archive {
     kind: Kind,
 }
 
-/// What one reading brought.
+/// The result of one reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     pub harvest: Harvest,

@@ -55,7 +55,7 @@ pub struct Metadata {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventType {
     pub name: String,
-    /// Where its values are, as a path on the archive's host.
+    /// The path of its values on the archive's host.
     pub base_uri: String,
     /// None if there never was a value.
     pub updated: Option<Timestamp>,
@@ -173,7 +173,7 @@ pub fn series(bytes: &[u8]) -> Result<(Vec<Point>, u64), Fault> {
 /// Values of a series that complete those of another.
 type Companion<'a> = BTreeMap<Timestamp, &'a Value>;
 
-/// What the series of one test, by event type, say together.
+/// Joins the series of one test by event type and time.
 pub fn join<'a>(test: &Metadata, series: &'a BTreeMap<String, Vec<Point>>) -> Harvest {
     let mut harvest = Harvest::default();
     let of = |name: &str| series.get(name).map_or(&[][..], Vec::as_slice);

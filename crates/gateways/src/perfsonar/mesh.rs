@@ -23,12 +23,12 @@ const INTERVALS_MAX: u32 = 3;
 /// Between results where neither schedule nor test says: pScheduler's own default for traces.
 const EVERY_DEFAULT: Duration = Duration::from_secs(600);
 
-/// What one template asks for.
+/// The pairs of a template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mesh {
     pub name: Option<String>,
     pub expected: Vec<Expected>,
-    /// Where results are sent.
+    /// Archives that receive the results.
     pub archives: Vec<String>,
     /// Further templates to be read.
     pub includes: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Mesh {
 pub struct Expected {
     pub source: Host,
     pub target: Host,
-    /// As in results: `throughput`, `latencybg`, …
+    /// The test type as in results: `throughput`, `latencybg`, …
     pub test: String,
     /// Between two results.
     pub every: Duration,
@@ -207,7 +207,7 @@ impl<'t> Sections<'t> {
 /// Pairs of a group that are left out.
 struct Excludes<'t> {
     pairs: BTreeSet<(&'t str, &'t str)>,
-    /// None: an address may measure to itself.
+    /// Which tests to itself are excluded; none: all are allowed.
     same: Option<SelfTest>,
 }
 
@@ -257,7 +257,7 @@ fn every(test: &Value, schedule: Option<&Value>, kind: &str) -> Duration {
     if kind == "latencybg" { sample().max(Duration::from_secs(1)) } else { EVERY_DEFAULT }
 }
 
-/// Who should be heard of, and when they were last.
+/// Pairs from which data is expected, and when it last came.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     pairs: BTreeMap<(String, String, &'static str), ExpectedPair>,

@@ -45,7 +45,7 @@ const HOPS_MAX: usize = 255;
 const MTU_MIN: u64 = 68;
 const MTU_MAX: u64 = 65_535;
 
-/// One thing that was measured between two hosts, in one direction.
+/// One result between two hosts, in one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     pub source: Host,
@@ -69,7 +69,7 @@ pub struct Host {
     pub address: Option<IpAddr>,
 }
 
-/// What was read off.
+/// The measured value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reading {
     Throughput {
@@ -89,7 +89,7 @@ pub enum Reading {
         sent: u64,
         lost: u64,
     },
-    /// As loss, where the archive keeps only the share.
+    /// Loss as a share, where the archive keeps no counts.
     LossShare {
         share: f64,
     },
@@ -106,11 +106,11 @@ pub enum Reading {
 /// The way packets took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
-    /// By distance; none for a station that did not answer.
+    /// Stations by distance; none for one that did not answer.
     pub hops: Vec<Option<IpAddr>>,
     /// The smallest seen on the way.
     pub mtu: Option<u32>,
-    /// To the last station that answered, in microseconds.
+    /// Round trip to the last station that answered, in microseconds.
     pub rtt_us: Option<u64>,
 }
 
@@ -122,7 +122,7 @@ impl Path {
     }
 }
 
-/// What one payload held.
+/// The measurements of one payload, and what was refused.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Harvest {
     pub measurements: Vec<Measurement>,

@@ -22,7 +22,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of `(milliseconds, packets)` in any order.
+    /// From `(milliseconds, packets)` in any order.
     pub(super) fn of_buckets(mut buckets: Vec<(f64, u64)>) -> Option<Spread> {
         buckets.retain(|(_, packets)| *packets > 0);
         buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -92,7 +92,7 @@ impl Spread {
     }
 }
 
-/// What the archive calls them.
+/// The archive's names of the statistics.
 pub(super) struct Names {
     pub(super) min: &'static str,
     pub(super) median: &'static str,

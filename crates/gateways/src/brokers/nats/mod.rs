@@ -64,13 +64,13 @@ impl Session {
         Ok(session)
     }
 
-    pub(crate) async fn publish(&mut self, parcels: &[OutgoingMessage]) -> Result<(), Fault> {
+    pub(crate) async fn publish(&mut self, messages: &[OutgoingMessage]) -> Result<(), Fault> {
         let mut bytes = Vec::new();
-        parcels.iter().for_each(|parcel| publication(parcel, self.inbox.as_deref(), &mut bytes));
+        messages.iter().for_each(|message| publication(message, self.inbox.as_deref(), &mut bytes));
         self.write(&bytes).await?;
         match self.inbox.clone() {
             None => self.answered().await,
-            Some(inbox) => self.stored(&inbox, parcels).await,
+            Some(inbox) => self.stored(&inbox, messages).await,
         }
     }
 
@@ -88,9 +88,9 @@ impl Session {
         }
     }
 
-    async fn stored(&mut self, inbox: &str, parcels: &[OutgoingMessage]) -> Result<(), Fault> {
+    async fn stored(&mut self, inbox: &str, messages: &[OutgoingMessage]) -> Result<(), Fault> {
         let mut waiting: BTreeSet<String> =
-            parcels.iter().map(|parcel| format!("{inbox}.{}", parcel.number)).collect();
+            messages.iter().map(|message| format!("{inbox}.{}", message.number)).collect();
         while !waiting.is_empty() {
             let ServerOp::Message { subject, head, body } = self.said().await? else { continue };
             if head.starts_with("NATS/1.0 503") {
@@ -127,7 +127,7 @@ impl Session {
         }
     }
 
-    /// What is said next; pings are answered on the way.
+    /// The next operation; pings are answered on the way.
     async fn said(&mut self) -> Result<ServerOp, Fault> {
         loop {
             match self.decoder.poll().map_err(broken)? {
@@ -180,20 +180,20 @@ fn inbox(info: &Value) -> String {
     format!("_INBOX.longhaul-{}-{}", part("server_id"), part("client_id"))
 }
 
-fn publication(parcel: &OutgoingMessage, inbox: Option<&str>, out: &mut Vec<u8>) {
+fn publication(message: &OutgoingMessage, inbox: Option<&str>, out: &mut Vec<u8>) {
     // A stream drops what it has had already under the same id.
-    let mut head = format!("NATS/1.0\r\nNats-Msg-Id: longhaul-{}\r\n", parcel.number);
-    for (name, value) in &parcel.headers {
+    let mut head = format!("NATS/1.0\r\nNats-Msg-Id: longhaul-{}\r\n", message.number);
+    for (name, value) in &message.headers {
         // Writing to a string cannot fail.
         let _ = write!(head, "{name}: {}\r\n", value.replace(['\r', '\n'], " "));
     }
     head.push_str("\r\n");
-    let reply = inbox.map(|inbox| format!("{inbox}.{} ", parcel.number)).unwrap_or_default();
-    let all = head.len() + parcel.body.len();
+    let reply = inbox.map(|inbox| format!("{inbox}.{} ", message.number)).unwrap_or_default();
+    let all = head.len() + message.body.len();
     out.extend_from_slice(
-        format!("HPUB {} {reply}{} {all}\r\n{head}", parcel.destination, head.len()).as_bytes(),
+        format!("HPUB {} {reply}{} {all}\r\n{head}", message.destination, head.len()).as_bytes(),
     );
-    out.extend_from_slice(parcel.body.as_bytes());
+    out.extend_from_slice(message.body.as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 

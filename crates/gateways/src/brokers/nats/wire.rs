@@ -13,7 +13,7 @@ pub enum ServerOp {
     Pong,
     Ok,
     Err(String),
-    /// To a subject of ours; `head` is empty unless there are headers.
+    /// A message to a subject that we subscribed; `head` is empty unless there are headers.
     Message {
         subject: String,
         head: String,

@@ -11,7 +11,7 @@ const BODY_BYTES_MAX: usize = 256 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     pub command: String,
-    /// Of several of one name the first counts.
+    /// Of repeated headers the first counts.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -58,7 +58,7 @@ impl Frame {
     }
 }
 
-/// For the sake of 1.0 these two are written as they are.
+/// STOMP 1.0 compatibility: these two frames are not escaped.
 fn escaped_in(command: &str) -> bool {
     !matches!(command, "CONNECT" | "CONNECTED")
 }
@@ -149,7 +149,7 @@ impl Decoder {
         }
     }
 
-    /// Where the head ends and where the body begins.
+    /// The end of the head and the beginning of the body.
     fn head_end(&mut self) -> Result<Option<(usize, usize)>, String> {
         for at in self.searched..self.buffer.len().min(HEAD_BYTES_MAX) {
             if self.buffer[at] != b'\n' {

@@ -15,19 +15,19 @@ use super::{Login, OutgoingMessage, broken, lost};
 
 pub use frame::{Decoder, Frame};
 
-/// What we offer and ask for; the broker may want less.
+/// The heart-beat that we offer and ask for; the broker may want it less often.
 const HEART_BEAT: Duration = Duration::from_secs(10);
 /// A broker that owes a heart-beat is given up after so many times its time: clocks and networks are what
 /// they are.
 const BEATS_MISSED: u32 = 3;
 const READ_BYTES: usize = 8 << 10;
-/// Of a broker's own words.
+/// Characters of a broker's error text that are shown.
 const SHOWN_CHARS: usize = 300;
 
 pub struct Session {
     stream: Stream,
     decoder: Decoder,
-    /// How often it wants to hear of us, and we of it; none: never.
+    /// Heart-beat intervals from us and from the broker; none: never.
     send_every: Option<Duration>,
     hear_every: Option<Duration>,
     sent: Instant,
@@ -86,12 +86,12 @@ impl Session {
         Ok(())
     }
 
-    pub(crate) async fn publish(&mut self, parcels: &[OutgoingMessage]) -> Result<(), Fault> {
+    pub(crate) async fn publish(&mut self, messages: &[OutgoingMessage]) -> Result<(), Fault> {
         let mut bytes = Vec::new();
         let mut waiting: BTreeSet<String> = BTreeSet::new();
-        for parcel in parcels {
-            let receipt = parcel.number.to_string();
-            send_frame(parcel, &receipt).encode(&mut bytes);
+        for message in messages {
+            let receipt = message.number.to_string();
+            send_frame(message, &receipt).encode(&mut bytes);
             waiting.insert(receipt);
         }
         self.write(&bytes).await?;
@@ -170,18 +170,18 @@ impl Session {
     }
 }
 
-fn send_frame(parcel: &OutgoingMessage, receipt: &str) -> Frame {
+fn send_frame(message: &OutgoingMessage, receipt: &str) -> Frame {
     let mut frame = Frame::new("SEND")
-        .with("destination", parcel.destination.as_str())
+        .with("destination", message.destination.as_str())
         .with("receipt", receipt)
-        .with("persistent", if parcel.persistent { "true" } else { "false" });
-    if parcel.expires_ms > 0 {
-        frame = frame.with("expires", parcel.expires_ms.to_string());
+        .with("persistent", if message.persistent { "true" } else { "false" });
+    if message.expires_ms > 0 {
+        frame = frame.with("expires", message.expires_ms.to_string());
     }
-    for (name, value) in &parcel.headers {
+    for (name, value) in &message.headers {
         frame = frame.with(name, value.as_str());
     }
-    Frame { body: parcel.body.clone().into_bytes(), ..frame }
+    Frame { body: message.body.clone().into_bytes(), ..frame }
 }
 
 fn refused(frame: &Frame) -> Fault {

@@ -42,19 +42,19 @@ pub enum ProviderConfig {
 pub struct FixedConfig {
     pub ends: CircuitEndpoints,
     pub mbit: u64,
-    /// From a request to its answer.
+    /// Simulated time from a request to its answer.
     pub setup: Duration,
-    /// How long it lasts once granted; none is for ever.
+    /// How long a granted circuit lasts; none: until it is released.
     pub lasts: Option<Duration>,
-    /// It refuses everything, with this text.
+    /// Refuses everything, with this text.
     pub refuse: Option<String>,
-    /// It never answers a request.
+    /// Never answers a request.
     pub silent: bool,
     /// So long after the grant it says that the circuit is gone; none is never.
     pub lose_after: Option<Duration>,
 }
 
-/// What is said of every provider.
+/// Settings that all providers share.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Common {
@@ -62,7 +62,7 @@ struct Common {
     source: String,
     target: String,
     mbit: u64,
-    /// What is asked for; none is all there is.
+    /// The bandwidth to request; none: all there is.
     ask_mbit: Option<u64>,
     lasts_s: Option<f64>,
     /// None is as the provider needs it.
@@ -148,7 +148,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What is asked for, and when a circuit is left, where the file says so.
+    /// Applies the file's settings of when to request and leave a circuit.
     fn settings(&self, common: &Common, lifetime: Option<Duration>) -> Result<Settings, Fault> {
         let usual = Settings::default();
         let seconds = |name: &str, value: Option<f64>, usual: Duration| match value {
@@ -240,7 +240,7 @@ impl ProviderConfig {
     }
 }
 
-/// Of an address that was checked when it was read.
+/// The value of an address that was checked when it was read.
 fn host(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or(rest).to_owned()

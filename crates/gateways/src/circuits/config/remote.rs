@@ -15,21 +15,21 @@ use crate::circuits::nsi::NsiConfig;
 use crate::circuits::remote::{Caller, Trust};
 use crate::circuits::rest::{OscarsConfig, SenseConfig, vlans};
 
-/// Of names and addresses.
+/// Bytes of names and addresses.
 const TEXT_BYTES_MAX: usize = 1_000;
 /// Hold times of providers are two minutes, of which half is ours.
 const HOLD_S: f64 = 60.0;
 const TOKEN_PATH: &str = "/auth/realms/StackV/protocol/openid-connect/token";
 
-/// How a provider is spoken to, and who is believed to be it.
+/// How a provider is reached, and the authorities that identify it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Access {
     /// Authorities in PEM; none: those of the system.
     pub(crate) authorities: Option<PathBuf>,
-    /// What we show, and its key, in PEM.
+    /// Our client certificate and its key, in PEM.
     pub(crate) certificate: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
-    /// How long an answer may take.
+    /// Timeout of an answer.
     pub(crate) answer: Option<Duration>,
     /// All of its addresses are in clear text, so that nobody is believed to be anybody.
     pub(crate) is_clear: bool,
@@ -57,7 +57,7 @@ impl Access {
     }
 }
 
-/// What is said of how each of them is reached.
+/// Settings of access that all remote providers share.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileAccess {

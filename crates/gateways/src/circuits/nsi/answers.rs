@@ -30,9 +30,9 @@ pub(super) enum Class {
     Provider,
     /// Something is wrong here, and trying again does not help.
     Configuration,
-    /// It does not exist (any more).
+    /// The reservation does not exist, or no longer.
     Gone,
-    /// Not from the state it is in.
+    /// The operation is not allowed in its state.
     State,
 }
 
@@ -157,7 +157,7 @@ impl Summary {
         })
     }
 
-    /// It is of use, or may become so.
+    /// Whether the connection is usable, or may become so.
     pub(super) fn lives(&self) -> bool {
         self.lifecycle == "created" && self.reservation != "reservefailed"
     }

@@ -97,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// One that is only cleared away.
+    /// A connection that is only to be released.
     pub(super) fn stray(key: RequestKey, id: String, now: Timestamp) -> Connection {
         let mut stray = Connection::new(key, 0, Stage::Terminate, now);
         (stray.id, stray.is_leaving, stray.is_stray) = (Some(id), true, true);
@@ -144,7 +144,7 @@ impl Connection {
         Some(())
     }
 
-    /// By our clock, whatever the provider says.
+    /// Judged by our clock, whatever the provider says.
     pub(super) fn is_held_too_long(&self, hold: Duration, now: Timestamp) -> bool {
         self.held_since.is_some_and(|since| now.since(since) > hold)
     }

@@ -26,14 +26,14 @@ const EXPECTED_MAX: usize = 4_096;
 /// Reservations that are cleared away at a time.
 pub(super) const CONNECTIONS_MAX: usize = 256;
 
-/// What a call was about.
+/// The subject of a call.
 #[derive(Clone, Debug)]
 pub(super) enum CallSubject {
     Discovery,
     List {
         asked: Timestamp,
     },
-    /// Of a connection, under the id that it had then.
+    /// A connection, under the id that it had then.
     Of {
         serial: u64,
         operation: Operation,
@@ -49,11 +49,11 @@ pub(super) struct Endpoint {
     pub(super) nsa: String,
 }
 
-/// What everything is asked of.
+/// The state of the listing of all reservations.
 #[derive(Default)]
 pub(super) struct Listing {
     pub(super) call: Option<CallId>,
-    /// By the owner, who is told.
+    /// The owner has asked for the listing.
     pub(super) is_wanted: bool,
     pub(super) next: Timestamp,
     pub(super) failures: u32,
@@ -61,7 +61,7 @@ pub(super) struct Listing {
 
 pub(crate) struct Nsi {
     pub(super) config: NsiConfig,
-    /// In the description of everything that is ours of this link.
+    /// The prefix of the descriptions of all reservations of this link.
     pub(super) mark: String,
     reply_to: Option<String>,
     ids: Ids,
@@ -131,7 +131,7 @@ impl Nsi {
         }
     }
 
-    /// By our clock.
+    /// When it was asked, by our clock.
     pub(super) fn here(&self, there: Timestamp) -> Timestamp {
         Timestamp(there.0.saturating_sub(self.skew))
     }

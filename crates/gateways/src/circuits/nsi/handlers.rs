@@ -106,7 +106,7 @@ impl Nsi {
         }
     }
 
-    /// It may be there: the list tells, before it is asked for again.
+    /// The outcome is unknown: the listing decides before the request is repeated.
     fn reserve_unclear(&mut self, serial: u64, why: String, now: Timestamp) {
         let Some(connection) = self.connections.get_mut(&serial) else { return };
         connection.is_unsure = true;
@@ -125,7 +125,7 @@ impl Nsi {
         }
     }
 
-    /// What was held is lost: it is cleared away, and reserved anew.
+    /// The hold is lost: the reservation is released and made anew.
     fn hold_lost(&mut self, serial: u64, why: String, now: Timestamp) {
         let Some(connection) = self.connections.get_mut(&serial) else { return };
         connection.lost += 1;

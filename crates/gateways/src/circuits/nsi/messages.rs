@@ -19,7 +19,7 @@ pub(super) struct Header {
     pub(super) reply_to: Option<String>,
 }
 
-/// What is asked of a provider.
+/// A request to a provider.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Request {
     Reserve(Reserve),
@@ -27,7 +27,7 @@ pub(super) enum Request {
     Abort(String),
     Provision(String),
     Terminate(String),
-    /// One connection, or all of ours.
+    /// Query of one connection, or of all of ours.
     Query(Option<String>),
 }
 
@@ -120,7 +120,7 @@ fn envelope(header: &Header, version: &str, operation: &str, children: &str) -> 
     text
 }
 
-/// Of a call of a provider's; none if it is none.
+/// The acknowledgement of a provider's call; none if it is no call.
 pub(in crate::circuits) fn acknowledge(call: &str) -> Option<String> {
     let root = xml::read(call).ok()?;
     let header = root.child("Header")?.child("nsiHeader")?;

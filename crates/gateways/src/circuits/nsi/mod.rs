@@ -38,15 +38,15 @@ pub struct NsiConfig {
     pub(crate) url: Option<String>,
     pub(crate) provider_nsa: Option<String>,
     pub(crate) discovery: Option<String>,
-    /// Who we are.
+    /// Our own NSA id.
     pub(crate) requester_nsa: String,
     pub(crate) source_stp: String,
     pub(crate) target_stp: String,
-    /// Where the provider calls back; none polls.
+    /// Where the provider calls back; none: poll.
     pub(crate) listen: Option<SocketAddr>,
-    /// What it is told to call, if that is not `listen`.
+    /// The callback URL for the provider, if it differs from `listen`.
     pub(crate) reply_to: Option<String>,
-    /// What is held longer is taken for lost.
+    /// A hold that lasts longer is taken for lost.
     pub(crate) hold: Duration,
     pub(crate) access: Access,
     pub(crate) ends: CircuitEndpoints,
@@ -65,7 +65,7 @@ pub(super) fn open(
     Ok(Box::new(ground.start(caller, Box::new(nsi))))
 }
 
-/// One whose numbers are known: 1, 2, 3, ...
+/// A dialogue with deterministic ids: 1, 2, 3, ...
 pub(super) fn rehearsed(config: &NsiConfig, link: &str) -> Nsi {
     let reply_to = config.listen.map(|at| format!("http://{at}/nsi/requester"));
     let mut count = 0;

@@ -23,12 +23,12 @@ pub(crate) struct Call {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
-    /// What time it is there.
+    /// The `Date` of the answer: the provider's clock.
     pub(crate) date: Option<Timestamp>,
     pub(crate) body: String,
 }
 
-/// What is to be done, in this order.
+/// Outputs of a dialogue, to be carried out in order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Written down before the calls that follow.
@@ -41,7 +41,7 @@ pub(crate) trait Dialogue: Send {
     fn request(&mut self, wish: &CircuitRequest, now: Timestamp);
     fn tear_down(&mut self, key: RequestKey, now: Timestamp);
     fn list(&mut self, now: Timestamp);
-    /// How a call ended. Every call ends, by a fault if nothing else.
+    /// The outcome of a call. Every call ends, at least by a fault.
     fn heard(&mut self, call: CallId, answer: Result<HttpAnswer, Fault>, now: Timestamp);
     /// The provider has called us.
     fn called(&mut self, body: &str, now: Timestamp);

@@ -21,7 +21,7 @@ use super::{Inbox, Input};
 
 /// What is acknowledged is one connection's news.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// Who has more to say waits.
+/// Connections at a time; more wait.
 const CONNECTIONS_MAX: usize = 32;
 /// One call, from its first byte to our answer.
 const CALL_TIME_MAX: Duration = Duration::from_secs(15);

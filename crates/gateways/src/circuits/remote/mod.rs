@@ -25,7 +25,7 @@ enum Input {
     Called(String),
 }
 
-/// Where inputs of other threads go.
+/// The queue for inputs from other threads.
 #[derive(Clone)]
 struct Inbox {
     sender: Sender<Input>,
@@ -40,7 +40,7 @@ impl Inbox {
     }
 }
 
-/// What a dialogue is started with.
+/// The context in which a dialogue starts.
 pub(crate) struct Ground {
     runtime: Runtime,
     inbox: Inbox,

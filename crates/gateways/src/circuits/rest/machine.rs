@@ -17,16 +17,16 @@ const NAME_BYTES_MAX: usize = 200;
 enum CallSubject {
     Login,
     Of(u64),
-    /// One of those that the list is made of.
+    /// One of the queries that make up a listing.
     List(RequestKey),
 }
 
-/// What is held, name by name.
+/// A listing under way: the reservations, queried name by name.
 struct List {
     asked: Timestamp,
     open: usize,
     held: Vec<ProviderReservation>,
-    /// One could not be asked, so that the list would prove nothing.
+    /// One query failed, so that the listing would prove nothing.
     is_broken: bool,
 }
 
@@ -127,7 +127,7 @@ impl Rest {
         false
     }
 
-    /// It is refused: there is another one after the next login.
+    /// Drops a token that was refused; the next login gets another.
     fn forget_token(&mut self) {
         self.token = self.protocol.given_token();
     }

@@ -35,7 +35,7 @@ pub use sense::SenseConfig;
 pub(super) enum Stage {
     /// The provider's name for it.
     Name,
-    /// What is free.
+    /// Query of free bandwidth.
     Look,
     /// A way through the network.
     Path,
@@ -52,7 +52,7 @@ pub(super) enum Stage {
     Remove,
 }
 
-/// What follows from an answer.
+/// The consequence of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Next {
     Named(String, Stage),
@@ -79,7 +79,7 @@ pub(super) struct Job {
     /// Asked for, and granted once that is known.
     pub(super) mbit: u64,
     pub(super) lifetime: Option<Duration>,
-    /// By our clock.
+    /// When the stage began, by our clock.
     pub(super) end: Option<Timestamp>,
     /// The provider's name of it.
     pub(super) name: Option<String>,
@@ -99,16 +99,16 @@ pub(super) struct Job {
 
 /// What the provider speaks: without memory, for that is in the [`Job`].
 pub(super) trait Protocol: Send {
-    /// How a token is got; none if none is needed.
+    /// The call that gets a token; none if none is needed.
     fn login(&self) -> Option<Call>;
     fn token(&self, heard: &HttpAnswer) -> Result<String, String>;
-    /// One that needs no login.
+    /// A configured token, which needs no login.
     fn given_token(&self) -> Option<String> {
         None
     }
-    /// How it is shown.
+    /// Adds the token to a call.
     fn authorise(&self, token: &str) -> (&'static str, String);
-    /// What comes first.
+    /// The first stage.
     fn ask(&self, job: &Job, now: Timestamp) -> Call;
     fn hear(&self, job: &mut Job, heard: &HttpAnswer, skew: i64) -> Next;
     /// Whether it is up; none if nothing is held.
@@ -139,7 +139,7 @@ pub(super) fn open_sense(
     open(Box::new(protocol), ground, caller)
 }
 
-/// With nothing known of earlier runs.
+/// Opens without names from earlier runs.
 pub(super) fn rehearsed_oscars(config: &OscarsConfig, link: &str, secret: Zeroizing<String>) -> Rest {
     Rest::new(Box::new(oscars::Oscars::new(config.clone(), secret, link)), Names::new())
 }
@@ -159,7 +159,7 @@ fn read_secret(path: &Path) -> Result<Zeroizing<String>, Fault> {
     secret.map_err(|error| Fault::new(FaultCode::BadRequest, Fault::from(error).detail))
 }
 
-/// Of an answer that is not what was asked for.
+/// The fault of an answer that is not the expected one.
 fn unexpected(heard: &HttpAnswer) -> String {
     let said: String = heard.body.chars().take(200).collect();
     match said.trim_start().starts_with('<') {
@@ -169,7 +169,7 @@ fn unexpected(heard: &HttpAnswer) -> String {
     }
 }
 
-/// Of an answer that refuses, or of one that says that something is wrong there.
+/// The consequence of a refusal, or of an error at the provider.
 fn no(heard: &HttpAnswer, less: bool) -> Next {
     match heard.status {
         400..=499 if !matches!(heard.status, 408 | 429) => Next::Refused { less, detail: unexpected(heard) },

@@ -150,7 +150,7 @@ fn route(answer: &Value) -> Option<Vec<String>> {
     route.filter(|route| route.len() <= ROUTE_MAX && route.len() % 3 == 1)
 }
 
-/// Of the part that counts in this phase.
+/// The state of the part that counts in this phase.
 fn granted(connection: &Value, job: &mut Job, skew: i64) {
     let part = &connection["reserved"];
     let fixtures = part["cmp"]["fixtures"].as_array();

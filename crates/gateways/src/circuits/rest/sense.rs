@@ -19,7 +19,7 @@ const CONNECTION: &str = "Connection 1";
 pub struct SenseConfig {
     /// Up to and with `restapi`, without a slash at its end.
     pub(crate) url: String,
-    /// Where tokens are got.
+    /// The token endpoint.
     pub(crate) token_url: String,
     pub(crate) client_id: String,
     /// The file with it.
@@ -106,7 +106,7 @@ impl Status {
     }
 }
 
-/// The most that is free, in Mbit/s; the answer is in bit/s.
+/// The largest free bandwidth, in Mbit/s; the answer is in bit/s.
 fn free_mbit(answer: &Value) -> Option<u64> {
     let results = answer["queries"]
         .as_array()?
