@@ -116,13 +116,13 @@ impl Exchange {
         Exchange::new(self.dialler.over(family), self.redirect_hosts.clone())
     }
 
-    /// Follows redirects, and shows another token where one is refused that can be had anew. Any status comes
-    /// back as an answer.
+    /// Follows redirects, and refreshes a token that is refused, if it can be. Any status comes back as an
+    /// answer.
     pub(crate) async fn send(&self, call: Call<'_>) -> Result<Answer, Failure> {
-        let Credential::Refreshing(token) = call.credential else {
+        let Credential::Refreshing(refreshing) = call.credential else {
             return self.follow(&call, call.credential).await;
         };
-        let token = token.current().await;
+        let token = refreshing.current().await;
         let mut answer = self.follow(&call, &Credential::Bearer(token.clone())).await?;
         // An upload cannot be sent again once it has begun.
         let repeats = match &call.payload {
@@ -132,7 +132,7 @@ impl Exchange {
         if answer.status != StatusCode::UNAUTHORIZED || !repeats {
             return Ok(answer);
         }
-        match lasting.refresh_refused(&token).await {
+        match refreshing.refresh_refused(&token).await {
             Ok(Some(fresh)) => {
                 answer.finish().await;
                 tracing::debug!(url = %call.url, "a token was refused, and another is shown");
