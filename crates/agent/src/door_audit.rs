@@ -170,7 +170,7 @@ mod tests {
         let (audit, log) = (gathering(), Arc::new(OutboxLog::open(directory.path()).unwrap()));
         log.set_service_version(3);
         let mut flusher = AuditFlusher::new(audit.clone(), log.clone());
-        DoorAuditSink(audit).decided(refused("/x"));
+        DoorAuditSink(audit).record(refused("/x"));
         let s = Duration::from_secs;
         assert_eq!(drive(&mut flusher, s(10), s(12)), [s(10)]);
         assert!(log.entries().is_empty(), "it gathers");

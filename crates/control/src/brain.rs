@@ -19,7 +19,8 @@ use longhaul_model::{
 };
 use longhaul_network::Link;
 use longhaul_scheduler::{
-    Adopted, AdoptedLease, CancelWhy, Decision, Demand, DemandId, Event, Lease, Party, Scheduler, WantedFile,
+    AdoptedLease, AdoptedTransfer, CancelWhy, Decision, Demand, DemandId, Event, Lease, Party, Scheduler,
+    WantedFile,
 };
 
 use crate::choice;

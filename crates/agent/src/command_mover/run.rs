@@ -69,7 +69,8 @@ pub(super) async fn run(mover: Arc<CommandMoverInner>, job: CommandJob) {
     let Some(of) = mover.storage_command(&job.target) else { return };
     let Ok(_slot) = of.slots.acquire().await else { return };
     let started = (mover.clock)();
-    let (all, times) = (job.files.clone(), AttemptTimeline { received: job.received, ..AttemptTimeline::default() });
+    let (all, times) =
+        (job.files.clone(), AttemptTimeline { received: job.received, ..AttemptTimeline::default() });
     let begun = {
         let (mover, job) = (mover.clone(), job);
         blocking(move || prepare(&mover, job, started)).await
@@ -255,7 +256,7 @@ fn finish(
         let times = AttemptTimeline { last_byte: Some((mover.clock)()), ..times };
         let results = results(storage, items, spool, &ended, mover);
         let told = items.iter().zip(results).map(|(item, result)| finished_file(mover, item, result, times));
-        let told: Vec<Finished> = told.collect();
+        let told: Vec<AttemptOutcome> = told.collect();
         bytes = Some(told.iter().map(|one| one.bytes_moved).sum());
         mover.finish_attempts(told);
     }
@@ -273,7 +274,7 @@ fn finished_file(
     item: &JobFile,
     result: Result<Success, Fault>,
     times: AttemptTimeline,
-) -> Finished {
+) -> AttemptOutcome {
     let committed = result.is_ok().then(|| (mover.clock)());
     let one = finished(&item.file, result, AttemptTimeline { committed, ..times });
     tracing::debug!(

@@ -20,7 +20,7 @@ use longhaul_network::{
     Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, Subject,
 };
 use longhaul_scheduler::{
-    CancelWhy, DemandId, Event, Lease, ImportedKnowledge, Outcome, Settings, SiteInfo, SiteLimits, SiteState,
+    CancelWhy, DemandId, Event, ImportedKnowledge, Lease, Outcome, Settings, SiteInfo, SiteLimits, SiteState,
     StorageInfo, Strategy,
 };
 use longhaul_simulator::replay::{Replay, ReplayOptions, ReplayReport};

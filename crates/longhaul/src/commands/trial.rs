@@ -163,7 +163,7 @@ fn manifest(dataset: &DatasetName, source: &StorageName, sizes: &[u64]) -> Resul
     for (number, size) in sizes.iter().enumerate() {
         let path = format!("{dataset}/from-{source}/{size}-{number}");
         let content =
-            VirtualContent::of(&path).ok_or_else(|| internal(format!("{path} is no virtual file")))?;
+            VirtualContent::parse(&path).ok_or_else(|| internal(format!("{path} is no virtual file")))?;
         let lfn: Lfn =
             path.parse().map_err(|error: longhaul_model::name::NameError| internal(error.to_string()))?;
         let line = ManifestLine { lfn, size: *size, digests: content.digest().digests(), block: None };
@@ -188,7 +188,7 @@ mod tests {
             .collect();
         assert_eq!(lines[1].lfn.as_str(), "load/1/from-alpha-test/2000000-1");
         assert_eq!((lines[0].size, lines[1].size), (1_000, 2_000_000));
-        let content = VirtualContent::of("from-alpha-test/2000000-1").unwrap();
+        let content = VirtualContent::parse("from-alpha-test/2000000-1").unwrap();
         assert_eq!(lines[1].digests, content.digest().digests());
     }
 }

@@ -143,7 +143,7 @@ impl<'a> World<'a> {
         let mut lines = String::new();
         for number in 0..files {
             let lfn = format!("{job}/from-{SOURCE}-test/{size}-{number}");
-            let content = VirtualContent::of(&lfn).expect("the name of a virtual file");
+            let content = VirtualContent::parse(&lfn).expect("the name of a virtual file");
             let line = json!({ "lfn": lfn, "size": size, "digests": content.digest().digests() });
             lines.push_str(&format!("{line}\n"));
         }
