@@ -72,7 +72,7 @@ impl Faults {
 /// The fate of names that were created and not flushed. A disk may do either, so a test tries both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnflushedNames {
-    WithDirectory,
+    Kept,
     Lost,
 }
 
@@ -171,7 +171,7 @@ impl FaultyStore {
                 state.names = state.durable_names.clone();
                 state.temps = state.durable_temps.clone();
             }
-            UnflushedNames::WithDirectory => {
+            UnflushedNames::Kept => {
                 state.durable_names = state.names.clone();
                 state.durable_temps = state.temps.clone();
             }

@@ -51,16 +51,13 @@ fn conforms_when_case_insensitive() {
 fn a_power_cut_keeps_only_flushed_data() {
     let store = store();
     let item = written(&store, 1, "a", b"one");
-    for names in [UnflushedNames::WithDirectory, UnflushedNames::Lost] {
+    for names in [UnflushedNames::Kept, UnflushedNames::Lost] {
         assert!(store.after_power_cut(names).names().is_empty());
     }
-    assert_eq!(
-        store.after_power_cut(UnflushedNames::WithDirectory).temp_contents(&temp(1)),
-        Some(vec![0; 3])
-    );
+    assert_eq!(store.after_power_cut(UnflushedNames::Kept).temp_contents(&temp(1)), Some(vec![0; 3]));
     assert_eq!(store.after_power_cut(UnflushedNames::Lost).temp_contents(&temp(1)), None);
     assert_eq!(store.commit(&[item]), [Ok(())]);
-    for names in [UnflushedNames::WithDirectory, UnflushedNames::Lost] {
+    for names in [UnflushedNames::Kept, UnflushedNames::Lost] {
         assert_eq!(store.after_power_cut(names).contents("a"), Some(b"one".to_vec()));
     }
     assert_eq!(

@@ -165,10 +165,10 @@ fn a_replacement_that_fails_leaves_the_old_file() {
     file.write_at(b"newer", 0).unwrap();
     let replaces = memory.stat(&at("a")).unwrap();
     let item = Commit { mode: Some(0o4600), replaces, ..Commit::new(temp(1), at("a"), 5) };
-    use crate::memory::UnflushedNames::{Lost, WithDirectory};
+    use crate::memory::UnflushedNames::{Kept, Lost};
     assert_eq!(memory.after_power_cut(Lost).contents("a"), Some(b"good".to_vec()));
     assert_eq!(memory.commit(&[item]), [Ok(())]);
-    for names in [WithDirectory, Lost] {
+    for names in [Kept, Lost] {
         assert_eq!(memory.after_power_cut(names).contents("a"), Some(b"newer".to_vec()), "{names:?}");
     }
     assert_eq!(memory.mode("a"), Some(0o600), "never set-user-id");
