@@ -55,7 +55,7 @@ struct DifferenceView<'a> {
 struct BesideView<'a> {
     strategy: &'static str,
     choices: u64,
-    is_same: u64,
+    same: u64,
     bytes_by_source: &'a std::collections::BTreeMap<String, [u64; 2]>,
     example: Option<&'a str>,
 }
@@ -77,7 +77,7 @@ impl<'a> BesideView<'a> {
         BesideView {
             strategy: beside.strategy.name(),
             choices: beside.choices,
-            is_same: beside.same,
+            same: beside.same,
             bytes_by_source: &beside.bytes,
             example: beside.example.as_deref(),
         }
