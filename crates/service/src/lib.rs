@@ -8,23 +8,20 @@
 //! (`agent`, `engine`). Start with [`Service::start`], then follow a lease: `control::brain` →
 //! `control::commit_loop` → `control::agents` (outboxes) → `http`.
 
-mod circuits;
 mod config;
 mod database;
 mod fts;
 mod http;
 mod jobs;
 mod marking;
-mod measured;
 mod messages;
 mod operations;
-mod plan;
 mod service;
 mod shared;
 mod state;
 mod views;
 
-pub use config::{ArchiveConfig, Config, HttpLimits};
+pub use config::{Config, HttpLimits};
 pub use database::DatabaseConfig;
 #[doc(hidden)]
 pub use fts::ROUTES as FTS_ROUTES;
@@ -34,9 +31,9 @@ pub use jobs::{
     Stop, TapeConfig, UserFiles, Verify,
 };
 pub use longhaul_identity::{Clock, FtsConfig, LoginConfig};
+pub use longhaul_netops::{ArchiveConfig, BudgetConfig, CircuitsConfig, Level, ProviderConfig};
 pub use marking::MarkingConfig;
 pub use messages::{MessagesConfig, NatsConfig, StompConfig};
 pub use operations::{FileList, JobList, MoreWork, Operations, PageQuery, SubscriptionList, TaskList};
-pub use plan::{BudgetConfig, CircuitsConfig, Level, ProviderConfig};
 pub use service::Service;
 pub use state::{InitReply, init};

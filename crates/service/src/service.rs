@@ -18,6 +18,8 @@ use longhaul_control::recorded::Recorded;
 use longhaul_control::{Control, Kernel, SchedulerHandle, WriterHandle, deadlines, spawn, steering};
 use longhaul_identity::{Identity, IdentitySettings};
 use longhaul_model::{Fault, FaultCode, IdMaker, StorageId, Timestamp, TransferState};
+use longhaul_netops::measured::{changes, puller};
+use longhaul_netops::{Level, NetOps, NetOpsSettings, plan};
 use longhaul_network::Link;
 use longhaul_scheduler::{Scheduler, Settings};
 use longhaul_security::{Credentials, grid_server_tls, service_server_tls};
@@ -27,13 +29,11 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::circuits::Circuits;
 use crate::fts::ConfigStore;
 use crate::http::{self, Http, Listening};
+use crate::jobs::by_circuit::CircuitBacklog;
 use crate::jobs::{self, ForeignMover, Jobs, QueuedFiles, QueuedFilesSource, Tokens, Work};
-use crate::measured::{self, Measured, puller};
 use crate::messages::{self, Messages};
-use crate::plan::{self, Level, Plan};
 use crate::shared::Shared;
 use crate::state::State;
 use crate::{Clock, Config, Operations};
@@ -169,10 +169,10 @@ impl Service {
             self.tasks.spawn(listening.run());
         }
         for (place, archive) in shared.config.perfsonar.iter().enumerate() {
-            self.tasks.spawn(puller::run(shared.clone(), place, archive.clone(), stopped.clone()));
+            self.tasks.spawn(puller::run(shared.netops.clone(), place, archive.clone(), stopped.clone()));
         }
         if shared.config.circuits.level == Level::Service {
-            self.tasks.spawn(plan::run(shared.clone(), stopped.clone()));
+            self.tasks.spawn(plan::run(shared.netops.clone(), stopped.clone()));
         }
         self.tasks.spawn(messages::run(shared.clone(), stopped.clone()));
         self.tasks.spawn(tick(shared.clone(), tls, stopped));
@@ -293,9 +293,7 @@ fn share(
     let last_id = state.catalog.last_id()?;
     let agents = Agents::default();
     state.catalog.agents()?.into_iter().for_each(|row| agents.add(row));
-    let circuits = Circuits::load(&state.catalog)?;
     let public_url = public_url(config, &sockets.secure_addresses);
-    let plan = Plan::load(&config.circuits, &state.catalog)?;
     let (vault, metrics) = (Arc::new(state.vault), Arc::new(Metrics::default()));
     let config_store = Arc::new(ConfigStore::new(state.catalog.clone()));
     let identity = Arc::new(Identity::open(
@@ -330,6 +328,13 @@ fn share(
         desk.handed.clone(),
         config.report_every_ms,
     ));
+    let hosts = config.circuits.hosts.clone();
+    let backlog = Arc::new(CircuitBacklog::new(kernel.clone(), control.clone(), hosts));
+    let settings =
+        NetOpsSettings { circuits: config.circuits.clone(), probe_interval_s: config.probe_every_s };
+    let (kernel_of_net, control_of_net) = (kernel.clone(), control.clone());
+    let netops = NetOps::open(kernel_of_net, control_of_net, settings, &config.perfsonar, backlog.clone())?;
+    let netops = Arc::new(netops);
     Ok(Shared {
         kernel,
         control,
@@ -340,9 +345,8 @@ fn share(
         public_url,
         config: config.clone(),
         started: clock(),
-        measured: Measured::new(&config.perfsonar),
-        circuits,
-        plan,
+        netops,
+        backlog,
         fts: config_store,
         jobs: desk,
         messages: Messages::default(),
@@ -420,7 +424,7 @@ fn take_up(shared: &Shared) -> Result<(), Fault> {
         };
         adopt(shared, row, sources);
     }
-    plan::take_up(shared)?;
+    plan::take_up(&shared.netops)?;
     Ok(())
 }
 
@@ -529,7 +533,7 @@ fn housekeeping(shared: &Shared, ticks: u64) {
         tracing::warn!(%error, "deadlines could not be looked at");
     }
     if ticks.is_multiple_of(deadlines::LOOK_EVERY.as_secs()) {
-        measured::changes::watch(shared);
+        changes::watch(&shared.netops);
     }
     if ticks.is_multiple_of(CLEAR_TICKS) {
         // Through the commit loop: what leaves the catalog and what comes into it stay in order.

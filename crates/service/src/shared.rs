@@ -5,14 +5,13 @@ use std::sync::Arc;
 use longhaul_control::{Control, Kernel};
 use longhaul_identity::Identity;
 use longhaul_model::Timestamp;
+use longhaul_netops::NetOps;
 use longhaul_storage_remote::Remote;
 
 use crate::Config;
-use crate::circuits::Circuits;
+use crate::jobs::by_circuit::CircuitBacklog;
 use crate::jobs::{Jobs, QueuedFiles, Tokens};
-use crate::measured::Measured;
 use crate::messages::Messages;
-use crate::plan::Plan;
 
 pub struct Shared {
     pub config: Config,
@@ -22,9 +21,8 @@ pub struct Shared {
     pub kernel: Arc<Kernel>,
     pub control: Arc<Control>,
     pub identity: Arc<Identity>,
-    pub measured: Measured,
-    pub circuits: Circuits,
-    pub plan: Plan,
+    pub netops: Arc<NetOps>,
+    pub backlog: Arc<CircuitBacklog>,
     pub fts: Arc<crate::fts::ConfigStore>,
     pub tokens: Tokens,
     pub queued: QueuedFiles,

@@ -7,21 +7,22 @@
 //! (`circuits`, `plan`, `agent`).
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_api::agent::CircuitCopies;
 use longhaul_catalog::CatalogError;
 use longhaul_circuits::plan::{PendingWork, SitePair};
-use longhaul_control::{Directory, guard};
+use longhaul_control::{Control, Directory, Kernel, guard};
 use longhaul_model::{AgentId, CircuitUse, Fault, SiteId, StorageId, StorageName, Timestamp};
+use longhaul_netops::circuits::{self, LinkKey};
+use longhaul_netops::plan::pair_of;
+use longhaul_netops::{BacklogSource, HostConfig, JobBacklog};
 use longhaul_scheduler::{MissingBytes, Party, Scheduler};
 use longhaul_storage_remote::{RemoteUrl, on_host};
 
 use super::mover::{CopyOrder, ForeignMover, Stop};
 use super::{Moved, handed, ids};
-use crate::circuits::{self, LinkKey};
-use crate::plan::{HostConfig, pair_of};
 use crate::shared::Shared;
 
 /// Copies in a row that failed on a circuit and went well without it; then it is left.
@@ -94,8 +95,8 @@ fn way(shared: &Shared, order: &CopyOrder) -> Option<Way> {
     let directory = shared.kernel.directory();
     let wanted = SitePair { source: site(&directory, source)?, target: site(&directory, target)? };
     let now = shared.kernel.now();
-    let (key, circuit) = shared.circuits.used().into_iter().find(|(key, circuit)| {
-        pair_of(shared, &directory, key) == Some(wanted)
+    let (key, circuit) = shared.netops.circuits.used().into_iter().find(|(key, circuit)| {
+        pair_of(&shared.netops, &directory, key) == Some(wanted)
             && shared.control.agents.is_connected(key.0, now)
             && !shared.jobs.by_circuit.is_left(circuit)
     })?;
@@ -137,7 +138,7 @@ impl ByCircuit {
 
     fn ended(&self, shared: &Shared, key: &LinkKey, circuit: &str, bytes: u64) {
         let during = self.stopped(circuit, shared.kernel.now());
-        circuits::carried(shared, key, circuit, bytes, during);
+        circuits::carried(&shared.netops, key, circuit, bytes, during);
     }
 
     /// One copy less; for how long the circuit was used since the one before.
@@ -188,49 +189,74 @@ pub struct Ahead {
     since: Timestamp,
 }
 
-pub fn ahead(shared: &Shared) -> Result<Vec<Ahead>, CatalogError> {
-    let hosts = &shared.config.circuits.hosts;
-    if hosts.is_empty() {
-        return Ok(Vec::new());
-    }
-    let directory = shared.kernel.directory();
-    let ends: BTreeMap<u64, SiteId> = shared
-        .kernel
-        .catalog
-        .job_endpoints()?
-        .into_iter()
-        .filter_map(|end| Some((end.id, site(&directory, named(hosts, &end.url)?)?)))
-        .collect();
-    let targets: Vec<(StorageId, SiteId)> =
-        ends.iter().map(|(&end, &site)| (ids::target(end), site)).collect();
-    let asked = shared.kernel.scheduler.ask(move |scheduler: &Scheduler, now: Timestamp| {
-        let of = |(target, site): (StorageId, SiteId)| {
-            (site, scheduler.link_backlogs(target, now), scheduler.missing_bytes(target), now)
-        };
-        targets.into_iter().map(of).collect::<Vec<_>>()
-    });
-    let mut all = Vec::new();
-    // Without an answer nothing is known to wait.
-    for (target, links, lacking, since) in asked.unwrap_or_default() {
-        for link in links {
-            let Some(&source) = ends.get(&ids::end(link.source)).filter(|source| **source != target) else {
-                continue;
-            };
-            let ahead = Ahead {
-                pair: SitePair { source, target },
-                bytes: link.bytes,
-                bytes_per_s: link.plain_expected,
-                lacking: lacking.clone(),
-                since,
-            };
-            all.extend(ahead.of(|party| goes(shared, party)));
-        }
-    }
-    Ok(all)
+/// Says what jobs want moved to the plan of circuits and to agents.
+pub struct CircuitBacklog {
+    kernel: Arc<Kernel>,
+    control: Arc<Control>,
+    hosts: Vec<HostConfig>,
 }
 
-fn goes(shared: &Shared, party: &Party) -> bool {
-    shared.control.marks.of(&party.community, party.activity.as_ref()).circuits != CircuitUse::Never
+impl BacklogSource for CircuitBacklog {
+    fn by_pair(&self) -> Result<Vec<JobBacklog>, CatalogError> {
+        let backlog = |row: &Ahead| JobBacklog {
+            pair: row.pair,
+            bytes_per_s: row.bytes_per_s,
+            pending: row.waits().collect(),
+        };
+        Ok(self.ahead()?.iter().map(backlog).collect())
+    }
+}
+
+impl CircuitBacklog {
+    pub fn new(kernel: Arc<Kernel>, control: Arc<Control>, hosts: Vec<HostConfig>) -> CircuitBacklog {
+        CircuitBacklog { kernel, control, hosts }
+    }
+
+    fn ahead(&self) -> Result<Vec<Ahead>, CatalogError> {
+        let hosts = &self.hosts;
+        if hosts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let directory = self.kernel.directory();
+        let ends: BTreeMap<u64, SiteId> = self
+            .kernel
+            .catalog
+            .job_endpoints()?
+            .into_iter()
+            .filter_map(|end| Some((end.id, site(&directory, named(hosts, &end.url)?)?)))
+            .collect();
+        let targets: Vec<(StorageId, SiteId)> =
+            ends.iter().map(|(&end, &site)| (ids::target(end), site)).collect();
+        let asked = self.kernel.scheduler.ask(move |scheduler: &Scheduler, now: Timestamp| {
+            let of = |(target, site): (StorageId, SiteId)| {
+                (site, scheduler.link_backlogs(target, now), scheduler.missing_bytes(target), now)
+            };
+            targets.into_iter().map(of).collect::<Vec<_>>()
+        });
+        let mut all = Vec::new();
+        // Without an answer nothing is known to wait.
+        for (target, links, lacking, since) in asked.unwrap_or_default() {
+            for link in links {
+                let Some(&source) = ends.get(&ids::end(link.source)).filter(|source| **source != target)
+                else {
+                    continue;
+                };
+                let ahead = Ahead {
+                    pair: SitePair { source, target },
+                    bytes: link.bytes,
+                    bytes_per_s: link.plain_expected,
+                    lacking: lacking.clone(),
+                    since,
+                };
+                all.extend(ahead.of(|party| goes(&self.control, party)));
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn goes(control: &Control, party: &Party) -> bool {
+    control.marks.of(&party.community, party.activity.as_ref()).circuits != CircuitUse::Never
 }
 
 impl Ahead {
@@ -262,14 +288,14 @@ impl Ahead {
 /// The same as agents hear it that may ask for circuits: by the storage whose link it is, with bytes a
 /// second.
 pub fn ahead_of(shared: &Shared, agent: AgentId) -> Result<Vec<(StorageName, u64, f64)>, CatalogError> {
-    let all = ahead(shared)?;
+    let all = shared.backlog.ahead()?;
     if all.is_empty() {
         return Ok(Vec::new());
     }
     let directory = shared.kernel.directory();
-    let links = shared.circuits.links().into_iter().filter(|(key, _)| key.0 == agent);
+    let links = shared.netops.circuits.links().into_iter().filter(|(key, _)| key.0 == agent);
     let links: Vec<(StorageName, Option<SitePair>)> =
-        links.map(|(key, _)| (key.1.clone(), pair_of(shared, &directory, &key))).collect();
+        links.map(|(key, _)| (key.1.clone(), pair_of(&shared.netops, &directory, &key))).collect();
     let told = all.into_iter().filter_map(|row| {
         // Where several links join two sites, it is the first one's.
         let (source, _) = links.iter().find(|(_, pair)| *pair == Some(row.pair))?;

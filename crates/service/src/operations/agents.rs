@@ -16,14 +16,14 @@ use longhaul_control::agents::Standing;
 use longhaul_control::brain::Input;
 use longhaul_control::commit_loop::{CommitWork, PendingReport, items};
 use longhaul_model::{AgentId, Fault, FaultCode, SiteName, StorageId, StorageName, Timestamp};
+use longhaul_netops::measured::probe_state;
+use longhaul_netops::plan::Level;
 use longhaul_scheduler::Event;
 use longhaul_security::hash_secret;
 use tokio::sync::{oneshot, watch};
 
 use super::{Operations, bad_request, busy, problem};
 use crate::jobs::{by_circuit, handed};
-use crate::measured::looks;
-use crate::plan::Level;
 
 const HOST_BYTES_MAX: usize = 255;
 const ADDRESSES_MAX: usize = 16;
@@ -128,14 +128,15 @@ impl Operations {
             self.measured(peer, &mut report).await?;
             self.circuits_told(peer, &mut report).await?;
             self.passing(peer, report).await?;
-            probe = looks::ask(&self.shared, peer.agent);
+            probe = probe_state::ask(&self.shared.netops, peer.agent);
         }
         if ask_ahead && !say_hello {
             let agent = peer.agent;
             ahead = self.run(move |operations| Ok(operations.ahead_of(agent))).await?;
         }
         let now = self.now();
-        let circuits = if say_hello { Vec::new() } else { self.shared.circuits.orders(peer.agent, now) };
+        let circuits =
+            if say_hello { Vec::new() } else { self.shared.netops.circuits.orders(peer.agent, now) };
         let circuits_planned = self.config().circuits.level == Level::Service;
         let circuit_copies = by_circuit::under_way(&self.shared, peer.agent);
         let circuit_peers = self.circuit_peers(&circuits);
@@ -224,7 +225,7 @@ impl Operations {
 
     /// What the agent looked at and counted.
     async fn measured(self: &Arc<Self>, peer: &AgentPeer, report: &mut Report) -> Result<(), Problem> {
-        let found = looks::Found {
+        let found = probe_state::Found {
             probes: std::mem::take(&mut report.probes),
             uplinks: std::mem::take(&mut report.uplinks),
             paths: std::mem::take(&mut report.paths),
@@ -234,7 +235,7 @@ impl Operations {
         }
         let agent = peer.agent;
         self.run(move |operations| {
-            looks::take(&operations.shared, agent, &found);
+            probe_state::take(&operations.shared.netops, agent, &found);
             Ok(())
         })
         .await
@@ -247,8 +248,10 @@ impl Operations {
             return Ok(());
         }
         let agent = peer.agent;
-        self.run(move |operations| crate::circuits::take(&operations.shared, agent, told).map_err(problem))
-            .await
+        self.run(move |operations| {
+            longhaul_netops::circuits::take(&operations.shared.netops, agent, told).map_err(problem)
+        })
+        .await
     }
 
     /// The part that may be lost: progress and space.

@@ -13,9 +13,9 @@ use longhaul_control::metrics::Gauges;
 use longhaul_identity::Caller;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, Fault, FaultCode, StorageName, Timestamp};
+use longhaul_netops::circuits::{Kept, KeptOrder, Known, LinkKey, is_name};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
-use crate::circuits::{Kept, KeptOrder, Known, LinkKey, is_name};
 
 /// Of one link, as shown.
 const CIRCUITS_SHOWN: usize = 20;
@@ -25,7 +25,7 @@ const SHORT_MIN: usize = 4;
 
 impl Operations {
     pub fn circuit_list(&self) -> Result<Page<CircuitView>, Problem> {
-        let links = self.shared.circuits.links();
+        let links = self.shared.netops.circuits.links();
         Ok(Page {
             items: links.iter().map(|(key, known)| self.circuit_view(key, known)).collect(),
             next: None,
@@ -34,12 +34,12 @@ impl Operations {
 
     /// What a plan would do now.
     pub fn circuit_plan(&self) -> Result<CircuitPlan, Problem> {
-        crate::plan::plan(&self.shared).map_err(problem)
+        longhaul_netops::plan::plan(&self.shared.netops).map_err(problem)
     }
 
     /// The same, for pages that are drawn again and again.
     pub fn circuit_plan_lately(&self) -> Result<CircuitPlan, Problem> {
-        crate::plan::lately(&self.shared).map_err(problem)
+        longhaul_netops::plan::lately(&self.shared.netops).map_err(problem)
     }
 
     pub fn circuit_show(&self, which: &str) -> Result<CircuitDetail, Problem> {
@@ -86,8 +86,12 @@ impl Operations {
         }
         let key = self.find_link(&request.source, &request.target)?;
         let until = self.now().plus(Duration::from_secs(request.seconds));
-        let there =
-            self.shared.circuits.link(&key).filter(|known| known.link.state == CircuitState::Established);
+        let there = self
+            .shared
+            .netops
+            .circuits
+            .link(&key)
+            .filter(|known| known.link.state == CircuitState::Established);
         let there = there.and_then(|known| known.link.circuit).filter(|_| request.replace);
         let wish =
             CircuitWish::Request { mbit: request.mbit, until, replaces: there.map(|circuit| circuit.id) };
@@ -98,7 +102,7 @@ impl Operations {
 
     pub fn circuit_release(&self, caller: &Caller, which: &str) -> Result<CircuitDetail, Problem> {
         let (key, id) = self.find_circuit(which)?;
-        let had = self.shared.circuits.link(&key).and_then(|known| {
+        let had = self.shared.netops.circuits.link(&key).and_then(|known| {
             let there = matches!(known.link.state, CircuitState::Requested | CircuitState::Established);
             known.link.circuit.filter(|circuit| there && id.as_ref().is_none_or(|id| *id == circuit.id))
         });
@@ -110,7 +114,7 @@ impl Operations {
                 self.order(caller, &key, wish, CircuitOrderState::Sent, &what)
             }
             // The agent hears that nothing is requested any more.
-            None if id.is_none() && self.shared.circuits.is_requested(&key) => {
+            None if id.is_none() && self.shared.netops.circuits.is_requested(&key) => {
                 let wish = CircuitWish::Release { circuit: String::new() };
                 self.order(caller, &key, wish, CircuitOrderState::Done, &what)
             }
@@ -141,7 +145,7 @@ impl Operations {
             booking: None,
         };
         tracing::info!(by = %order.by, "{words}");
-        self.shared.circuits.order(&self.shared.kernel.catalog, key, order, words).map_err(problem)?;
+        self.shared.netops.circuits.order(&self.shared.kernel.catalog, key, order, words).map_err(problem)?;
         self.circuit_detail(key, None)
     }
 
@@ -152,7 +156,7 @@ impl Operations {
                 .map_err(|error| bad_request(printable(&format!("{source}: {error}"))))?;
             return Ok((self.find_link(&source, target)?, None));
         }
-        let links = self.shared.circuits.links();
+        let links = self.shared.netops.circuits.links();
         let mut found = links.into_iter().filter_map(|(key, known)| {
             let id = known.link.circuit?.id;
             (which.len() >= SHORT_MIN && id.starts_with(which)).then_some((key, Some(id)))
@@ -175,7 +179,7 @@ impl Operations {
                 || agent.to_string() == target
                 || known.is_some_and(|known| known.site_name.as_str() == target)
         };
-        let links = self.shared.circuits.links();
+        let links = self.shared.netops.circuits.links();
         let mut found =
             links.into_iter().map(|(key, _)| key).filter(|(agent, of)| of == source && fits(*agent));
         match (found.next(), found.next()) {
@@ -255,14 +259,14 @@ impl Operations {
         let circuits = rows.iter().map(|row| self.circuit_record(row)).collect::<Result<_, _>>()?;
         let orders = catalog.circuit_orders_of(*agent, source, ORDERS_SHOWN).map_err(problem)?;
         let orders = orders.iter().map(order_view).collect::<Result<_, _>>()?;
-        let known = self.shared.circuits.link(key);
+        let known = self.shared.netops.circuits.link(key);
         let link = known.as_ref().map(|known| self.circuit_view(key, known));
         let look = known.as_ref().zip(link.as_ref());
         Ok(CircuitDetail {
             look: look
                 .map(|(known, link)| CircuitLook { words: link.why.clone(), ..known.link.look.clone() }),
             link,
-            plan: crate::plan::of_link(&self.shared, key),
+            plan: longhaul_netops::plan::of_link(&self.shared.netops, key),
             notes: known.map(|known| known.link.notes).unwrap_or_default(),
             orders,
             circuits,
@@ -270,7 +274,7 @@ impl Operations {
     }
 
     pub(super) fn circuit_gauges(&self, gauges: &mut Gauges) {
-        for (community, booked) in crate::plan::booked(&self.shared) {
+        for (community, booked) in longhaul_netops::plan::booked(&self.shared.netops) {
             gauges.gauge(
                 "longhaul_circuit_booked_gbit_hours",
                 "What the service's plan booked for a community within a day.",
@@ -278,8 +282,8 @@ impl Operations {
                 booked,
             );
         }
-        for (key, known) in self.shared.circuits.links() {
-            let labels = crate::circuits::labels(&self.shared, &key);
+        for (key, known) in self.shared.netops.circuits.links() {
+            let labels = longhaul_netops::circuits::labels(&self.shared.netops, &key);
             for state in CircuitState::ALL {
                 let mut labels = labels.clone();
                 labels.push(("state", state.word().to_owned()));

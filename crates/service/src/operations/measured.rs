@@ -11,10 +11,10 @@ use longhaul_gateways::perfsonar::push;
 use longhaul_identity::Caller;
 use longhaul_model::Fault;
 use longhaul_model::units::printable;
+use longhaul_netops::measured;
 use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping, Role};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
-use crate::measured;
 
 /// Entries of one request: `longhaul network map import` sends as many at a time as this takes.
 const HOSTS_AT_ONCE: usize = longhaul_model::limits::BATCH_ITEMS_MAX;
@@ -31,7 +31,7 @@ impl Operations {
         let harvest = push::read(body).inspect_err(|fault| {
             tracing::info!(%from, %fault, "a pushed result makes no sense");
         })?;
-        Ok(measured::take(&self.shared, harvest, from, "push")?)
+        Ok(measured::take(&self.shared.netops, harvest, from, "push")?)
     }
 
     pub fn host_list(&self, query: &PageQuery) -> Result<Page<HostView>, Problem> {
@@ -59,7 +59,7 @@ impl Operations {
             request.hosts.iter().map(|host| entry(host, mapping)).collect::<Result<Vec<_>, Problem>>()?;
         let done = self.shared.kernel.catalog.set_hosts(&entries, self.now()).map_err(problem)?;
         tracing::info!(set = done.set, unchanged = done.unchanged, %mapping, "hosts of sites");
-        measured::review(&self.shared).map_err(problem)?;
+        measured::review(&self.shared.netops).map_err(problem)?;
         Ok(HostsChanged {
             set: done.set,
             unchanged: done.unchanged,
@@ -73,24 +73,32 @@ impl Operations {
         if !self.shared.kernel.catalog.remove_host(&what).map_err(problem)? {
             return Err(not_found("host or network", host, "longhaul network map list"));
         }
-        measured::review(&self.shared).map_err(problem)
+        measured::review(&self.shared.netops).map_err(problem)
     }
 
     pub fn unmapped_list(&self, query: &PageQuery) -> Result<Page<UnmappedHost>, Problem> {
         let after: Option<usize> = query.after()?;
         let limit = query.limit();
         let begin = after.unwrap_or(0);
-        let rows: Vec<_> =
-            self.shared.measured.unmapped().into_iter().enumerate().skip(begin).take(limit + 1).collect();
+        let rows: Vec<_> = self
+            .shared
+            .netops
+            .measured
+            .unmapped()
+            .into_iter()
+            .enumerate()
+            .skip(begin)
+            .take(limit + 1)
+            .collect();
         page(rows, limit, |(place, _)| (place + 1).to_string(), |(_, row)| Ok(row))
     }
 
     pub fn archive_list(&self) -> Vec<ArchiveView> {
-        self.shared.measured.archives(self.now())
+        self.shared.netops.measured.archives(self.now())
     }
 
     pub(crate) fn measured_gauges(&self, gauges: &mut Gauges) {
-        let unmapped = self.shared.measured.unmapped();
+        let unmapped = self.shared.netops.measured.unmapped();
         for (state, count) in [
             ("none", unmapped.iter().filter(|host| host.inferred.is_none()).count()),
             ("inferred", unmapped.iter().filter(|host| host.inferred.is_some()).count()),

@@ -11,6 +11,7 @@ use longhaul_api::network::{
 };
 use longhaul_control::Directory;
 use longhaul_model::{SiteId, StorageId, StorageName, Timestamp};
+use longhaul_netops::measured::{changes, probe_state};
 use longhaul_network::exchange::Exchange;
 use longhaul_network::{
     ChangeScope, Knowledge, Link, LinkReport, WHAT_IF_FILES_MAX, WhatIfAnswer, WhatIfQuery,
@@ -18,7 +19,6 @@ use longhaul_network::{
 use longhaul_scheduler::{ImportedKnowledge, Scheduler};
 
 use super::{Operations, PageQuery, bad_request, busy, page};
-use crate::measured::{changes, looks};
 
 /// What is told of a link with more work unless something else is asked.
 const MORE_DEFAULT: [u32; 3] = [1, 4, 16];
@@ -85,7 +85,8 @@ impl Operations {
             });
             views.take(limit + 1).collect()
         };
-        let (shorts, directory) = (looks::shorts(&self.shared, self.now()), self.shared.kernel.directory());
+        let (shorts, directory) =
+            (probe_state::shorts(&self.shared.netops, self.now()), self.shared.kernel.directory());
         let probed = |link: Link| {
             let site = |storage| directory.storages.get(&storage).map(|row| row.site);
             shorts.get(&(site(link.source)?, site(link.target)?)).cloned()
@@ -136,10 +137,10 @@ impl Operations {
         let detail = self.ask(ask).ok_or_else(|| busy("the service is starting or stopping"))?;
         let detail = detail.ok_or_else(|| super::not_found("storage", source, "longhaul site list"))?;
         let (sites, now) = ((source_row.site, target_row.site), self.now());
-        let probed = looks::shorts(&self.shared, now).remove(&sites);
-        let (probes, uplinks) = looks::views(&self.shared, sites.0, sites.1, now);
+        let probed = probe_state::shorts(&self.shared.netops, now).remove(&sites);
+        let (probes, uplinks) = probe_state::views(&self.shared.netops, sites.0, sites.1, now);
         let mut explanation = detail.explanation;
-        explanation.extend(looks::uneven_uplinks(&self.shared, [sites.0, sites.1], now));
+        explanation.extend(probe_state::uneven_uplinks(&self.shared.netops, [sites.0, sites.1], now));
         let link = NetworkLink { probed, ..detail.link };
         Ok(NetworkLinkDetail { link, explanation, probes, uplinks, ..detail })
     }

@@ -13,10 +13,10 @@ use longhaul_catalog::{LinkTotals, SiteState, Totals};
 use longhaul_control::commit_loop::CommitWork;
 use longhaul_control::metrics::Gauges;
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, SubscriptionState, Timestamp};
+use longhaul_netops::measured::{changes, probe_state};
 use longhaul_network::Link;
 
 use super::{Operations, PageQuery, SubscriptionList, page, problem};
-use crate::measured::{changes, looks};
 
 /// Subscriptions shown with the status.
 const SUBSCRIPTIONS_SHOWN: u32 = 100;
@@ -140,8 +140,8 @@ impl Operations {
             told.into_iter()
                 .map(|(since, fault)| ProblemView { first_seen: since, ..standing(fault, None, now) }),
         );
-        views.extend(looks::problems(&self.shared, now));
-        views.extend(changes::problems(&self.shared));
+        views.extend(probe_state::problems(&self.shared.netops, now));
+        views.extend(changes::problems(&self.shared.netops));
         for (id, danger) in self.shared.control.deadlines.all() {
             let fault = Fault::new(FaultCode::Conflict, format!("deadline in danger: {}", danger.words))
                 .blaming(Blame::Network);
@@ -335,8 +335,8 @@ impl Operations {
         self.recording_gauges(&mut gauges);
         self.measured_gauges(&mut gauges);
         self.circuit_gauges(&mut gauges);
-        changes::gauges(&self.shared, &mut gauges);
-        looks::uplink_gauges(&self.shared, now, &mut gauges);
+        changes::gauges(&self.shared.netops, &mut gauges);
+        probe_state::uplink_gauges(&self.shared.netops, now, &mut gauges);
         if let Some(counts) = self.ask(|scheduler, _| scheduler.counts()) {
             for (state, files) in [
                 ("queued", counts.queued),

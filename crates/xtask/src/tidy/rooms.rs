@@ -52,10 +52,11 @@ pub(crate) const ROOMS: &[Room] = &[
     ),
     room("identity", Kind::Joining, &["catalog", "security", "gateways"]),
     room("control", Kind::Joining, &["catalog", "security", "identity"]),
+    room("netops", Kind::Joining, &["catalog", "storage-remote", "gateways", "control"]),
     room(
         "service",
         Kind::Joining,
-        &["catalog", "security", "gateways", "storage-remote", "identity", "control"],
+        &["catalog", "security", "gateways", "storage-remote", "identity", "control", "netops"],
     ),
     room("web", Kind::Joining, &["security", "identity", "service"]),
     room(

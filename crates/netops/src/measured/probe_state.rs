@@ -17,10 +17,10 @@ use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteId, Timestamp};
 use longhaul_network::{Metric, Observation, ObservationError};
 
 use super::count;
+use super::path_counters;
 use super::probes::{self, Probes, Row};
-use super::travelled;
 use super::uplinks::Uplinks;
-use crate::shared::Shared;
+use crate::NetOps;
 
 /// Of those who cannot reach a peer, so many are named.
 const NAMED_MAX: usize = 5;
@@ -28,22 +28,22 @@ const NAMED_MAX: usize = 5;
 const STANDS: Duration = Duration::from_secs(3_600);
 
 #[derive(Default)]
-pub struct Looks {
+pub struct ProbeState {
     probes: Probes,
     uplinks: Uplinks,
 }
 
 /// The peer that an agent shall look at next, when it is time.
-pub fn ask(shared: &Shared, agent: AgentId) -> Vec<ProbeAsked> {
-    let every = Duration::from_secs(shared.config.probe_every_s.into());
+pub fn ask(netops: &NetOps, agent: AgentId) -> Vec<ProbeAsked> {
+    let every = Duration::from_secs(netops.settings.probe_interval_s.into());
     if every.is_zero() {
         return Vec::new();
     }
-    let now = shared.kernel.now();
-    let peers = || shared.control.agents.peers_of(agent, now);
-    let next = guard(&shared.measured.looks).probes.next(agent, peers, every, now);
+    let now = netops.kernel.now();
+    let peers = || netops.control.agents.peers_of(agent, now);
+    let next = guard(&netops.measured.probe_state).probes.next(agent, peers, every, now);
     let asked = next.and_then(|peer| {
-        Some(ProbeAsked { agent: peer, addresses: shared.control.agents.known(peer, now)?.addresses })
+        Some(ProbeAsked { agent: peer, addresses: netops.control.agents.known(peer, now)?.addresses })
     });
     asked.into_iter().collect()
 }
@@ -62,16 +62,16 @@ impl Found {
 }
 
 /// Takes what an agent found. Waits for the brain.
-pub fn take(shared: &Shared, agent: AgentId, found: &Found) {
-    let now = shared.kernel.now();
-    let Some(from) = shared.control.agents.known(agent, now) else { return };
+pub fn take(netops: &NetOps, agent: AgentId, found: &Found) {
+    let now = netops.kernel.now();
+    let Some(from) = netops.control.agents.known(agent, now) else { return };
     let (mut looked, mut counted) = (MeasurementsTaken::default(), MeasurementsTaken::default());
     let mut observations = Vec::new();
     for result in found.probes.iter().take(PROBES_MAX) {
-        let to = shared.control.agents.known(result.agent, now).filter(|to| to.site != from.site);
+        let to = netops.control.agents.known(result.agent, now).filter(|to| to.site != from.site);
         let outcome = match &to {
             None => Err("it is of an agent that is none, or of the same site".to_owned()),
-            Some(_) => guard(&shared.measured.looks).probes.note(agent, result, now),
+            Some(_) => guard(&netops.measured.probe_state).probes.note(agent, result, now),
         };
         if let (Ok(()), Some(to)) = (&outcome, to) {
             observations.extend(probes::observations(agent, (from.site, to.site), result));
@@ -79,26 +79,26 @@ pub fn take(shared: &Shared, agent: AgentId, found: &Found) {
         probes::tally(&mut looked, outcome);
     }
     for sample in found.uplinks.iter().take(UPLINKS_MAX) {
-        let mut looks = guard(&shared.measured.looks);
+        let mut looks = guard(&netops.measured.probe_state);
         let outcome = looks.uplinks.note(from.site, agent, sample.clone(), now);
         probes::tally(&mut counted, outcome);
     }
     if counted.taken > 0 {
-        observations.extend(guard(&shared.measured.looks).uplinks.observation(from.site, now));
+        observations.extend(guard(&netops.measured.probe_state).uplinks.observation(from.site, now));
     }
-    let travelled = travelled(shared, &from, &found.paths, &mut observations, now);
-    believe(shared, observations, agent);
+    let travelled = travelled(netops, &from, &found.paths, &mut observations, now);
+    believe(netops, observations, agent);
     for (taken, via) in [(looked, "probe"), (counted, "uplink"), (travelled, "transfers")] {
         if let Some(why) = &taken.why {
             tracing::warn!(%agent, why, via, "a measurement of an agent was refused");
         }
-        count(shared, &taken, via);
+        count(netops, &taken, via);
     }
 }
 
 /// What transfers showed. Those within a site say nothing of the network.
 fn travelled(
-    shared: &Shared,
+    netops: &NetOps,
     to: &Known,
     samples: &[PathSample],
     observations: &mut Vec<Observation>,
@@ -106,12 +106,12 @@ fn travelled(
 ) -> MeasurementsTaken {
     let mut taken = MeasurementsTaken::default();
     for sample in samples.iter().take(PATHS_MAX) {
-        match shared.control.agents.known(sample.source, now) {
+        match netops.control.agents.known(sample.source, now) {
             Some(from) if from.site == to.site => taken.unused += 1,
             Some(from) => {
-                let outcome = travelled::check(sample);
+                let outcome = path_counters::check(sample);
                 if outcome.is_ok() {
-                    observations.push(travelled::observation(to.id, (from.site, to.site), sample));
+                    observations.push(path_counters::observation(to.id, (from.site, to.site), sample));
                 }
                 probes::tally(&mut taken, outcome);
             }
@@ -122,11 +122,11 @@ fn travelled(
 }
 
 /// Sites without a storage have no links that could be believed anything of.
-fn believe(shared: &Shared, observations: Vec<Observation>, agent: AgentId) {
+fn believe(netops: &NetOps, observations: Vec<Observation>, agent: AgentId) {
     if observations.is_empty() {
         return;
     }
-    let said = shared.kernel.scheduler.observe(observations).unwrap_or_default();
+    let said = netops.kernel.scheduler.observe(observations).unwrap_or_default();
     for refused in said.into_iter().filter_map(Result::err) {
         if !matches!(refused, ObservationError::UnknownSite(_)) {
             tracing::warn!(%agent, %refused, "what an agent found is not believed");
@@ -136,9 +136,9 @@ fn believe(shared: &Shared, observations: Vec<Observation>, agent: AgentId) {
 
 /// What an agent cannot reach stands as a problem, from the first look that found it to the first that finds
 /// it over. Who is out of contact altogether is a problem already.
-pub fn problems(shared: &Shared, now: Timestamp) -> Vec<ProblemView> {
-    let agents = shared.control.agents.connected(now);
-    let looks = guard(&shared.measured.looks);
+pub fn problems(netops: &NetOps, now: Timestamp) -> Vec<ProblemView> {
+    let agents = netops.control.agents.connected(now);
+    let looks = guard(&netops.measured.probe_state);
     let broken: Vec<Broken<'_>> = looks
         .probes
         .rows()
@@ -160,8 +160,8 @@ pub struct SiteUplink {
 }
 
 /// As counted of late, if it is.
-pub fn uplink_of(shared: &Shared, site: SiteId, now: Timestamp) -> Option<SiteUplink> {
-    match guard(&shared.measured.looks).uplinks.observation(site, now)?.metric {
+pub fn uplink_of(netops: &NetOps, site: SiteId, now: Timestamp) -> Option<SiteUplink> {
+    match guard(&netops.measured.probe_state).uplinks.observation(site, now)?.metric {
         Metric::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } => {
             Some(SiteUplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s })
         }
@@ -170,9 +170,9 @@ pub fn uplink_of(shared: &Shared, site: SiteId, now: Timestamp) -> Option<SiteUp
 }
 
 /// What passes the sites' connections, for whoever compares it with what transfers moved.
-pub fn uplink_gauges(shared: &Shared, now: Timestamp, gauges: &mut Gauges) {
-    for (id, site) in &shared.kernel.directory().sites {
-        let Some(uplink) = uplink_of(shared, *id, now) else { continue };
+pub fn uplink_gauges(netops: &NetOps, now: Timestamp, gauges: &mut Gauges) {
+    for (id, site) in &netops.kernel.directory().sites {
+        let Some(uplink) = uplink_of(netops, *id, now) else { continue };
         for (direction, bytes_per_s) in [("in", uplink.into_bytes_per_s), ("out", uplink.out_bytes_per_s)] {
             gauges.gauge(
                 "longhaul_uplink_bytes_per_second",
@@ -185,9 +185,9 @@ pub fn uplink_gauges(shared: &Shared, now: Timestamp, gauges: &mut Gauges) {
 }
 
 /// Uplinks of one of the sites over which flows are not spread, a sentence each.
-pub fn uneven_uplinks(shared: &Shared, sites: [SiteId; 2], now: Timestamp) -> Vec<String> {
-    let directory = shared.kernel.directory();
-    let looks = guard(&shared.measured.looks);
+pub fn uneven_uplinks(netops: &NetOps, sites: [SiteId; 2], now: Timestamp) -> Vec<String> {
+    let directory = netops.kernel.directory();
+    let looks = guard(&netops.measured.probe_state);
     let told = sites.into_iter().filter_map(|site| {
         Some(format!("at {}: {}", directory.sites.get(&site)?.name, looks.uplinks.uneven(site, now)?))
     });
@@ -269,10 +269,10 @@ fn listed(all: &[String]) -> String {
 
 /// Of each source and target, the last look of an agent at the target at one at the source: where data would
 /// come from.
-pub fn shorts(shared: &Shared, now: Timestamp) -> BTreeMap<(SiteId, SiteId), ProbeShort> {
-    let agents = shared.control.agents.connected(now);
+pub fn shorts(netops: &NetOps, now: Timestamp) -> BTreeMap<(SiteId, SiteId), ProbeShort> {
+    let agents = netops.control.agents.connected(now);
     let mut all: BTreeMap<(SiteId, SiteId), ProbeShort> = BTreeMap::new();
-    for (from, to, row) in guard(&shared.measured.looks).probes.rows() {
+    for (from, to, row) in guard(&netops.measured.probe_state).probes.rows() {
         let (Some(from), Some(to)) = (agents.get(&from), agents.get(&to)) else { continue };
         let short = || ProbeShort {
             at: row.at,
@@ -298,13 +298,13 @@ fn between(
 
 /// All that the two sites' agents found at each other, and their uplinks.
 pub fn views(
-    shared: &Shared,
+    netops: &NetOps,
     source: SiteId,
     target: SiteId,
     now: Timestamp,
 ) -> (Vec<ProbeView>, Vec<UplinkView>) {
-    let agents = shared.control.agents.connected(now);
-    let looks = guard(&shared.measured.looks);
+    let agents = netops.control.agents.connected(now);
+    let looks = guard(&netops.measured.probe_state);
     let view = |(from, to, row): (AgentId, AgentId, &Row)| {
         let (from, to) = (agents.get(&from)?, agents.get(&to)?);
         Some(ProbeView {

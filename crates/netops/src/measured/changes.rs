@@ -14,14 +14,14 @@ use longhaul_model::{Blame, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_network::{CauseLocation, Change, ChangeScope, Locality, Shift};
 use longhaul_scheduler::Scheduler;
 
-use crate::shared::Shared;
+use crate::NetOps;
 
 /// Sentences shown with a problem, beside the first.
 const EXAMPLES_MAX: usize = 5;
 
 /// What was told already, and what stands.
 #[derive(Default)]
-pub struct Told {
+pub struct ChangeWatch {
     state: Mutex<State>,
 }
 
@@ -32,9 +32,9 @@ struct State {
     standing: Vec<Change>,
 }
 
-/// Looks for what is new, and for what is over.
-pub fn watch(shared: &Shared) {
-    let told = guard(&shared.measured.changes.state).told;
+/// ProbeState for what is new, and for what is over.
+pub fn watch(netops: &NetOps) {
+    let told = guard(&netops.measured.changes.state).told;
     let ask = move |scheduler: &Scheduler, now: Timestamp| {
         let knowledge = scheduler.knowledge();
         let count = knowledge.changes_since_start();
@@ -44,27 +44,27 @@ pub fn watch(shared: &Shared) {
         (count, fresh, knowledge.ongoing_degradations(now))
     };
     // A brain that does not answer is asked again at the next look.
-    let Some((told, fresh, standing)) = shared.kernel.scheduler.ask(ask) else { return };
+    let Some((told, fresh, standing)) = netops.kernel.scheduler.ask(ask) else { return };
     let before = {
-        let mut state = guard(&shared.measured.changes.state);
+        let mut state = guard(&netops.measured.changes.state);
         state.told = told;
         std::mem::replace(&mut state.standing, standing.clone())
     };
-    let (directory, now) = (shared.kernel.directory(), shared.kernel.now());
+    let (directory, now) = (netops.kernel.directory(), netops.kernel.now());
     for change in &fresh {
-        tell(shared, &directory, change, now);
+        tell(netops, &directory, change, now);
     }
     let same = |one: &Change, other: &Change| one.affected == other.affected && one.kind() == other.kind();
     for over in before.iter().filter(|old| !standing.iter().any(|new| same(old, new))) {
         let (source, target) = ends(over, &directory);
         tracing::info!(%source, %target, kind = over.kind(), "the network is nearly as it was, or it is how \
             things are");
-        shared.kernel.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
-        shared.kernel.changes.touch(ChangeKind::Problem, "", now);
+        netops.kernel.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
+        netops.kernel.changes.touch(ChangeKind::Problem, "", now);
     }
 }
 
-fn tell(shared: &Shared, directory: &Directory, change: &Change, now: Timestamp) {
+fn tell(netops: &NetOps, directory: &Directory, change: &Change, now: Timestamp) {
     let (source, target) = ends(change, directory);
     let words = change.describe(&source, &target);
     let direction = if change.is_worse() {
@@ -74,20 +74,20 @@ fn tell(shared: &Shared, directory: &Directory, change: &Change, now: Timestamp)
         tracing::info!(%source, %target, kind = change.kind(), since = %change.from, "{words}");
         "better"
     };
-    shared.kernel.metrics.count(
+    netops.kernel.metrics.count(
         "longhaul_network_changes_total",
         "Changes of the network that were noticed.",
         vec![("kind", change.kind().into()), ("direction", direction.into())],
         1,
     );
-    shared.kernel.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
-    shared.kernel.changes.touch(ChangeKind::Problem, "", now);
+    netops.kernel.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
+    netops.kernel.changes.touch(ChangeKind::Problem, "", now);
 }
 
 /// How many times worse each is than it was, and since when.
-pub fn gauges(shared: &Shared, gauges: &mut Gauges) {
-    let directory = shared.kernel.directory();
-    for change in &guard(&shared.measured.changes.state).standing {
+pub fn gauges(netops: &NetOps, gauges: &mut Gauges) {
+    let directory = netops.kernel.directory();
+    for change in &guard(&netops.measured.changes.state).standing {
         let (source, target) = ends(change, &directory);
         let labels = || {
             vec![("source", source.clone()), ("target", target.clone()), ("kind", change.kind().to_owned())]
@@ -119,11 +119,11 @@ fn factor(shift: &Shift) -> f64 {
 }
 
 /// What stands, those with one cause as one.
-pub fn problems(shared: &Shared) -> Vec<ProblemView> {
-    let standing = guard(&shared.measured.changes.state).standing.clone();
+pub fn problems(netops: &NetOps) -> Vec<ProblemView> {
+    let standing = guard(&netops.measured.changes.state).standing.clone();
     gathered(&standing)
         .into_values()
-        .filter_map(|alike| problem(&alike, &shared.kernel.directory()))
+        .filter_map(|alike| problem(&alike, &netops.kernel.directory()))
         .collect()
 }
 

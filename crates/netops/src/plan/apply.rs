@@ -10,8 +10,8 @@ use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::PLAN;
+use crate::NetOps;
 use crate::circuits::{KeptOrder, Known, LinkKey};
-use crate::shared::Shared;
 
 /// What an agent tells a moment after an order ended may be from before it heard of that.
 const HEARD: Duration = Duration::from_secs(3);
@@ -22,7 +22,7 @@ const LOST: Duration = Duration::from_secs(3600);
 
 /// A booking of the plan, and the order that stands for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Carried {
+pub(super) struct PlannedOrder {
     agent: AgentId,
     source: StorageName,
     order: CircuitOrderId,
@@ -45,7 +45,7 @@ pub(super) struct Carried {
 }
 
 /// What stands for a booking, before anybody heard of it.
-pub(super) struct Wish {
+pub(super) struct OrderWish {
     pub order: CircuitOrderId,
     pub replaces: Option<String>,
     pub setup: Duration,
@@ -53,10 +53,10 @@ pub(super) struct Wish {
     pub why: String,
 }
 
-impl Carried {
-    pub fn new(key: LinkKey, request: &BookingRequest, wish: Wish, now: Timestamp) -> Carried {
-        let Wish { order, replaces, setup, why } = wish;
-        Carried {
+impl PlannedOrder {
+    pub fn new(key: LinkKey, request: &BookingRequest, wish: OrderWish, now: Timestamp) -> PlannedOrder {
+        let OrderWish { order, replaces, setup, why } = wish;
+        PlannedOrder {
             agent: key.0,
             source: key.1,
             order,
@@ -72,9 +72,15 @@ impl Carried {
     }
 
     /// Of an order that is known from the catalog alone.
-    pub fn found(shared: &Shared, key: LinkKey, order: &KeptOrder, mbit: u64, until: Timestamp) -> Carried {
-        let link = shared.circuits.link(&key);
-        let mut found = Carried {
+    pub fn found(
+        netops: &NetOps,
+        key: LinkKey,
+        order: &KeptOrder,
+        mbit: u64,
+        until: Timestamp,
+    ) -> PlannedOrder {
+        let link = netops.circuits.link(&key);
+        let mut found = PlannedOrder {
             agent: key.0,
             source: key.1,
             order: order.id,
@@ -110,19 +116,19 @@ impl Carried {
     /// ended before it was written, gets a new name: agents take orders in the order of their names.
     pub fn listen(
         &mut self,
-        shared: &Shared,
+        netops: &NetOps,
         booking: u64,
         now: Timestamp,
     ) -> Result<Option<BookingEvent>, CatalogError> {
         let key = self.key();
-        let link = shared.circuits.link(&key);
-        let order = shared.kernel.catalog.circuit_order(self.order)?;
+        let link = netops.circuits.link(&key);
+        let order = netops.kernel.catalog.circuit_order(self.order)?;
         self.is_written = order.is_some();
         let state = match order {
             Some(row) => Some(KeptOrder::read(&row)?.state),
             None if self.closed.is_some() => Some(CircuitOrderState::Done),
             None => {
-                self.order = shared.kernel.new_id();
+                self.order = netops.kernel.new_id();
                 None
             }
         };
@@ -134,9 +140,9 @@ impl Carried {
         }
         let is_over = state.is_some_and(CircuitOrderState::is_final);
         // What there was serves for them now.
-        let taken_over = shared.circuits.is_requested_beside(&key, booking);
+        let taken_over = netops.circuits.is_requested_beside(&key, booking);
         if is_over && (taken_over || !self.is_held(link.as_ref(), now)) {
-            return Ok(Some(self.end(shared, link.as_ref())?));
+            return Ok(Some(self.end(netops, link.as_ref())?));
         }
         if is_over {
             self.close(now);
@@ -186,12 +192,12 @@ impl Carried {
         }
     }
 
-    fn end(&self, shared: &Shared, link: Option<&Known>) -> Result<BookingEvent, CatalogError> {
+    fn end(&self, netops: &NetOps, link: Option<&Known>) -> Result<BookingEvent, CatalogError> {
         let Some(id) = self.circuit.as_ref().filter(|_| self.used) else { return Ok(BookingEvent::Failed) };
         let kept = link.and_then(|known| known.kept(id)).map(|kept| kept.circuit.carried_bytes);
         let carried = match kept {
             Some(bytes) => bytes,
-            None => match shared.kernel.catalog.circuit(id)? {
+            None => match netops.kernel.catalog.circuit(id)? {
                 Some(row) => crate::circuits::Kept::read(&row)?.circuit.carried_bytes,
                 None => 0,
             },
@@ -201,24 +207,24 @@ impl Carried {
 
     /// Tells its agent what is wanted, unless it was told. What must not be forgotten was written down
     /// before.
-    pub fn send(&mut self, shared: &Shared, booking: u64, now: Timestamp) -> Result<(), CatalogError> {
+    pub fn send(&mut self, netops: &NetOps, booking: u64, now: Timestamp) -> Result<(), CatalogError> {
         match self.closed {
             None if !self.is_written => {
                 let replaces = self.replaces.clone();
                 let what = CircuitWish::Request { mbit: self.mbit, until: self.until, replaces };
                 let words = format!("{} Mbit/s requested until {}: {}", self.mbit, self.until, self.why);
-                self.order(shared, what, self.order, Some(booking), &words, now)?;
+                self.order(netops, what, self.order, Some(booking), &words, now)?;
                 self.is_written = true;
                 Ok(())
             }
             None => Ok(()),
-            Some(closed) => self.give_back(shared, booking, closed, now),
+            Some(closed) => self.give_back(netops, booking, closed, now),
         }
     }
 
     fn give_back(
         &self,
-        shared: &Shared,
+        netops: &NetOps,
         booking: u64,
         closed: Timestamp,
         now: Timestamp,
@@ -226,17 +232,17 @@ impl Carried {
         let key = self.key();
         if self.replaces.is_some() && !self.used {
             // What it was to follow may stay.
-            return shared.circuits.withdraw(
-                &shared.kernel.catalog,
+            return netops.circuits.withdraw(
+                &netops.kernel.catalog,
                 &key,
                 self.order,
                 "it is not wanted any more",
             );
         }
-        if shared.circuits.is_requested_beside(&key, booking) {
+        if netops.circuits.is_requested_beside(&key, booking) {
             return Ok(());
         }
-        let known = shared.circuits.link(&key);
+        let known = netops.circuits.link(&key);
         let live = known
             .as_ref()
             .filter(|known| matches!(known.link.state, CircuitState::Requested | CircuitState::Established));
@@ -245,17 +251,17 @@ impl Carried {
         // know that.
         let ours = live.filter(|circuit| circuit.asked <= closed && self.is_ours(circuit) && self.is_written);
         let what = match ours {
-            Some(circuit) if shared.circuits.is_releasing(&key, &circuit.id) => return Ok(()),
+            Some(circuit) if netops.circuits.is_releasing(&key, &circuit.id) => return Ok(()),
             Some(circuit) if self.circuit.is_some() => CircuitWish::Release { circuit: circuit.id.clone() },
-            _ if shared.circuits.is_planned(&key, booking) => CircuitWish::Release { circuit: String::new() },
+            _ if netops.circuits.is_planned(&key, booking) => CircuitWish::Release { circuit: String::new() },
             _ => return Ok(()),
         };
-        self.order(shared, what, shared.kernel.new_id(), None, "given back", now)
+        self.order(netops, what, netops.kernel.new_id(), None, "given back", now)
     }
 
     fn order(
         &self,
-        shared: &Shared,
+        netops: &NetOps,
         what: CircuitWish,
         id: CircuitOrderId,
         booking: Option<u64>,
@@ -266,16 +272,16 @@ impl Carried {
         // The agent hears that nothing is requested any more.
         let withdrawn = matches!(&what, CircuitWish::Release { circuit } if circuit.is_empty());
         let state = if withdrawn { CircuitOrderState::Done } else { CircuitOrderState::Sent };
-        let (by, words) = (PLAN.to_owned(), format!("circuit {}: {words}", name(shared, &key)));
+        let (by, words) = (PLAN.to_owned(), format!("circuit {}: {words}", name(netops, &key)));
         let order = KeptOrder { id, by, at: now, what, state, words: String::new(), booking };
         tracing::info!(by = PLAN, "{words}");
-        shared.circuits.order(&shared.kernel.catalog, &key, order, &words)
+        netops.circuits.order(&netops.kernel.catalog, &key, order, &words)
     }
 }
 
 /// A link as people write it.
-pub(super) fn name(shared: &Shared, (agent, source): &LinkKey) -> String {
-    match shared.control.agents.any(*agent) {
+pub(super) fn name(netops: &NetOps, (agent, source): &LinkKey) -> String {
+    match netops.control.agents.any(*agent) {
         Some(known) => format!("{source}:{}", known.site_name),
         None => format!("{source}:{agent}"),
     }

@@ -11,16 +11,16 @@ const GAP_SHARE: f64 = 0.2;
 const WITHIN: f64 = 0.5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uneven {
+pub struct EcmpHint {
     slow: usize,
     all: usize,
     fast_us: u32,
     slow_us: u32,
 }
 
-impl Uneven {
+impl EcmpHint {
     pub fn words(&self) -> String {
-        let Uneven { slow, all, fast_us, slow_us } = self;
+        let EcmpHint { slow, all, fast_us, slow_us } = self;
         let ms = |us: &u32| f64::from(*us) / 1e3;
         format!(
             "{slow} of {all} source ports take {:.1} ms and the others {:.1} ms, look after look: one member \
@@ -32,7 +32,7 @@ impl Uneven {
 }
 
 /// Two groups of round trips, if that is what they are: split where the gap is widest.
-pub fn find(rtts_us: &[u32]) -> Option<Uneven> {
+pub fn find(rtts_us: &[u32]) -> Option<EcmpHint> {
     let mut sorted = rtts_us.to_vec();
     sorted.sort_unstable();
     let gap_at = |at: usize| sorted[at] - sorted[at - 1];
@@ -45,7 +45,7 @@ pub fn find(rtts_us: &[u32]) -> Option<Uneven> {
     let width = |group: &[u32]| f64::from(group[group.len() - 1] - group[0]);
     let apart = gap >= GAP_US && f64::from(gap) >= GAP_SHARE * f64::from(fast[0]);
     let close = width(fast).max(width(slow)) <= WITHIN * f64::from(gap);
-    (apart && close).then(|| Uneven {
+    (apart && close).then(|| EcmpHint {
         slow: slow.len(),
         all: sorted.len(),
         fast_us: fast[fast.len() / 2],

@@ -6,10 +6,10 @@
 //!
 //! Not here: when a circuit is worth its while (`circuits::plan`), and who asks for it (`agent`).
 
-mod carry;
+mod apply;
 mod config;
 mod shown;
-mod sight;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -25,11 +25,11 @@ use longhaul_model::{SiteId, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::NetOps;
 use crate::circuits::{KeptOrder, LinkKey};
-use crate::shared::Shared;
-use carry::{Carried, Wish};
-use sight::Sight;
-pub(crate) use sight::pair_of;
+use apply::{OrderWish, PlannedOrder};
+use snapshot::PlanInput;
+pub use snapshot::pair_of;
 
 pub use config::{BudgetConfig, CircuitsConfig, HostConfig, Level, ProviderConfig};
 pub use shown::{booked, lately, of_link, plan};
@@ -50,8 +50,8 @@ pub struct Plan {
 
 struct State {
     planner: Planner,
-    carried: BTreeMap<BookingId, Carried>,
-    decided: BTreeMap<SitePair, Decided>,
+    carried: BTreeMap<BookingId, PlannedOrder>,
+    decided: BTreeMap<SitePair, PairDecision>,
     /// Sites without contact, and since when they are.
     silent: BTreeMap<SiteId, Timestamp>,
     planned: Option<Timestamp>,
@@ -61,17 +61,17 @@ struct State {
 
 /// What was done last about a pair.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Decided {
+struct PairDecision {
     at: Timestamp,
     words: String,
 }
 
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Written {
+struct StoredPlan {
     planner: PlannerSnapshot,
-    carried: Vec<(BookingId, Carried)>,
-    decided: Vec<(SitePair, Decided)>,
+    carried: Vec<(BookingId, PlannedOrder)>,
+    decided: Vec<(SitePair, PairDecision)>,
 }
 
 impl Plan {
@@ -81,14 +81,14 @@ impl Plan {
             return Ok(Plan::default());
         }
         let written = catalog.setting(SETTING)?.unwrap_or_default();
-        let kept = match serde_json::from_str::<Written>(&written) {
+        let kept = match serde_json::from_str::<StoredPlan>(&written) {
             Ok(kept) => kept,
             Err(error) => {
                 if !written.is_empty() {
                     tracing::warn!(%error, "the plan of circuits does not read back; what it had asked for \
                         is taken over from its orders");
                 }
-                Written::default()
+                StoredPlan::default()
             }
         };
         let state = State {
@@ -104,17 +104,17 @@ impl Plan {
 }
 
 /// What a plan before this start has left: taken over, or given back where agents decide now.
-pub fn take_up(shared: &Shared) -> Result<(), CatalogError> {
-    let now = shared.kernel.now();
-    let mut state = guard(&shared.plan.state);
-    for (key, order) in shared.circuits.planned() {
+pub fn take_up(netops: &NetOps) -> Result<(), CatalogError> {
+    let now = netops.kernel.now();
+    let mut state = guard(&netops.plan.state);
+    for (key, order) in netops.circuits.planned() {
         match state.as_mut() {
-            Some(state) => state.adopt(shared, key, &order),
+            Some(state) => state.adopt(netops, key, &order),
             None => {
                 let CircuitWish::Request { mbit, until, .. } = order.what else { continue };
-                let mut left = Carried::found(shared, key, &order, mbit, until);
+                let mut left = PlannedOrder::found(netops, key, &order, mbit, until);
                 left.close(now);
-                left.send(shared, order.booking.unwrap_or_default(), now)?;
+                left.send(netops, order.booking.unwrap_or_default(), now)?;
             }
         }
     }
@@ -122,14 +122,14 @@ pub fn take_up(shared: &Shared) -> Result<(), CatalogError> {
 }
 
 /// Runs until the service stops; to be started only where the service decides.
-pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
-    let every = Duration::from_secs(shared.config.circuits.every_s.into());
+pub async fn run(netops: Arc<NetOps>, mut stop: watch::Receiver<bool>) {
+    let every = Duration::from_secs(netops.settings.circuits.every_s.into());
     loop {
         tokio::select! {
             _ = tokio::time::sleep(every) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        let planning = shared.clone();
+        let planning = netops.clone();
         let done = tokio::task::spawn_blocking(move || once(&planning)).await;
         match done {
             Ok(Ok(())) => {}
@@ -140,67 +140,67 @@ pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
 }
 
 /// One look at everything, and what follows from it.
-fn once(shared: &Shared) -> Result<(), CatalogError> {
-    let away = silent_for_long(shared);
-    let sight = sight::look(shared, &shared.config.circuits, &own_links(shared), away)?;
-    let now = shared.kernel.now();
-    let directory = shared.kernel.directory();
+fn once(netops: &NetOps) -> Result<(), CatalogError> {
+    let away = silent_for_long(netops);
+    let input = snapshot::plan_input(netops, &netops.settings.circuits, &own_links(netops), away)?;
+    let now = netops.kernel.now();
+    let directory = netops.kernel.directory();
     // Held for milliseconds: by whoever asks what the plan says, and by nobody who moves files.
-    let mut state = guard(&shared.plan.state);
+    let mut state = guard(&netops.plan.state);
     let Some(state) = state.as_mut() else { return Ok(()) };
-    state.listen(shared, now)?;
-    let decisions = state.planner.plan(&sight.view, now);
+    state.listen(netops, now)?;
+    let decisions = state.planner.plan(&input.view, now);
     state.planned = Some(now);
     for decision in &decisions {
-        state.decide(shared, &directory, &sight, decision, now);
+        state.decide(netops, &directory, &input, decision, now);
     }
     // Before anybody hears of it.
-    state.write(&shared.kernel.catalog)?;
+    state.write(&netops.kernel.catalog)?;
     for (id, carried) in &mut state.carried {
-        carried.send(shared, id.0, now)?;
+        carried.send(netops, id.0, now)?;
     }
     Ok(())
 }
 
 /// Links on which the plan asked for something.
-fn own_links(shared: &Shared) -> BTreeSet<LinkKey> {
-    let state = guard(&shared.plan.state);
-    state.iter().flat_map(|state| state.carried.values().map(Carried::key)).collect()
+fn own_links(netops: &NetOps) -> BTreeSet<LinkKey> {
+    let state = guard(&netops.plan.state);
+    state.iter().flat_map(|state| state.carried.values().map(PlannedOrder::key)).collect()
 }
 
 /// Contact is lost and found again within a minute when a service or an agent is started anew: that takes no
 /// circuit away.
-fn silent_for_long(shared: &Shared) -> BTreeSet<SiteId> {
-    let (now, silent) = (shared.kernel.now(), sight::out_of_contact(shared));
-    let mut state = guard(&shared.plan.state);
+fn silent_for_long(netops: &NetOps) -> BTreeSet<SiteId> {
+    let (now, silent) = (netops.kernel.now(), snapshot::out_of_contact(netops));
+    let mut state = guard(&netops.plan.state);
     let Some(state) = state.as_mut() else { return silent };
     state.silent.retain(|site, _| silent.contains(site));
     for site in silent {
         state.silent.entry(site).or_insert(now);
     }
-    let long = Duration::from_secs(shared.config.circuits.away_s.into());
+    let long = Duration::from_secs(netops.settings.circuits.away_s.into());
     state.silent.iter().filter(|(_, since)| now.since(**since) >= long).map(|(site, _)| *site).collect()
 }
 
 impl State {
-    fn adopt(&mut self, shared: &Shared, key: LinkKey, order: &KeptOrder) {
+    fn adopt(&mut self, netops: &NetOps, key: LinkKey, order: &KeptOrder) {
         let CircuitWish::Request { mbit, until, .. } = order.what else { return };
         if self.carried.values().any(|carried| carried.key() == key) {
             return;
         }
-        let Some(pair) = sight::pair_of(shared, &shared.kernel.directory(), &key) else { return };
-        let link = shared.circuits.link(&key);
+        let Some(pair) = snapshot::pair_of(netops, &netops.kernel.directory(), &key) else { return };
+        let link = netops.circuits.link(&key);
         let provider = link.map(|known| known.link.offer.map_or(known.link.provider, |offer| offer.name));
         let lifetime = until.since(order.at);
         let booking = self.planner.adopt(pair, &provider.unwrap_or_default(), mbit, order.at, lifetime);
-        tracing::info!(link = carry::name(shared, &key), mbit, "a circuit of a plan before is taken over");
-        self.carried.insert(booking, Carried::found(shared, key, order, mbit, until));
+        tracing::info!(link = apply::name(netops, &key), mbit, "a circuit of a plan before is taken over");
+        self.carried.insert(booking, PlannedOrder::found(netops, key, order, mbit, until));
     }
 
-    fn listen(&mut self, shared: &Shared, now: Timestamp) -> Result<(), CatalogError> {
+    fn listen(&mut self, netops: &NetOps, now: Timestamp) -> Result<(), CatalogError> {
         let mut over = Vec::new();
         for (&id, carried) in &mut self.carried {
-            if let Some(news) = carried.listen(shared, id.0, now)? {
+            if let Some(news) = carried.listen(netops, id.0, now)? {
                 self.planner.apply_event(id, news, now);
                 over.extend((!matches!(news, BookingEvent::Established { .. })).then_some(id));
             }
@@ -218,9 +218,9 @@ impl State {
 
     fn decide(
         &mut self,
-        shared: &Shared,
+        netops: &NetOps,
         directory: &Directory,
-        sight: &Sight,
+        input: &PlanInput,
         decision: &Decision,
         now: Timestamp,
     ) {
@@ -230,14 +230,14 @@ impl State {
             Decision::Request(_) => "ask",
             Decision::Release { .. } => "give-back",
         };
-        shared.kernel.metrics.count(
+        netops.kernel.metrics.count(
             "longhaul_circuit_plan_decisions_total",
             "Circuits that the service's plan asked for, and gave back.",
             vec![("what", what.to_owned())],
             1,
         );
         match decision {
-            Decision::Request(request) => self.ask(shared, sight, request, &words, now),
+            Decision::Request(request) => self.ask(netops, input, request, &words, now),
             Decision::Release { booking, .. } => {
                 if let Some(carried) = self.carried.get_mut(booking) {
                     carried.close(now);
@@ -248,26 +248,35 @@ impl State {
             let oldest = self.decided.iter().min_by_key(|(_, decided)| decided.at).map(|(pair, _)| *pair);
             oldest.and_then(|pair| self.decided.remove(&pair));
         }
-        self.decided.insert(pair, Decided { at: now, words });
+        self.decided.insert(pair, PairDecision { at: now, words });
     }
 
     /// Of several agents and storages of a pair, the one for which most waits; and the one that has what is
     /// to be replaced.
-    fn ask(&mut self, shared: &Shared, sight: &Sight, request: &BookingRequest, words: &str, now: Timestamp) {
+    fn ask(
+        &mut self,
+        netops: &NetOps,
+        input: &PlanInput,
+        request: &BookingRequest,
+        words: &str,
+        now: Timestamp,
+    ) {
         let before = request.replaces.and_then(|booking| self.carried.get(&booking));
-        let ways = sight.ways.get(&request.pair).into_iter().flatten();
+        let ways = input.ways.get(&request.pair).into_iter().flatten();
         let ways = ways.filter(|way| way.provider == request.provider);
         let way = ways.max_by_key(|way| (way.connected, way.pending));
-        let Some(key) = before.map(Carried::key).or_else(|| way.map(|way| way.key.clone())) else { return };
+        let Some(key) = before.map(PlannedOrder::key).or_else(|| way.map(|way| way.key.clone())) else {
+            return;
+        };
         let replaces = before.and_then(|carried| carried.circuit().map(str::to_owned));
-        let provider = sight.view.providers.iter().find(|provider| provider.name == request.provider);
+        let provider = input.view.providers.iter().find(|provider| provider.name == request.provider);
         let setup = provider.map_or(Duration::ZERO, |provider| provider.setup);
-        let wish = Wish { order: shared.kernel.new_id(), replaces, setup, why: words.to_owned() };
-        self.carried.insert(request.booking, Carried::new(key, request, wish, now));
+        let wish = OrderWish { order: netops.kernel.new_id(), replaces, setup, why: words.to_owned() };
+        self.carried.insert(request.booking, PlannedOrder::new(key, request, wish, now));
     }
 
     fn write(&mut self, catalog: &Catalog) -> Result<(), CatalogError> {
-        let written = Written {
+        let written = StoredPlan {
             planner: self.planner.snapshot(),
             carried: self.carried.iter().map(|(id, carried)| (*id, carried.clone())).collect(),
             decided: self.decided.iter().map(|(pair, decided)| (*pair, decided.clone())).collect(),

@@ -1,5 +1,4 @@
-//! The measurements that were taken lately, by number: archives are read with an overlap, and senders repeat
-//! themselves.
+//! Deduplication of measurements by id: archives are read with an overlap, and senders repeat themselves.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -8,13 +7,14 @@ use longhaul_network::ObservationId;
 /// A quarter of an hour of a mesh with 5,000 pairs that report each minute, with room.
 const SEEN_MAX: usize = 100_000;
 
+/// The ids of the latest measurements.
 #[derive(Default)]
-pub struct Seen {
+pub struct RecentObservations {
     known: BTreeSet<ObservationId>,
     order: VecDeque<ObservationId>,
 }
 
-impl Seen {
+impl RecentObservations {
     pub fn holds(&self, id: ObservationId) -> bool {
         self.known.contains(&id)
     }
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn the_oldest_go_first_and_the_number_is_bounded() {
-        let mut seen = Seen::default();
+        let mut seen = RecentObservations::default();
         for number in 0..SEEN_MAX as u64 + 10 {
             seen.insert(ObservationId(number));
         }

@@ -16,7 +16,7 @@ use longhaul_network::{
     CLOCK_AHEAD_MAX, Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, Subject,
 };
 
-use super::uneven::{self, Uneven};
+use super::ecmp_hint::{self, EcmpHint};
 
 /// Pairs of agents remembered: all of 300. Beyond it the one looked at longest ago goes.
 const ROWS_MAX: usize = 90_000;
@@ -36,7 +36,7 @@ pub struct Row {
     pub fault: Option<String>,
     pub unreachable_since: Option<Timestamp>,
     /// How often in a row, by family: IPv4, IPv6; and how the last time.
-    uneven: [(u8, Option<Uneven>); 2],
+    uneven: [(u8, Option<EcmpHint>); 2],
 }
 
 impl Row {
@@ -109,7 +109,7 @@ impl Probes {
         let mut uneven = known.map(|row| row.uneven.clone()).unwrap_or_default();
         for way in &found.ways {
             let slot = &mut uneven[usize::from(way.address.is_ipv6())];
-            *slot = match uneven::find(&way.rtts_us) {
+            *slot = match ecmp_hint::find(&way.rtts_us) {
                 Some(found) => (slot.0.saturating_add(1), Some(found)),
                 None => (0, None),
             };

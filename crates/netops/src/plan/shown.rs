@@ -11,10 +11,10 @@ use longhaul_circuits::plan::{BookingState, Circuit, Decision, PlanSettings, Pla
 use longhaul_control::{Directory, guard};
 use longhaul_model::{CommunityName, SiteId, Timestamp};
 
-use super::sight::{self, Sight};
-use super::{Decided, own_links, silent_for_long};
+use super::snapshot::{self, PlanInput};
+use super::{PairDecision, own_links, silent_for_long};
+use crate::NetOps;
 use crate::circuits::LinkKey;
-use crate::shared::Shared;
 
 /// Pairs that are shown; a plan looks closely at fewer.
 const LINKS_MAX: usize = 1_000;
@@ -48,22 +48,22 @@ struct Dry {
     decisions: Vec<Decision>,
     before: Vec<Circuit>,
     booked: BTreeMap<CommunityName, f64>,
-    decided: BTreeMap<SitePair, Decided>,
+    decided: BTreeMap<SitePair, PairDecision>,
     planned: Option<Timestamp>,
 }
 
 /// What would be done now; nothing is.
-pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
-    let config = &shared.config.circuits;
-    let sight = sight::look(shared, config, &own_links(shared), silent_for_long(shared))?;
-    let communities: BTreeSet<&CommunityName> = sight.view.pending.iter().map(|row| &row.community).collect();
-    let dry = dry(shared, &sight, &communities);
-    let directory = shared.kernel.directory();
-    let waits = sight.waits();
+pub fn plan(netops: &NetOps) -> Result<CircuitPlan, CatalogError> {
+    let config = &netops.settings.circuits;
+    let input = snapshot::plan_input(netops, config, &own_links(netops), silent_for_long(netops))?;
+    let communities: BTreeSet<&CommunityName> = input.view.pending.iter().map(|row| &row.community).collect();
+    let dry = dry(netops, &input, &communities);
+    let directory = netops.kernel.directory();
+    let waits = input.waits();
     let pairs: BTreeSet<SitePair> =
-        sight.ways.keys().copied().chain(dry.before.iter().map(|circuit| circuit.pair)).collect();
+        input.ways.keys().copied().chain(dry.before.iter().map(|circuit| circuit.pair)).collect();
     let mut links: Vec<CircuitPlanned> =
-        pairs.into_iter().map(|pair| dry.link(&directory, &sight, &waits, pair)).collect();
+        pairs.into_iter().map(|pair| dry.link(&directory, &input, &waits, pair)).collect();
     let rank = |link: &CircuitPlanned| match link.what {
         CircuitPlanAct::Ask => 0,
         CircuitPlanAct::GiveBack => 1,
@@ -83,34 +83,34 @@ pub fn plan(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
     });
     let told = CircuitPlan {
         level: config.level.word().to_owned(),
-        at: sight.taken,
+        at: input.taken,
         planned: dry.planned,
         every_s: config.every_s,
         links,
         budgets: budgets.collect(),
-        providers: dry.providers(&sight),
+        providers: dry.providers(&input),
     };
-    *guard(&shared.plan.told) = Some(told.clone());
+    *guard(&netops.plan.told) = Some(told.clone());
     Ok(told)
 }
 
 /// The same, no older than a plan may be: looking through all that is wanted costs too much for each look at
 /// a page.
-pub fn lately(shared: &Shared) -> Result<CircuitPlan, CatalogError> {
-    let every = Duration::from_secs(shared.config.circuits.every_s.into());
-    let told = guard(&shared.plan.told).clone();
-    let now = shared.kernel.now();
+pub fn lately(netops: &NetOps) -> Result<CircuitPlan, CatalogError> {
+    let every = Duration::from_secs(netops.settings.circuits.every_s.into());
+    let told = guard(&netops.plan.told).clone();
+    let now = netops.kernel.now();
     match told.filter(|told| told.at <= now && now.since(told.at) < every) {
         Some(told) => Ok(told),
-        None => plan(shared),
+        None => plan(netops),
     }
 }
 
 /// What the plan last said of a link, where the service decides.
-pub fn of_link(shared: &Shared, key: &LinkKey) -> Option<CircuitPlanned> {
-    let directory = shared.kernel.directory();
-    let pair = sight::pair_of(shared, &directory, key)?;
-    let state = guard(&shared.plan.state);
+pub fn of_link(netops: &NetOps, key: &LinkKey) -> Option<CircuitPlanned> {
+    let directory = netops.kernel.directory();
+    let pair = snapshot::pair_of(netops, &directory, key)?;
+    let state = guard(&netops.plan.state);
     let state = state.as_ref()?;
     let circuit = state.planner.circuits().find(|circuit| circuit.pair == pair);
     let decided = state.decided.get(&pair);
@@ -131,12 +131,12 @@ pub fn of_link(shared: &Shared, key: &LinkKey) -> Option<CircuitPlanned> {
 }
 
 /// What each community with a booking has booked within a day, in Gbit/s times hours.
-pub fn booked(shared: &Shared) -> Vec<(CommunityName, f64)> {
-    let state = guard(&shared.plan.state);
+pub fn booked(netops: &NetOps) -> Vec<(CommunityName, f64)> {
+    let state = guard(&netops.plan.state);
     state.as_ref().map(|state| state.planner.booked_by_community()).unwrap_or_default()
 }
 
-fn note(decided: &Decided) -> CircuitNote {
+fn note(decided: &PairDecision) -> CircuitNote {
     CircuitNote { at: decided.at, words: decided.words.clone() }
 }
 
@@ -153,10 +153,10 @@ fn reason(directory: &Directory, planner: &Planner, pair: SitePair) -> Option<St
 }
 
 /// Where the service decides, its own planner, as it is; otherwise one that needs to see nothing twice.
-fn dry(shared: &Shared, sight: &Sight, communities: &BTreeSet<&CommunityName>) -> Dry {
-    let now = shared.kernel.now();
-    let state = guard(&shared.plan.state);
-    let settings = PlanSettings { plans_in_a_row: 1, ..shared.config.circuits.settings() };
+fn dry(netops: &NetOps, input: &PlanInput, communities: &BTreeSet<&CommunityName>) -> Dry {
+    let now = netops.kernel.now();
+    let state = guard(&netops.plan.state);
+    let settings = PlanSettings { plans_in_a_row: 1, ..netops.settings.circuits.settings() };
     let mut dry = Dry {
         planner: state.as_ref().map_or_else(|| Planner::new(settings), |state| state.planner.clone()),
         decisions: Vec::new(),
@@ -170,7 +170,7 @@ fn dry(shared: &Shared, sight: &Sight, communities: &BTreeSet<&CommunityName>) -
     let booked =
         |community: &&CommunityName| ((*community).clone(), dry.planner.booked_gbit_hours(community));
     dry.booked = communities.iter().map(booked).collect();
-    dry.decisions = dry.planner.plan(&sight.view, now);
+    dry.decisions = dry.planner.plan(&input.view, now);
     dry
 }
 
@@ -183,7 +183,7 @@ impl Dry {
     fn link(
         &self,
         directory: &Directory,
-        sight: &Sight,
+        input: &PlanInput,
         waits: &BTreeMap<SitePair, u64>,
         pair: SitePair,
     ) -> CircuitPlanned {
@@ -200,7 +200,7 @@ impl Dry {
             None => (act(circuit), circuit.map(|circuit| circuit.mbit)),
         };
         let [forecast, seen] =
-            [&sight.view.best_effort, &sight.view.observed].map(|rates| rates.get(&pair).copied());
+            [&input.view.best_effort, &input.view.observed].map(|rates| rates.get(&pair).copied());
         let why = reason(directory, &self.planner, pair);
         CircuitPlanned {
             source: site(directory, pair.source),
@@ -214,8 +214,8 @@ impl Dry {
         }
     }
 
-    fn providers(&self, sight: &Sight) -> Vec<CircuitProvider> {
-        let shown = sight.view.providers.iter().map(|provider| {
+    fn providers(&self, input: &PlanInput) -> Vec<CircuitProvider> {
+        let shown = input.view.providers.iter().map(|provider| {
             let own = self.before.iter().filter(|circuit| circuit.provider == provider.name);
             let (circuits, mbit) = own.fold((0, 0), |(count, sum), circuit| (count + 1, sum + circuit.mbit));
             let links = provider.pairs.as_ref().map_or(0, BTreeMap::len);

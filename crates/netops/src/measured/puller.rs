@@ -7,8 +7,8 @@ use longhaul_gateways::perfsonar::archive::{Archive, Kind, OVERLAP};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use tokio::sync::watch;
 
-use crate::ArchiveConfig;
-use crate::shared::Shared;
+use crate::NetOps;
+use crate::measured::ArchiveConfig;
 
 /// How far back an archive is read that was never read before: enough for one throughput test of each pair.
 const FIRST_READ: Duration = Duration::from_secs(24 * 3_600);
@@ -16,7 +16,7 @@ const FIRST_READ: Duration = Duration::from_secs(24 * 3_600);
 const READ_BACK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// Reads one archive until the service stops. `place` is its number in the configuration.
-pub async fn run(shared: Arc<Shared>, place: usize, config: ArchiveConfig, mut stop: watch::Receiver<bool>) {
+pub async fn run(netops: Arc<NetOps>, place: usize, config: ArchiveConfig, mut stop: watch::Receiver<bool>) {
     let url = config.url.clone();
     if !config.verify {
         tracing::warn!(%url, "the certificate of this archive is not checked: what it says may be forged on \
@@ -26,7 +26,7 @@ pub async fn run(shared: Arc<Shared>, place: usize, config: ArchiveConfig, mut s
         Ok(archive) => archive,
         Err(fault) => {
             tracing::error!(%url, %fault, "this archive cannot be read");
-            shared.measured.note(place, Err(fault), shared.kernel.now());
+            netops.measured.note(place, Err(fault), netops.kernel.now());
             return;
         }
     };
@@ -34,8 +34,8 @@ pub async fn run(shared: Arc<Shared>, place: usize, config: ArchiveConfig, mut s
     loop {
         let reading = async {
             match kind {
-                Kind::Mesh => mesh(&shared, place, &archive).await,
-                Kind::Esmond | Kind::OpenSearch => results(&shared, &archive, &url).await,
+                Kind::Mesh => mesh(&netops, place, &archive).await,
+                Kind::Esmond | Kind::OpenSearch => results(&netops, &archive, &url).await,
             }
         };
         let outcome = tokio::select! {
@@ -45,7 +45,7 @@ pub async fn run(shared: Arc<Shared>, place: usize, config: ArchiveConfig, mut s
         if let Err(fault) = &outcome {
             tracing::warn!(%url, %fault, "an archive was not read");
         }
-        shared.measured.note(place, outcome, shared.kernel.now());
+        netops.measured.note(place, outcome, netops.kernel.now());
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(u64::from(config.every_s))) => {}
             _ = stop.wait_for(|stop| *stop) => return,
@@ -55,12 +55,12 @@ pub async fn run(shared: Arc<Shared>, place: usize, config: ArchiveConfig, mut s
 
 type Outcome = Result<Option<longhaul_api::measured::MeasurementsTaken>, Fault>;
 
-async fn results(shared: &Arc<Shared>, archive: &Archive, url: &str) -> Outcome {
+async fn results(netops: &Arc<NetOps>, archive: &Archive, url: &str) -> Outcome {
     let key = format!("perfsonar-read-{url}");
-    let began = shared.kernel.now();
-    let kept = blocking(shared, {
+    let began = netops.kernel.now();
+    let kept = blocking(netops, {
         let key = key.clone();
-        move |shared| Ok(shared.kernel.catalog.setting(&key)?)
+        move |netops| Ok(netops.kernel.catalog.setting(&key)?)
     });
     let last: Option<Timestamp> = kept.await?.and_then(|text| text.parse().ok());
     let since =
@@ -71,30 +71,30 @@ async fn results(shared: &Arc<Shared>, archive: &Archive, url: &str) -> Outcome 
             part of it is not used");
     }
     let from = url.to_owned();
-    let taken = blocking(shared, move |shared| {
-        let taken = super::take(shared, reading.harvest, &from, "archive")?;
+    let taken = blocking(netops, move |netops| {
+        let taken = super::take(netops, reading.harvest, &from, "archive")?;
         // Only now: what was read and not taken is read again.
-        shared.kernel.catalog.set_setting(&key, &began.to_string())?;
+        netops.kernel.catalog.set_setting(&key, &began.to_string())?;
         Ok(taken)
     });
     taken.await.map(Some)
 }
 
-async fn mesh(shared: &Arc<Shared>, place: usize, archive: &Archive) -> Outcome {
+async fn mesh(netops: &Arc<NetOps>, place: usize, archive: &Archive) -> Outcome {
     let mesh = archive.read_mesh().await?;
     if let Some(fault) = &mesh.first_fault {
         tracing::warn!(refused = mesh.refused, %fault, "parts of a mesh are not understood");
     }
-    shared.measured.expect(place, &mesh, shared.kernel.now());
+    netops.measured.expect(place, &mesh, netops.kernel.now());
     Ok(None)
 }
 
 /// The catalog blocks.
 async fn blocking<T: Send + 'static>(
-    shared: &Arc<Shared>,
-    work: impl FnOnce(&Shared) -> Result<T, Fault> + Send + 'static,
+    netops: &Arc<NetOps>,
+    work: impl FnOnce(&NetOps) -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
-    let shared = shared.clone();
-    let done = tokio::task::spawn_blocking(move || work(&shared)).await;
+    let netops = netops.clone();
+    let done = tokio::task::spawn_blocking(move || work(&netops)).await;
     done.unwrap_or_else(|error| Err(Fault::new(FaultCode::Internal, error.to_string())))
 }

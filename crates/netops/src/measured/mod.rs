@@ -1,17 +1,19 @@
-//! What others measured: which hosts, so which sites; then to the brain, which believes it or says why not.
+//! Measurements by others and by our agents: mapped from hosts to sites, then passed to the scheduler loop, which
+//! believes them or says why not.
 //!
 //! Pushed results and what is read from archives ([`puller`]) come through [`take`]; what our agents look at
-//! and count through [`looks::take`]. What changed is told by [`changes`]. Not here: formats (`gateways`),
+//! and count through [`probe_state::take`]. What changed is told by [`changes`]. Not here: formats (`gateways`),
 //! the rule by which hosts belong to sites (`network::mapping`), what a measurement means (`network`).
 
+mod archive_config;
 pub mod changes;
-pub mod looks;
+mod dedup;
+mod ecmp_hint;
+mod path_counters;
+pub mod probe_state;
 mod probes;
 pub mod puller;
-mod seen;
 mod translate;
-mod travelled;
-mod uneven;
 mod uplinks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,9 +30,11 @@ use longhaul_network::{
     Endpoint, Observation, ObservationError, ObservationId, Origin, PathSelector, Subject,
 };
 
-use crate::shared::Shared;
-use seen::Seen;
+use crate::NetOps;
+use dedup::RecentObservations;
 use translate::Delays;
+
+pub use archive_config::ArchiveConfig;
 
 /// Hosts in the report; beyond it the one seen longest ago goes.
 const UNMAPPED_MAX: usize = 10_000;
@@ -44,13 +48,13 @@ pub struct Measured {
     map: Mutex<Option<(Timestamp, Arc<HostMap>)>>,
     state: Mutex<State>,
     /// What our own agents look at and count.
-    looks: Mutex<looks::Looks>,
-    changes: changes::Told,
+    probe_state: Mutex<probe_state::ProbeState>,
+    changes: changes::ChangeWatch,
 }
 
 #[derive(Default)]
 struct State {
-    seen: Seen,
+    seen: RecentObservations,
     unmapped: BTreeMap<String, UnmappedHost>,
     delays: Delays,
     archives: Vec<ArchiveState>,
@@ -67,7 +71,7 @@ type End = (SiteId, Mapping);
 
 impl Measured {
     /// For archives as configured, in that order.
-    pub fn new(archives: &[crate::ArchiveConfig]) -> Self {
+    pub fn new(archives: &[crate::measured::ArchiveConfig]) -> Self {
         let measured = Measured::default();
         let states = archives.iter().map(|config| ArchiveState {
             view: ArchiveView {
@@ -97,15 +101,15 @@ impl Measured {
         *guard(&self.map) = None;
     }
 
-    fn host_map(&self, shared: &Shared) -> Result<Arc<HostMap>, CatalogError> {
-        let now = shared.kernel.now();
+    fn host_map(&self, netops: &NetOps) -> Result<Arc<HostMap>, CatalogError> {
+        let now = netops.kernel.now();
         if let Some((made, map)) = &*guard(&self.map)
             && now.since(*made) < MAP_AGE_MAX
         {
             return Ok(map.clone());
         }
-        let mut map = HostMap::new(shared.kernel.catalog.hosts()?.into_iter().map(|row| row.entry));
-        for agent in shared.kernel.catalog.agents()? {
+        let mut map = HostMap::new(netops.kernel.catalog.hosts()?.into_iter().map(|row| row.entry));
+        for agent in netops.kernel.catalog.agents()? {
             let addresses = agent
                 .addresses
                 .iter()
@@ -180,16 +184,16 @@ struct Pending {
 
 /// Takes in what one payload held; `from` says who sent it, `via` how it came.
 pub fn take(
-    shared: &Shared,
+    netops: &NetOps,
     harvest: Harvest,
     from: &str,
     via: &'static str,
 ) -> Result<MeasurementsTaken, Fault> {
-    let map = shared.measured.host_map(shared)?;
-    let directory = shared.kernel.directory();
+    let map = netops.measured.host_map(netops)?;
+    let directory = netops.kernel.directory();
     let sites: BTreeMap<_, _> = directory.sites.values().map(|site| (site.name.clone(), site.id)).collect();
     let with_storage: BTreeSet<SiteId> = directory.storages.values().map(|storage| storage.site).collect();
-    let now = shared.kernel.now();
+    let now = netops.kernel.now();
     let mut taken = MeasurementsTaken {
         unused: harvest.unused,
         refused: harvest.refused,
@@ -198,7 +202,7 @@ pub fn take(
     };
     let mut pending = Vec::new();
     {
-        let mut state = shared.measured.state();
+        let mut state = netops.measured.state();
         for measurement in &harvest.measurements {
             state.archives.iter_mut().for_each(|archive| archive.watch.heard(measurement));
             let id = ObservationId::from_parts(&["perfsonar", &measurement.id]);
@@ -237,17 +241,17 @@ pub fn take(
         }
     }
     for batch in pending.chunks(AT_ONCE) {
-        believe(shared, batch, &mut taken)?;
+        believe(netops, batch, &mut taken)?;
     }
-    count(shared, &taken, via);
+    count(netops, &taken, via);
     Ok(taken)
 }
 
 /// Hands a batch to the brain, and counts what it says.
-fn believe(shared: &Shared, batch: &[Pending], taken: &mut MeasurementsTaken) -> Result<(), Fault> {
+fn believe(netops: &NetOps, batch: &[Pending], taken: &mut MeasurementsTaken) -> Result<(), Fault> {
     let all = batch.iter().flat_map(|pending| pending.observations.iter().cloned()).collect();
-    let Some(said) = shared.kernel.scheduler.observe(all) else {
-        let mut state = shared.measured.state();
+    let Some(said) = netops.kernel.scheduler.observe(all) else {
+        let mut state = netops.measured.state();
         // Not taken: the same may come again.
         batch.iter().for_each(|pending| state.seen.forget(pending.id));
         return Err(Fault::new(FaultCode::Busy, "the brain does not answer"));
@@ -341,14 +345,14 @@ impl State {
 }
 
 /// After a change of the table: the report without those that it names now.
-pub fn review(shared: &Shared) -> Result<(), CatalogError> {
-    shared.measured.map_changed();
-    let map = shared.measured.host_map(shared)?;
-    shared.measured.state().review(&map);
+pub fn review(netops: &NetOps) -> Result<(), CatalogError> {
+    netops.measured.map_changed();
+    let map = netops.measured.host_map(netops)?;
+    netops.measured.state().review(&map);
     Ok(())
 }
 
-fn count(shared: &Shared, taken: &MeasurementsTaken, via: &'static str) {
+fn count(netops: &NetOps, taken: &MeasurementsTaken, via: &'static str) {
     for (result, count) in [
         ("taken", taken.taken),
         ("repeated", taken.repeated),
@@ -357,7 +361,7 @@ fn count(shared: &Shared, taken: &MeasurementsTaken, via: &'static str) {
         ("refused", taken.refused),
     ] {
         if count > 0 {
-            shared.kernel.metrics.count(
+            netops.kernel.metrics.count(
                 "longhaul_measurements_total",
                 "Measurements, by how they came and what became of them.",
                 vec![("via", via.to_owned()), ("result", result.to_owned())],

@@ -20,7 +20,7 @@ use longhaul_network::CLOCK_AHEAD_MAX;
 use longhaul_scheduler::{Event, LinkCircuit};
 use serde::{Deserialize, Serialize};
 
-use crate::shared::Shared;
+use crate::NetOps;
 
 /// Bytes a second of one Mbit/s.
 const MBIT: f64 = 125_000.0;
@@ -315,8 +315,8 @@ impl Circuits {
 }
 
 /// Takes what an agent told of all its links. Waits for the catalog.
-pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(), CatalogError> {
-    let now = shared.kernel.now();
+pub fn take(netops: &NetOps, agent: AgentId, told: Vec<CircuitLink>) -> Result<(), CatalogError> {
+    let now = netops.kernel.now();
     let mut seen = BTreeSet::new();
     let mut fine = Vec::new();
     for link in told.into_iter().take(LINKS_MAX) {
@@ -333,10 +333,10 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
     let mut changes = Changes::default();
     // Held while it is written: two reports of one agent are never taken in at a time, and people wait for
     // neither.
-    let mut state = guard(&shared.circuits.state);
+    let mut state = guard(&netops.circuits.state);
     for link in fine {
         let key = (agent, link.source.clone());
-        count(shared, &key, state.take(&key, link, now, &mut changes));
+        count(netops, &key, state.take(&key, link, now, &mut changes));
     }
     let gone: Vec<LinkKey> =
         state.links.keys().filter(|(of, source)| *of == agent && !seen.contains(source)).cloned().collect();
@@ -344,60 +344,60 @@ pub fn take(shared: &Shared, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
         state.forget(key, now, &mut changes);
     }
     if !changes.is_empty() {
-        shared.kernel.catalog.record_circuits(&changes.links, &changes.circuits, &changes.orders)?;
+        netops.kernel.catalog.record_circuits(&changes.links, &changes.circuits, &changes.orders)?;
     }
     if !gone.is_empty() {
         let sources: Vec<StorageName> = gone.into_iter().map(|(_, source)| source).collect();
-        shared.kernel.catalog.forget_circuit_links(agent, &sources)?;
+        netops.kernel.catalog.forget_circuit_links(agent, &sources)?;
     }
     drop(state);
-    tell_scheduler(shared);
+    tell_scheduler(netops);
     Ok(())
 }
 
 /// Which links go by circuits now, if that is not what it knows: all from one agent to another, whatever
 /// storages they have.
-fn tell_scheduler(shared: &Shared) {
-    let directory = shared.kernel.directory();
+fn tell_scheduler(netops: &NetOps) {
+    let directory = netops.kernel.directory();
     let of_agent = |agent: AgentId| -> Vec<StorageId> {
         let all = directory.storages.keys().copied();
-        all.filter(|storage| shared.control.agents.of_storage(*storage) == Some(agent)).collect()
+        all.filter(|storage| netops.control.agents.of_storage(*storage) == Some(agent)).collect()
     };
     let mut links: BTreeMap<(StorageId, StorageId), f64> = BTreeMap::new();
-    for ((agent, source), bytes_per_s) in shared.circuits.rates() {
+    for ((agent, source), bytes_per_s) in netops.circuits.rates() {
         let row = directory.storage(source.as_str());
-        let Some(from) = row.and_then(|row| shared.control.agents.of_storage(row.id)) else { continue };
+        let Some(from) = row.and_then(|row| netops.control.agents.of_storage(row.id)) else { continue };
         let (sources, targets) = (of_agent(from), of_agent(agent));
         let pairs = sources.iter().flat_map(|source| targets.iter().map(move |target| (*source, *target)));
         links.extend(pairs.map(|pair| (pair, bytes_per_s)));
     }
     let on_circuit = |((source, target), bytes_per_s)| LinkCircuit { source, target, bytes_per_s };
     let links: Vec<LinkCircuit> = links.into_iter().map(on_circuit).collect();
-    let mut told = guard(&shared.circuits.told);
+    let mut told = guard(&netops.circuits.told);
     if *told != links {
         told.clone_from(&links);
-        shared.kernel.tell(Input::Events(vec![Event::Circuits(links)]));
+        netops.kernel.tell(Input::Events(vec![Event::Circuits(links)]));
     }
 }
 
 /// What others than its agent have moved on a circuit, and for how long.
-pub fn carried(shared: &Shared, key: &LinkKey, id: &str, bytes: u64, during: Duration) {
-    count(shared, key, bytes);
-    let mut state = guard(&shared.circuits.state);
+pub fn carried(netops: &NetOps, key: &LinkKey, id: &str, bytes: u64, during: Duration) {
+    count(netops, key, bytes);
+    let mut state = guard(&netops.circuits.state);
     let Some(kept) = state.links.get_mut(key).and_then(|known| known.circuits.get_mut(id)) else { return };
     kept.circuit.carried_bytes = kept.circuit.carried_bytes.saturating_add(bytes);
     kept.circuit.carried_s += during.as_secs_f64();
     kept.unwritten = true;
 }
 
-fn count(shared: &Shared, key: &LinkKey, carried: u64) {
+fn count(netops: &NetOps, key: &LinkKey, carried: u64) {
     let help = "Bytes that moved while all streams were on a circuit, and of jobs' copies that went by one.";
-    shared.kernel.metrics.count("longhaul_circuit_carried_bytes_total", help, labels(shared, key), carried);
+    netops.kernel.metrics.count("longhaul_circuit_carried_bytes_total", help, labels(netops, key), carried);
 }
 
 /// How metrics name a link.
-pub fn labels(shared: &Shared, (agent, source): &LinkKey) -> Vec<(&'static str, String)> {
-    let site = shared.control.agents.any(*agent).map(|known| known.site_name.to_string()).unwrap_or_default();
+pub fn labels(netops: &NetOps, (agent, source): &LinkKey) -> Vec<(&'static str, String)> {
+    let site = netops.control.agents.any(*agent).map(|known| known.site_name.to_string()).unwrap_or_default();
     vec![("source", source.to_string()), ("target", site)]
 }
 

@@ -1,5 +1,5 @@
-//! What the plan is told: put together from the catalog, the scheduler, the sites' uplinks and what agents
-//! told. Decides nothing.
+//! The input of the plan: a snapshot of the catalog, the scheduler, the sites' uplinks and the agents' links.
+//! Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,10 +13,9 @@ use longhaul_network::Link;
 use longhaul_scheduler::Scheduler;
 
 use super::CircuitsConfig;
+use crate::NetOps;
 use crate::circuits::{Known, LinkKey};
-use crate::jobs::by_circuit;
-use crate::measured::looks::uplink_of;
-use crate::shared::Shared;
+use crate::measured::probe_state::uplink_of;
 
 /// A port of which nobody knows what it carries bounds nothing: bytes a second beyond every network.
 const UNKNOWN_PORT: f64 = 1e15;
@@ -27,21 +26,21 @@ const SETUPS_MAX: usize = 100;
 
 /// A link that may have a circuit, as its agent told it.
 #[derive(Clone, Debug)]
-pub(super) struct Way {
+pub(super) struct CandidateLink {
     pub key: LinkKey,
     pub provider: String,
     pub pending: u64,
     pub connected: bool,
 }
 
-pub(super) struct Sight {
+pub(super) struct PlanInput {
     pub view: PlanView,
     /// Links by the pair that they are of.
-    pub ways: BTreeMap<SitePair, Vec<Way>>,
+    pub ways: BTreeMap<SitePair, Vec<CandidateLink>>,
     pub taken: Timestamp,
 }
 
-impl Sight {
+impl PlanInput {
     /// What waits from each source of a pair, whoever else has it too.
     pub fn waits(&self) -> BTreeMap<SitePair, u64> {
         let mut sums: BTreeMap<SitePair, u64> = BTreeMap::new();
@@ -56,40 +55,40 @@ impl Sight {
 }
 
 /// `own`: links whose circuit the plan asked for. `gone`: sites that do not answer.
-pub(super) fn look(
-    shared: &Shared,
+pub(super) fn plan_input(
+    netops: &NetOps,
     config: &CircuitsConfig,
     own: &BTreeSet<LinkKey>,
     gone: BTreeSet<SiteId>,
-) -> Result<Sight, CatalogError> {
-    let now = shared.kernel.now();
-    let directory = shared.kernel.directory();
-    let mut sight = Sight {
+) -> Result<PlanInput, CatalogError> {
+    let now = netops.kernel.now();
+    let directory = netops.kernel.directory();
+    let mut input = PlanInput {
         view: PlanView { unreachable_sites: gone, ..PlanView::default() },
         ways: BTreeMap::new(),
         taken: now,
     };
-    let (links, only) = waiting(shared, &directory, &mut sight.view)?;
-    rates(shared, &directory, links, &mut sight.view, now);
-    for row in by_circuit::ahead(shared)? {
-        at_least(&mut sight.view.best_effort, row.pair, row.bytes_per_s);
-        sight.view.pending.extend(row.waits());
+    let (links, only) = waiting(netops, &directory, &mut input.view)?;
+    rates(netops, &directory, links, &mut input.view, now);
+    for row in netops.backlog.by_pair()? {
+        at_least(&mut input.view.best_effort, row.pair, row.bytes_per_s);
+        input.view.pending.extend(row.pending);
     }
-    let mut all = Links { shared, own, sight, providers: BTreeMap::new() };
-    for (key, known) in shared.circuits.links() {
-        if let Some(pair) = pair_of(shared, &directory, &key) {
+    let mut all = Links { netops, own, input, providers: BTreeMap::new() };
+    for (key, known) in netops.circuits.links() {
+        if let Some(pair) = pair_of(netops, &directory, &key) {
             all.take(pair, key, &known);
         }
     }
-    let Links { mut sight, providers, .. } = all;
+    let Links { mut input, providers, .. } = all;
     for pair in only {
         // Nothing of it comes the plain way, whatever that gives to others.
-        sight.view.best_effort.insert(pair, NOTHING);
-        sight.view.observed.remove(&pair);
+        input.view.best_effort.insert(pair, NOTHING);
+        input.view.observed.remove(&pair);
     }
-    sight.view.providers =
+    input.view.providers =
         providers.into_iter().map(|(name, offered)| offered.provider(name, config)).collect();
-    Ok(sight)
+    Ok(input)
 }
 
 /// Of several rates of one way, the highest is what it carries.
@@ -99,9 +98,9 @@ fn at_least(rates: &mut BTreeMap<SitePair, f64>, pair: SitePair, rate: f64) {
 }
 
 /// From the source's site to the agent's.
-pub(crate) fn pair_of(shared: &Shared, directory: &Directory, (agent, source): &LinkKey) -> Option<SitePair> {
+pub fn pair_of(netops: &NetOps, directory: &Directory, (agent, source): &LinkKey) -> Option<SitePair> {
     let storage = directory.storage(source.as_str())?;
-    let target = shared.control.agents.any(*agent)?.site;
+    let target = netops.control.agents.any(*agent)?.site;
     (storage.site != target).then_some(SitePair { source: storage.site, target })
 }
 
@@ -112,11 +111,11 @@ type Alike = (SiteId, Vec<SiteId>, u8, CommunityName);
 type MayCome = (BTreeSet<(StorageId, StorageId)>, BTreeSet<SitePair>);
 
 /// All that is lacking somewhere and may go by circuits, alike together.
-fn waiting(shared: &Shared, directory: &Directory, view: &mut PlanView) -> Result<MayCome, CatalogError> {
-    let demands = shared.kernel.catalog.demands()?;
+fn waiting(netops: &NetOps, directory: &Directory, view: &mut PlanView) -> Result<MayCome, CatalogError> {
+    let demands = netops.kernel.catalog.demands()?;
     let mut sources: BTreeMap<BlockId, Vec<StorageId>> = BTreeMap::new();
     if !demands.is_empty() {
-        for (block, storage) in shared.kernel.catalog.sources_of_demands()? {
+        for (block, storage) in netops.kernel.catalog.sources_of_demands()? {
             sources.entry(block).or_default().push(storage);
         }
     }
@@ -137,7 +136,7 @@ fn waiting(shared: &Shared, directory: &Directory, view: &mut PlanView) -> Resul
         links.extend(others.clone().map(|&storage| (storage, target)));
         let places: BTreeSet<SiteId> = others.filter_map(site).collect();
         let community = row.terms.community.unwrap_or(row.community);
-        match shared.control.marks.of(&community, row.terms.activity.as_ref()).circuits {
+        match netops.control.marks.of(&community, row.terms.activity.as_ref()).circuits {
             CircuitUse::Never => continue,
             CircuitUse::Prefer => {}
             CircuitUse::Only => {
@@ -158,13 +157,13 @@ fn waiting(shared: &Shared, directory: &Directory, view: &mut PlanView) -> Resul
 
 /// What links are expected to carry, and what ports carry of ours and of others.
 fn rates(
-    shared: &Shared,
+    netops: &NetOps,
     directory: &Directory,
     links: BTreeSet<(StorageId, StorageId)>,
     view: &mut PlanView,
     now: Timestamp,
 ) {
-    let asked = shared.kernel.scheduler.ask(move |scheduler: &Scheduler, now: Timestamp| {
+    let asked = netops.kernel.scheduler.ask(move |scheduler: &Scheduler, now: Timestamp| {
         let expected = |(source, target)| {
             scheduler.knowledge().best_effort_rate(Link { source, target }, now).bytes_per_s
         };
@@ -197,7 +196,7 @@ fn rates(
         }
     }
     for (&site, row) in &directory.sites {
-        let uplink = uplink_of(shared, site, now);
+        let uplink = uplink_of(netops, site, now);
         let capacity = uplink.and_then(|uplink| uplink.capacity_bytes_per_s).unwrap_or(UNKNOWN_PORT);
         let limited = |limit: Option<u64>| limit.map_or(capacity, |limit| capacity.min(limit as f64));
         let port =
@@ -262,15 +261,15 @@ impl Offered {
 
 /// The agents' links, one after the other.
 struct Links<'a> {
-    shared: &'a Shared,
+    netops: &'a NetOps,
     own: &'a BTreeSet<LinkKey>,
-    sight: Sight,
+    input: PlanInput,
     providers: BTreeMap<String, Offered>,
 }
 
 impl Links<'_> {
     fn take(&mut self, pair: SitePair, key: LinkKey, known: &Known) {
-        let (link, view) = (&known.link, &mut self.sight.view);
+        let (link, view) = (&known.link, &mut self.input.view);
         let offer = link.offer.clone().unwrap_or_else(|| offer_of_old(link));
         self.providers.entry(offer.name.clone()).or_default().take(pair, &offer, known);
         let is_used = matches!(link.state, CircuitState::Established | CircuitState::Draining);
@@ -278,13 +277,13 @@ impl Links<'_> {
             at_least(&mut view.observed, pair, seen);
         }
         let asked = is_used || link.state == CircuitState::Requested;
-        if !self.own.contains(&key) && (asked || self.shared.circuits.is_requested(&key)) {
+        if !self.own.contains(&key) && (asked || self.netops.circuits.is_requested(&key)) {
             let mbit = link.circuit.as_ref().map_or(0, |one| one.booked_mbit.unwrap_or(one.asked_mbit));
             view.foreign_circuits.insert(pair, ForeignCircuit { provider: offer.name.clone(), mbit });
         }
-        let connected = self.shared.control.agents.is_connected(key.0, self.sight.taken);
-        let way = Way { key, provider: offer.name, pending: link.look.pending_bytes, connected };
-        self.sight.ways.entry(pair).or_default().push(way);
+        let connected = self.netops.control.agents.is_connected(key.0, self.input.taken);
+        let way = CandidateLink { key, provider: offer.name, pending: link.look.pending_bytes, connected };
+        self.input.ways.entry(pair).or_default().push(way);
     }
 }
 
@@ -300,11 +299,11 @@ fn offer_of_old(link: &CircuitLink) -> CircuitOffer {
 }
 
 /// Sites that have agents, none of which is in contact.
-pub(super) fn out_of_contact(shared: &Shared) -> BTreeSet<SiteId> {
-    let now = shared.kernel.now();
+pub(super) fn out_of_contact(netops: &NetOps) -> BTreeSet<SiteId> {
+    let now = netops.kernel.now();
     let silent = |site: &SiteId| {
-        let agents = shared.control.agents.of_site(*site);
-        !agents.is_empty() && !agents.into_iter().any(|agent| shared.control.agents.is_connected(agent, now))
+        let agents = netops.control.agents.of_site(*site);
+        !agents.is_empty() && !agents.into_iter().any(|agent| netops.control.agents.is_connected(agent, now))
     };
-    shared.kernel.directory().sites.keys().copied().filter(silent).collect()
+    netops.kernel.directory().sites.keys().copied().filter(silent).collect()
 }
