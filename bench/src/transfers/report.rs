@@ -111,7 +111,8 @@ impl Outcome {
     fn json(&self) -> Value {
         let mut row = json!({
             "case": self.case.name, "program": self.program, "mb_per_s": null, "cpu_s_per_gb": null,
-            "peak_mb": null, "encrypted": self.encrypted != "no", "verified": !self.verified.starts_with("no"),
+            "peak_mb": null, "encrypted": self.encrypted != "no",
+                "verified": !self.verified.starts_with("no"),
         });
         match (self.summary(), self.failure()) {
             (Some(summary), _) => {

@@ -112,7 +112,8 @@ pub struct ArchiveView {
     pub fault: Option<Fault>,
     /// What the last reading found.
     pub found: MeasurementsTaken,
-    /// Pairs of a mesh that should have results, and those without any for more than three of their intervals.
+    /// Pairs of a mesh that should have results, and those without any for more than three of their
+    /// intervals.
     pub pairs: u64,
     pub silent: u64,
     /// The first hundred, longest silent first.

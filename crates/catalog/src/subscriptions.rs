@@ -151,7 +151,8 @@ impl Catalog {
     pub fn subscriptions(&self, filter: &SubscriptionFilter) -> Result<Vec<SubscriptionRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!(
-                "{SELECT_SUBSCRIPTION} WHERE s.id > ?1 AND (s.dataset = ?2 OR ?2 IS NULL) AND (s.target = ?3 OR ?3 \
+                "{SELECT_SUBSCRIPTION} WHERE s.id > ?1 AND (s.dataset = ?2 OR ?2 IS NULL) AND (s.target = ?3 \
+                    OR ?3 \
                     IS NULL)
                  AND (s.state = ?4 OR ?4 IS NULL) ORDER BY s.id LIMIT ?5"
             ))?;
@@ -173,7 +174,8 @@ impl Catalog {
     pub fn subscriptions_with_deadline(&self) -> Result<Vec<SubscriptionRow>, CatalogError> {
         self.read(|tx| {
             let mut select = tx.prepare_cached(&format!(
-                "{SELECT_SUBSCRIPTION} WHERE s.deadline IS NOT NULL AND s.state = 'active' AND s.completed IS NULL
+                "{SELECT_SUBSCRIPTION} WHERE s.deadline IS NOT NULL AND s.state = 'active' AND s.completed \
+                    IS NULL
                  ORDER BY s.deadline LIMIT ?1"
             ))?;
             let rows = select.query_map([crate::PAGE_ROWS_MAX as i64], subscription_row)?;

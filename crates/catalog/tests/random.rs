@@ -104,10 +104,12 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (file(), 1..5u64, proptest::option::of(place()), 0..3u8)
             .prop_map(|(from, count, at, block)| Step::Register { from, count, at, block }),
-        3 => (place(), proptest::option::of(0..3u8)).prop_map(|(target, block)| Step::Subscribe { target, block }),
+        3 => (place(), proptest::option::of(0..3u8)).prop_map(|(target, block)| Step::Subscribe { target,
+            block }),
         2 => (0..8usize, state).prop_map(|(which, state)| Step::Change { which, state }),
         8 => (0..64usize).prop_map(|which| Step::LeasePossible { which }),
-        2 => (file(), place(), place()).prop_map(|(file, source, target)| Step::Lease { file, source, target }),
+        2 => (file(), place(), place()).prop_map(|(file, source, target)| Step::Lease { file, source,
+            target }),
         8 => (0..8usize, ending).prop_map(|(which, how)| Step::Finish { which, how }),
         1 => (file(), place()).prop_map(|(file, at)| Step::Suspect { file, at }),
         1 => (file(), place()).prop_map(|(file, at)| Step::Clear { file, at }),
@@ -523,16 +525,19 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48 * ProptestConfig::default().cases / 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48 * ProptestConfig::default().cases / 256,
+        failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Promises 2 and 3: whatever happens in whatever order, the catalog agrees with the model.
     #[test]
-    fn the_catalog_agrees_with_the_model(begun in 0..=3usize, steps in proptest::collection::vec(step(), 1..60)) {
+    fn the_catalog_agrees_with_the_model(begun in 0..=3usize, steps in proptest::collection::vec(step(),
+        1..60)) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("catalog.db");
         let world = World::new(Catalog::open(&path, NOW).unwrap());
         let dataset = world.dataset("r");
-        let mut run = Run { world, model: Model::default(), dataset, path, next_task: 0, last_items: BTreeMap::new() };
+        let mut run = Run { world, model: Model::default(), dataset, path, next_task: 0,
+            last_items: BTreeMap::new() };
         let beginning = [
             Step::Register { from: 0, count: 6, at: Some(0), block: 0 },
             Step::Subscribe { target: 1, block: None },

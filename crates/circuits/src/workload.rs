@@ -184,12 +184,15 @@ mod tests {
         #[test]
         fn work_deserves_a_circuit_exactly_above_the_threshold(
             pending in any::<u64>(), moved in proptest::collection::vec((0..1_u64 << 40, 1..100_u64), 0..20),
-            told in proptest::option::of(1e3..1e9_f64), hours in 1..48_u64, mbit in 1..100_000_u64, checks in 1..5_u32,
+            told in proptest::option::of(1e3..1e9_f64), hours in 1..48_u64, mbit in 1..100_000_u64,
+                checks in 1..5_u32,
         ) {
             let settings =
-                Settings { work_threshold: seconds(hours * 3600), mbit, checks_in_a_row: checks, rate_window: seconds(1 << 20), ..Settings::default() };
+                Settings { work_threshold: seconds(hours * 3600), mbit, checks_in_a_row: checks,
+                    rate_window: seconds(1 << 20), ..Settings::default() };
             let mut load = Workload::default();
-            moved.iter().for_each(|(bytes, during)| load.record_moved(false, *bytes, seconds(*during), &settings, START));
+            moved.iter().for_each(|(bytes, during)| load.record_moved(false, *bytes, seconds(*during),
+                &settings, START));
             load.set_pending(pending, told);
             let bytes: u64 = moved.iter().map(|(bytes, _)| bytes).sum();
             let busy: u64 = moved.iter().map(|(_, during)| during).sum();
@@ -197,7 +200,8 @@ mod tests {
             let much = rate.is_some_and(|rate| pending as f64 > rate * (hours * 3600) as f64);
             let faster = rate.is_some_and(|rate| mbit as f64 * 125_000.0 > rate);
             // Rounding decides where both are equal.
-            let close = rate.is_some_and(|rate| (pending as f64 / (rate * (hours * 3600) as f64) - 1.0).abs() < 1e-9
+            let close = rate.is_some_and(|rate| (pending as f64 / (rate *
+                (hours * 3600) as f64) - 1.0).abs() < 1e-9
                 || (mbit as f64 * 125_000.0 / rate - 1.0).abs() < 1e-9);
             prop_assume!(!close);
             for check in 1..=checks + 1 {
@@ -207,13 +211,15 @@ mod tests {
             load.set_pending(0, told);
             prop_assert_eq!(load.worth_requesting(&settings), None);
             load.set_pending(pending, told);
-            prop_assert_eq!(load.worth_requesting(&settings).is_some(), much && faster && checks == 1, "it begins anew");
+            prop_assert_eq!(load.worth_requesting(&settings).is_some(), much && faster && checks == 1, "it \
+                begins anew");
         }
 
         /// Monotonic: more pending bytes, or a slower link, never make a circuit less worthwhile; nor do
         /// fewer keep one longer.
         #[test]
-        fn more_work_never_makes_a_circuit_less_worthwhile(pending in 0..1_u64 << 50, more in 0..1_u64 << 50, rate in 1e4..1e8_f64) {
+        fn more_work_never_makes_a_circuit_less_worthwhile(pending in 0..1_u64 << 50,
+            more in 0..1_u64 << 50, rate in 1e4..1e8_f64) {
             let settings = Settings::default();
             let worth = |bytes| {
                 let mut load = Workload::default();
@@ -221,7 +227,8 @@ mod tests {
                 load.worth_requesting(&settings).is_some()
             };
             prop_assert!(worth(pending + more) || !worth(pending));
-            let leave = ReleaseRule { work_below: settings.work_threshold, during: Duration::ZERO, age_min: Duration::ZERO };
+            let leave = ReleaseRule { work_below: settings.work_threshold, during: Duration::ZERO,
+                age_min: Duration::ZERO };
             let little = |bytes| {
                 let mut load = Workload::default();
                 load.set_pending(bytes, Some(rate));
@@ -236,7 +243,8 @@ mod tests {
         fn a_circuit_is_kept_while_work_comes_and_goes(
             found in proptest::collection::vec(0..3_u64, 1..60), during in 0..10_u64, hold in 0..30_u64,
         ) {
-            let leave = ReleaseRule { work_below: seconds(2), during: seconds(during), age_min: seconds(hold) };
+            let leave = ReleaseRule { work_below: seconds(2), during: seconds(during),
+                age_min: seconds(hold) };
             let mut load = Workload::default();
             let mut run = 0;
             for (at, work) in found.into_iter().enumerate() {
@@ -250,7 +258,8 @@ mod tests {
 
         #[test]
         fn a_circuit_is_slower_only_if_it_carried_less_for_long_enough(
-            plain in 1_000..1_000_000_u64, circuit in 0..1_000_000_u64, for_s in 0..600_u64, share in 0.1..1.0_f64,
+            plain in 1_000..1_000_000_u64, circuit in 0..1_000_000_u64, for_s in 0..600_u64,
+                share in 0.1..1.0_f64,
         ) {
             let slower = SlownessRule { rate_share_min: share, during: seconds(300) };
             let settings = Settings { slowness: Some(slower), ..Settings::default() };

@@ -106,7 +106,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(How::Lie),
     ];
     prop_oneof![
-        6 => (1..1200_u32, prop::bool::weighted(0.2)).prop_map(|(seconds, asleep)| Step::Wait { seconds, asleep }),
+        6 => (1..1200_u32, prop::bool::weighted(0.2)).prop_map(|(seconds, asleep)| Step::Wait { seconds,
+            asleep }),
         1 => (1..100_000_u32).prop_map(|seconds| Step::Jump { seconds }),
         3 => (0..20_u32).prop_map(|hours| Step::Work { hours }),
         1 => any::<bool>().prop_map(Step::Wanted),
@@ -121,7 +122,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(which, lost, twice)| Step::Deliver { which, lost, twice }),
         1 => (any::<usize>(), any::<bool>()).prop_map(|(which, told)| Step::End { which, told }),
         1 => Just(Step::Lie),
-        2 => (any::<bool>(), prop::bool::weighted(0.7)).prop_map(|(on_circuit, good)| Step::Transfer { on_circuit, good }),
+        2 => (any::<bool>(), prop::bool::weighted(0.7)).prop_map(|(on_circuit,
+            good)| Step::Transfer { on_circuit, good }),
         1 => (0..3_usize).prop_map(Step::Users),
         1 => Just(Step::Left),
         1 => prop::bool::weighted(0.8).prop_map(|answer| Step::Ends { answer }),

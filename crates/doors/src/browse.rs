@@ -83,7 +83,8 @@ fn row(entry: &Entry) -> Markup {
         tr {
             // A name with a colon would be read as a scheme, and one that begins with a question mark is
             // encoded.
-            td { a href={ "./" (encode_path(&entry.name)) (slash) } { (units::printable(&entry.name)) (slash) } }
+            td { a href={ "./" (encode_path(&entry.name)) (slash) } {
+                (units::printable(&entry.name)) (slash) } }
             td.n { @if !entry.is_directory { (units::bytes(entry.identity.size)) } }
             td { (iso_date(entry.identity.mtime_ns).unwrap_or_default()) }
         }

@@ -372,7 +372,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_caveat_breaks_it(caveat in "(activity|path|before|ip|name)?:?[ -~]{0,40}", path in "[a-z/]{0,12}") {
+        fn no_caveat_breaks_it(caveat in "(activity|path|before|ip|name)?:?[ -~]{0,40}",
+            path in "[a-z/]{0,12}") {
             if let Ok(Caveat::Path(within)) = parse_caveat(&caveat) {
                 prop_assert!(!within.split('/').any(|part| part == ".."));
             }

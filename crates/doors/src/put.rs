@@ -215,7 +215,8 @@ impl Drop for Guard {
         let (storage, temp) = (self.storage.clone(), self.temp.clone());
         let remove = move || {
             if let Err(fault) = storage.remove_temp(&temp) {
-                tracing::warn!(%fault, "what came of a file cannot be removed; the next start will try again");
+                tracing::warn!(%fault,
+                    "what came of a file cannot be removed; the next start will try again");
             }
         };
         match tokio::runtime::Handle::try_current() {

@@ -163,7 +163,8 @@ impl EngineContext {
 
     /// Ends an attempt that never became a job.
     pub(crate) fn refuse_attempt(&self, file: &FetchFile, received: Timestamp, fault: Fault) {
-        tracing::warn!(attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(), %fault, "an attempt was refused");
+        tracing::warn!(attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(), %fault,
+            "an attempt was refused");
         self.emit(Event::Finished(AttemptOutcome {
             attempt: file.attempt,
             transfer: file.transfer,

@@ -478,7 +478,8 @@ impl EngineContext {
         let journal = JournalFile::open(state_dir.join(format!("{name}.journal")), boot_id(random))?;
         let target = Target::new(self.config.agent, lane, export.storage, device, export.rules, journal);
         if let Err(fault) = target.clean_up_leftovers(self.wall()) {
-            // A storage that cannot be listed now may still be readable; its faults are reported when it is used.
+            // A storage that cannot be listed now may still be readable; its faults are reported when it is
+            // used.
             tracing::warn!(storage = %name, %fault, "leftovers of earlier attempts could not be cleaned up");
         }
         Ok(target)

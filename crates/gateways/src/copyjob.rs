@@ -282,8 +282,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_quoted_is_read_back(one in "[^\0]{0,12}|[ \t\"\\\\#a\u{85}\n\r]{0,8}", other in "[^\0]{0,12}") {
-            for (format, separator) in [(Format::Copyjob, ' '), (Format::FromFile, '\t'), (Format::FromFile, ' ')] {
+        fn what_is_quoted_is_read_back(one in "[^\0]{0,12}|[ \t\"\\\\#a\u{85}\n\r]{0,8}",
+            other in "[^\0]{0,12}") {
+            for (format, separator) in [(Format::Copyjob, ' '), (Format::FromFile, '\t'), (Format::FromFile,
+                ' ')] {
                 let line = format!("{}{separator}{}", quoted(&one), quoted(&other));
                 prop_assert!(!line.contains(['\n', '\r']));
                 prop_assert_eq!(texts(&line, format).unwrap(), [one.clone(), other.clone()]);

@@ -55,7 +55,8 @@ impl Issuer {
         let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
         let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
         let point = key.public_key().as_ref();
-        let jwk = json!({"kty": "EC", "crv": "P-256", "kid": "k1", "x": encode(&point[1..33]), "y": encode(&point[33..65])});
+        let jwk = json!({"kty": "EC", "crv": "P-256", "kid": "k1", "x": encode(&point[1..33]),
+            "y": encode(&point[33..65])});
         let document = json!({"issuer": url, "jwks_uri": format!("{url}/jwk")});
         let pages = Arc::new(Mutex::new(vec![
             ("/.well-known/openid-configuration".to_owned(), document.to_string()),

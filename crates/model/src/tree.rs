@@ -155,7 +155,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_that_lies_has_another_root(values in proptest::collection::vec(any::<ChunkValue>(), 2..70), at in any::<usize>()) {
+        fn a_list_that_lies_has_another_root(values in proptest::collection::vec(any::<ChunkValue>(),
+            2..70), at in any::<usize>()) {
             let size = (values.len() * CHUNK) as u64;
             let tree = Tree::of(size, values.clone()).unwrap();
             let mut other = values.clone();

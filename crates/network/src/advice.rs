@@ -480,14 +480,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_longer_or_faster_path_never_needs_less(path in any_path(), rtt in 0_u64..1_000_000, rate in 0_u64..1_000_000_000, streams in 1_u32..64) {
-            let more = PathShape { rate_bytes_per_s: path.rate_bytes_per_s + rate, rtt_us: path.rtt_us + rtt };
+        fn a_longer_or_faster_path_never_needs_less(path in any_path(), rtt in 0_u64..1_000_000,
+            rate in 0_u64..1_000_000_000, streams in 1_u32..64) {
+            let more = PathShape { rate_bytes_per_s: path.rate_bytes_per_s + rate,
+                rtt_us: path.rtt_us + rtt };
             prop_assert!(more.bdp_bytes() >= path.bdp_bytes());
             prop_assert!(more.buffer_bytes(streams) >= path.buffer_bytes(streams));
             prop_assert!(autotuning_ceiling(more, streams) >= autotuning_ceiling(path, streams));
             prop_assert!(autotuning_ceiling(path, streams + 1) <= autotuning_ceiling(path, streams));
             let nothing = HostLimits::default();
-            let (less, more) = (advise(&nothing, path, streams, 9_000), advise(&nothing, more, streams, 9_000));
+            let (less, more) = (advise(&nothing, path, streams, 9_000), advise(&nothing, more, streams,
+                9_000));
             for one in &less {
                 prop_assert!(third(&more, one.setting) >= third(&less, one.setting), "{}", one.setting);
             }
@@ -525,7 +528,8 @@ mod tests {
                 prop_assert_eq!(choose_buffers(path, streams, receive), BufferChoice::LeaveAlone);
                 prop_assert_eq!(choose_buffers(path, streams, send), BufferChoice::LeaveAlone);
             }
-            prop_assert!(receive.largest_request_effect() != LargestRequestEffect::Hurts && send.largest_request_effect() != LargestRequestEffect::Hurts);
+            prop_assert!(receive.largest_request_effect() != LargestRequestEffect::Hurts
+                && send.largest_request_effect() != LargestRequestEffect::Hurts);
         }
 
         #[test]

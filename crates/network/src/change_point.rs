@@ -564,11 +564,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn extreme_inputs_keep_the_state_valid(values in proptest::collection::vec((any::<f64>(), any::<bool>(), any::<i64>()), 0..100)) {
+        fn extreme_inputs_keep_the_state_valid(values in proptest::collection::vec((any::<f64>(),
+            any::<bool>(), any::<i64>()), 0..100)) {
             let (mut detector, mut falls) = (ChangePointDetector::default(), DropDetector::default());
             for (value, block, time) in values {
                 let now = Timestamp(time);
-                let alarm = if block { detector.observe_block(value, now) } else { detector.observe_sample(value, now) };
+                let alarm = if block { detector.observe_block(value,
+                    now) } else { detector.observe_sample(value, now) };
                 detector.observe_shared_block(value);
                 if let Some(alarm) = alarm {
                     prop_assert!(alarm.before.is_finite() && alarm.after.is_finite());

@@ -196,7 +196,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn extreme_inputs_keep_the_state_valid(steps in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<f64>(), any::<i64>()), 0..60), files in any::<f64>()) {
+        fn extreme_inputs_keep_the_state_valid(steps in proptest::collection::vec((any::<f64>(),
+            any::<f64>(), any::<f64>(), any::<i64>()), 0..60), files in any::<f64>()) {
             let mut curve = ConcurrencyCurve::default();
             for (files, rate, weight, time) in steps {
                 curve.observe(files, rate, weight, Timestamp(time));

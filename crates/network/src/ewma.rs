@@ -157,7 +157,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn extreme_inputs_keep_the_state_valid(values in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<i64>()), 0..50)) {
+        fn extreme_inputs_keep_the_state_valid(values in proptest::collection::vec((any::<f64>(),
+            any::<f64>(), any::<i64>()), 0..50)) {
             let mut belief = FastEwma::default();
             for (rate, weight, time) in values {
                 belief.observe(rate, weight, Timestamp(time));

@@ -207,7 +207,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn extreme_outcomes_keep_the_state_valid(all in proptest::collection::vec((any::<[f32; 4]>(), any::<f32>(), any::<f64>()), 0..60)) {
+        fn extreme_outcomes_keep_the_state_valid(all in proptest::collection::vec((any::<[f32; 4]>(),
+            any::<f32>(), any::<f64>()), 0..60)) {
             let (mut blend, mut level) = (ForecastCombiner::default(), LinkBias::default());
             for (number, (models, start, took)) in (0..).zip(all) {
                 let guesses = ModelPredictions { models, start };

@@ -442,8 +442,11 @@ mod tests {
             let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
             let network = std::net::Ipv4Addr::from_bits(bits & mask);
             let prefix: Prefix = format!("{network}/{length}").parse().unwrap();
-            prop_assert!(prefix.contains(std::net::Ipv4Addr::from_bits((bits & mask) | (host & !mask)).into()));
-            prop_assert!(length == 32 || !prefix.contains(std::net::Ipv4Addr::from_bits((bits ^ (1 << (32 - length))) & mask).into()));
+            prop_assert!(prefix.contains(std::net::Ipv4Addr::from_bits((bits & mask) |
+                (host & !mask)).into()));
+            prop_assert!(length == 32
+                || !prefix.contains(std::net::Ipv4Addr::from_bits((bits ^ (1 <<
+                    (32 - length))) & mask).into()));
         }
     }
 }

@@ -549,7 +549,8 @@ pub(crate) mod tests {
     proptest! {
         #[test]
         fn any_observation_keeps_estimates_valid(
-            all in proptest::collection::vec((any_seen(), 1_u64..6, 1_u64..6, any::<u64>(), -3_000_000_i64..200, any::<i64>()), 0..60)
+            all in proptest::collection::vec((any_seen(), 1_u64..6, 1_u64..6, any::<u64>(),
+                -3_000_000_i64..200, any::<i64>()), 0..60)
         ) {
             let mut knowledge = world();
             for (seen, source, target, number, seconds, now) in all {

@@ -185,7 +185,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_clock_breaks_it(steps in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<i64>()), 0..40)) {
+        fn no_clock_breaks_it(steps in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<i64>()),
+            0..40)) {
             let mut bins = RateHistory::default();
             for (log, seconds, now) in steps {
                 bins.add(log, seconds, Timestamp(now));

@@ -105,7 +105,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_transfers_give_a_valid_fit(all in proptest::collection::vec((any::<f64>(), any::<f64>(), any::<i64>()), 0..50)) {
+        fn any_transfers_give_a_valid_fit(all in proptest::collection::vec((any::<f64>(), any::<f64>(),
+            any::<i64>()), 0..50)) {
             let mut overhead = StartupCost::default();
             for (data, seconds, time) in all {
                 overhead.observe(data, seconds, Timestamp(time));

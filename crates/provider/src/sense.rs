@@ -123,9 +123,8 @@ fn token(world: &mut World, form: &str) -> Reply {
     }
     let (access, refresh) = (world.new_id("access-", 16), world.new_id("refresh-", 16));
     world.sense.tokens.extend([access.clone(), refresh.clone()]);
-    Reply::json(
-        &json!({ "access_token": access, "refresh_token": refresh, "expires_in": 300, "token_type": "Bearer" }),
-    )
+    Reply::json(&json!({ "access_token": access, "refresh_token": refresh, "expires_in": 300,
+            "token_type": "Bearer" }))
 }
 
 type Outcome = Result<Reply, (u16, String)>;

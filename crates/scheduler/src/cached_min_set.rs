@@ -67,7 +67,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_is_that_of_the_set(steps in proptest::collection::vec((any::<bool>(), 0_u8..20), 0..100)) {
+        fn the_first_is_that_of_the_set(steps in proptest::collection::vec((any::<bool>(), 0_u8..20),
+            0..100)) {
             let (mut sorted, mut set) = (CachedMinSet::default(), BTreeSet::new());
             for (more, value) in steps {
                 let same = match more {

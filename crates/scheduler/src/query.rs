@@ -136,8 +136,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_later_deadline_is_never_less_likely(median in 0..10_000i64, more in 0..10_000i64, one in -100..50_000i64, other in -100..50_000i64) {
-            let outlook = Outlook { median: Some(at(median)), ninety: Some(at(median + more)), ..Outlook::default() };
+        fn a_later_deadline_is_never_less_likely(median in 0..10_000i64, more in 0..10_000i64,
+            one in -100..50_000i64, other in -100..50_000i64) {
+            let outlook = Outlook { median: Some(at(median)), ninety: Some(at(median + more)),
+                ..Outlook::default() };
             let chance = |seconds| outlook.chance_by(at(seconds), at(0)).unwrap();
             let (low, high) = (chance(one.min(other)), chance(one.max(other)));
             prop_assert!((0.0..=1.0).contains(&low) && low <= high + 1e-6);

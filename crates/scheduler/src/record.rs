@@ -127,7 +127,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_line_reads_as_it_was_written_and_not_if_a_byte_is_another(
-            number in any::<u64>(), now in any::<i64>(), kind in 0..LineKind::ALL.len(), body in "[^\n]{0,40}",
+            number in any::<u64>(), now in any::<i64>(), kind in 0..LineKind::ALL.len(),
+                body in "[^\n]{0,40}",
             place in any::<proptest::sample::Index>(), other in any::<u8>()
         ) {
             let line = Line { number, kind: LineKind::ALL[kind].0, now: Timestamp(now), body: &body };

@@ -168,8 +168,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_rank_can_be_compared(files in any::<u32>(), bytes in any::<u64>(), failed in 0.0..=1.0f64, rate in 0.0..1e15f64, size in any::<u64>()) {
-            let stats = SourceStats { position: 0, files_waiting: files, bytes_waiting: bytes, failure_share: failed, throughput: rate, file_throughput: rate / 3.0 };
+        fn every_rank_can_be_compared(files in any::<u32>(), bytes in any::<u64>(), failed in 0.0..=1.0f64,
+            rate in 0.0..1e15f64, size in any::<u64>()) {
+            let stats = SourceStats { position: 0, files_waiting: files, bytes_waiting: bytes,
+                failure_share: failed, throughput: rate, file_throughput: rate / 3.0 };
             for strategy in Strategy::ALL {
                 prop_assert!(!rank_source(strategy, &stats, size).is_nan());
             }

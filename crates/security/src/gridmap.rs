@@ -342,13 +342,15 @@ mod tests {
         #[test]
         fn nothing_like_a_map_panics(text in "([\"/*\\\\#a=x, .\n\t0é]|/CN=){0,60}") {
             for entry in parse(text.as_bytes()).entries {
-                prop_assert!(!entry.accounts.is_empty() && entry.accounts.iter().all(|name| is_account(name)));
+                prop_assert!(!entry.accounts.is_empty()
+                    && entry.accounts.iter().all(|name| is_account(name)));
             }
         }
 
         #[test]
         fn what_is_written_is_read(
-            subject in "/[ -~é]{1,40}", roles in proptest::collection::vec("/[a-z]{1,8}(/Role=[a-z]{1,8})?", 0..3),
+            subject in "/[ -~é]{1,40}", roles in proptest::collection::vec("/[a-z]{1,8}(/Role=[a-z]{1,8})?",
+                0..3),
             accounts in proptest::collection::vec("\\.?[a-z_][a-z0-9_-]{0,20}", 1..4),
         ) {
             let escaped = subject.replace('\\', "\\\\").replace('"', "\\\"");

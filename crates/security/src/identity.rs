@@ -223,7 +223,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn identities_survive_their_text_form(site in "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", id in 0..i64::MAX as u64) {
+        fn identities_survive_their_text_form(site in "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+            id in 0..i64::MAX as u64) {
             let identity = PeerIdentity::Agent {
                 deployment: "d".into(), agent: AgentId(id), site: site.parse().unwrap(),
             };

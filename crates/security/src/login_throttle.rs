@@ -334,7 +334,8 @@ mod tests {
             let (mut now, mut let_through) = (0, 0u64);
             for gap in gaps {
                 now += gap;
-                let_through += u64::from(throttle.begin(Some("anna"), from((now % 250) as u8), at(now)).is_ok());
+                let_through += u64::from(throttle.begin(Some("anna"), from((now % 250) as u8),
+                    at(now)).is_ok());
             }
             prop_assert!(let_through <= 16 + now / 450, "{} in {} s", let_through, now);
         }

@@ -212,14 +212,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn issued_macaroons_are_verified(identifier in ".{0,60}", caveats in proptest::collection::vec(".{0,40}", 0..8)) {
+        fn issued_macaroons_are_verified(identifier in ".{0,60}",
+            caveats in proptest::collection::vec(".{0,40}", 0..8)) {
             let (ours, macaroon) = (Macaroons::new(), Macaroon { identifier, caveats });
             let text = ours.give("here", &macaroon).unwrap();
             prop_assert_eq!(ours.open("here", &text), Ok(macaroon));
         }
 
         #[test]
-        fn no_text_breaks_it(text in "[A-Za-z0-9_=-]{0,200}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_text_breaks_it(text in "[A-Za-z0-9_=-]{0,200}",
+            bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let ours = Macaroons::new();
             prop_assert!(ours.open("here", &text).is_err());
             prop_assert!(ours.open("here", &URL_SAFE_NO_PAD.encode(&bytes)).is_err());

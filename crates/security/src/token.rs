@@ -155,7 +155,8 @@ mod tests {
         }
 
         #[test]
-        fn foreign_contents_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), url in ".{0,30}") {
+        fn foreign_contents_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200),
+            url in ".{0,30}") {
             let foreign = format!("lhj_{}", text::to_base64(&bytes)).parse::<JoinToken>();
             prop_assert!(foreign.is_err());
             let odd = JoinToken { url, ..token() };

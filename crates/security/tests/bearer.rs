@@ -288,7 +288,8 @@ fn forged_signatures_are_refused() {
     refused(&token(Signer::rsa(), json!({"alg": "RS256", "kid": "k1"}), &wlcg()), "not by");
     // Keys, and addresses of keys, that the token brings along.
     let own = Signer::ec();
-    let header = json!({"alg": "ES256", "kid": "k1", "jwk": own.jwk("k1"), "jku": "https://evil.example.org/keys",
+    let header = json!({"alg": "ES256", "kid": "k1", "jwk": own.jwk("k1"),
+        "jku": "https://evil.example.org/keys",
                         "x5u": "https://evil.example.org/x", "x5c": ["MII"]});
     refused(&token(&own, header, &wlcg()), "not by");
     // A key's name is a name: no path, no address, no query.
@@ -440,8 +441,10 @@ const CLIENT: &str = "longhaul-web";
 const NONCE: &str = "n-0s6_wza2mj";
 
 fn id_claims(changes: &[(&str, Value)]) -> Value {
-    let mut claims = json!({"iss": ISSUER, "sub": "a1b2", "aud": CLIENT, "exp": NOW_S + 300, "iat": NOW_S - 1, "nonce": NONCE,
-        "name": "Anna", "groups": ["shift", "lab"], "realm_access": {"roles": ["admin"]}, "https://x.org/role": "a.b"});
+    let mut claims = json!({"iss": ISSUER, "sub": "a1b2", "aud": CLIENT, "exp": NOW_S + 300,
+        "iat": NOW_S - 1, "nonce": NONCE,
+        "name": "Anna", "groups": ["shift", "lab"], "realm_access": {"roles": ["admin"]},
+            "https://x.org/role": "a.b"});
     for (name, value) in changes {
         match value {
             Value::Null => drop(claims.as_object_mut().unwrap().remove(*name)),

@@ -95,7 +95,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_sorted_map(steps in prop::collection::vec((0u32..20, prop::option::of(0i64..100)), 0..200)) {
+        fn agrees_with_a_sorted_map(steps in prop::collection::vec((0u32..20, prop::option::of(0i64..100)),
+            0..200)) {
             let mut due = TimerHeap::default();
             let mut map: BTreeMap<u32, i64> = BTreeMap::new();
             for (number, time) in steps {

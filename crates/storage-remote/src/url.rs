@@ -399,7 +399,8 @@ mod tests {
         }
 
         #[test]
-        fn another_host_is_all_that_changes(text in "(https|davs|http)://.{0,80}", host in "[a-z:.0-9]{1,12}") {
+        fn another_host_is_all_that_changes(text in "(https|davs|http)://.{0,80}",
+            host in "[a-z:.0-9]{1,12}") {
             if let Some(moved) = on_host(&text, &host) {
                 let (before, after) = (RemoteUrl::parse(&text).unwrap(), RemoteUrl::parse(&moved).unwrap());
                 prop_assert_eq!(after.host(), host);

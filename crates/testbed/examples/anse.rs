@@ -43,7 +43,8 @@ fn run(words: &[String]) -> Result<bool, String> {
     std::fs::write(&plot, outcome.svg()).map_err(|error| format!("{plot}: {error}"))?;
     let figures = outcome.figures();
     if as_json {
-        let shown = json!({ "figures": figures, "bars": figures.bars(), "story": outcome.story, "samples": outcome.record.samples });
+        let shown = json!({ "figures": figures, "bars": figures.bars(), "story": outcome.story,
+            "samples": outcome.record.samples });
         println!("{shown:#}");
     } else {
         show(&outcome, &figures);

@@ -101,7 +101,8 @@ mod tests {
         fn runs_added_in_any_order_combine_to_the_whole_digest(bytes in proptest::collection::vec(any::<u8>(), 1..500),
                                      cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8),
                                      order in any::<u64>()) {
-            let mut borders: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).chain([0, bytes.len()]).collect();
+            let mut borders: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).chain([0,
+                bytes.len()]).collect();
             borders.sort_unstable();
             borders.dedup();
             let mut parts: Vec<(usize, usize)> = borders.windows(2).map(|pair| (pair[0], pair[1])).collect();

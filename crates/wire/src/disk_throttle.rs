@@ -244,7 +244,8 @@ mod tests {
         /// For any samples: the share stays in its bounds, falls by at most half, rises by at most a quarter,
         /// has a reason whenever it is reduced, and recovers without pressure.
         #[test]
-        fn the_share_stays_in_bounds_and_recovers(most in 1u16..64, all in proptest::collection::vec(any_sample(), 0..200)) {
+        fn the_share_stays_in_bounds_and_recovers(most in 1u16..64,
+            all in proptest::collection::vec(any_sample(), 0..200)) {
             let mut law = DiskThrottle::new(most);
             for each in all {
                 let before = law.share();
@@ -253,7 +254,8 @@ mod tests {
                 prop_assert!(after >= before / 2.0 && after <= before * SHARE_GROWTH);
                 prop_assert_eq!(law.is_full(), law.reason().is_none());
             }
-            let rest = DiskSample { io_wait: Some(0.0), own_busy: 0.0, wrote: false, read_from_disk: false, seconds_per_mib: None };
+            let rest = DiskSample { io_wait: Some(0.0), own_busy: 0.0, wrote: false, read_from_disk: false,
+                seconds_per_mib: None };
             let looks = ((f64::from(most) / SHARE_MIN).ln() / SHARE_GROWTH.ln()).ceil() as usize + 1;
             for _ in 0..looks {
                 law.update(rest);

@@ -199,7 +199,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_firefly_fits_a_datagram_and_is_json(
-            host in ".{0,400}", times in any::<(i64, i64)>(), counts in any::<(u64, u64, u64, u32, u32)>(), wide in any::<[u16; 8]>(),
+            host in ".{0,400}", times in any::<(i64, i64)>(), counts in any::<(u64, u64, u64, u32, u32)>(),
+                wide in any::<[u16; 8]>(),
         ) {
             let firefly = Firefly {
                 state: State::End,

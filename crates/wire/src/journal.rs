@@ -367,7 +367,8 @@ mod tests {
     proptest! {
         /// Promise 4: wherever a crash tears the journal, exactly the records before the tear are replayed.
         #[test]
-        fn a_torn_tail_loses_nothing_before_it(records in proptest::collection::vec(any_record(), 1..12), cut in any::<prop::sample::Index>(),
+        fn a_torn_tail_loses_nothing_before_it(records in proptest::collection::vec(any_record(), 1..12),
+            cut in any::<prop::sample::Index>(),
                                          flip in proptest::option::of(0u8..8)) {
             let bytes = file_of(&records);
             let mut ends = vec![HEADER_BYTES];

@@ -682,7 +682,8 @@ fn check_completes(mut world: World, trouble: bool) -> Result<(), TestCaseError>
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60 * ProptestConfig::default().cases / 256,
+        ..ProptestConfig::default() })]
     #[test]
     fn sessions_complete_over_dying_streams(seed in any::<u64>()) {
         check_session(seed, true)?;
@@ -718,8 +719,10 @@ proptest! {
                 let payload = world.rng.below(CHUNK + 1) as u32;
                 let now = world.now;
                 let result = match &frame {
-                    Frame::Data(head) => world.receiver.begin_chunk(stream, head, payload, now).map(usize::from),
-                    Frame::PackData(head) => world.receiver.begin_pack(stream, head, payload, now).map(|wanted| usize::from(!wanted.is_empty())),
+                    Frame::Data(head) => world.receiver.begin_chunk(stream, head, payload,
+                        now).map(usize::from),
+                    Frame::PackData(head) => world.receiver.begin_pack(stream, head, payload,
+                        now).map(|wanted| usize::from(!wanted.is_empty())),
                     _ => world.receiver.handle_frame(stream, frame.clone(), now).map(|()| 0),
                 };
                 match result {

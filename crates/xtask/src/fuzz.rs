@@ -19,18 +19,20 @@ use crate::tools::{cargo, root, run_command, target};
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
      -Cllvm-args=-sanitizer-coverage-trace-compares";
-/// The full measure of a target: whichever comes first.
-const SECONDS: u64 = 600;
-const EXECUTIONS: u64 = 10_000_000;
-/// Bounds of the committed corpus; `crates/testbed/tests/scenarios/corpus.rs` checks them.
-const FILES_MAX: usize = 200;
-const BYTES_MAX: usize = 4_096;
-/// Of what was learned; more makes the test slower, and no better.
-const LEARNED_MAX: usize = 120;
-/// What a finding's file name begins with.
-const FOUND: &str = "found-";
+/// Seconds that a target runs, unless it reaches its executions before.
+const SECONDS_DEFAULT: u64 = 600;
+/// Executions of a target, unless its time is over before.
+const EXECUTIONS_DEFAULT: u64 = 10_000_000;
+/// Files of a target in the committed corpus; `crates/testbed/tests/scenarios/corpus.rs` checks it.
+const CORPUS_FILES_MAX: usize = 200;
+/// Bytes of a file in the committed corpus; checked there too.
+const CORPUS_FILE_BYTES_MAX: usize = 4_096;
+/// Learned inputs in the committed corpus: more make the test slower, and no better.
+const LEARNED_FILES_MAX: usize = 120;
+/// Prefix of a finding's file name.
+const FINDING_PREFIX: &str = "found-";
 /// Findings, and what was written by hand to show the way, stay in the corpus for good.
-const KEPT: [&str; 2] = [FOUND, "seed-"];
+const PERMANENT_PREFIXES: [&str; 2] = [FINDING_PREFIX, "seed-"];
 
 const USAGE: &str = "usage: cargo xtask soak fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…]
   by default 600 s or 10,000,000 executions of each target, whichever comes first";
@@ -76,7 +78,8 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
 
 impl Plan {
     fn parse(words: &[&str], known: &[String]) -> Result<Plan, String> {
-        let mut plan = Plan { seconds: SECONDS, executions: EXECUTIONS, keep: false, names: Vec::new() };
+        let mut plan =
+            Plan { seconds: SECONDS_DEFAULT, executions: EXECUTIONS_DEFAULT, keep: false, names: Vec::new() };
         for word in words {
             if *word == "keep" {
                 plan.keep = true;
@@ -163,7 +166,7 @@ fn one(name: &str, plan: &Plan) -> Outcome {
     result.seconds = begun.elapsed().as_secs();
     let ended = searched.and_then(|()| shrink_corpus(name)).and_then(|files| {
         result.corpus = files;
-        if plan.keep { keep(name) } else { Ok(()) }
+        if plan.keep { update_corpus(name) } else { Ok(()) }
     });
     result.trouble = ended.err();
     result
@@ -180,7 +183,7 @@ fn search(name: &str, plan: &Plan, result: &mut Outcome) -> Result<(), String> {
     let status = Command::new(program(name))
         .args([&grown, &corpus(name)])
         .args(plan.limits())
-        .args([format!("-max_len={BYTES_MAX}"), format!("-artifact_prefix={}/", found.display())])
+        .args([format!("-max_len={CORPUS_FILE_BYTES_MAX}"), format!("-artifact_prefix={}/", found.display())])
         .args(["-print_final_stats=1", "-timeout=10", "-rss_limit_mb=1024", "-verbosity=1"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -208,7 +211,7 @@ fn small(name: &str, file: &Path) -> Result<PathBuf, String> {
     let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     let from = if minimal.exists() { &minimal } else { file };
     let short = file.file_name().map(|name| name.to_string_lossy().chars().rev().take(8).collect::<String>());
-    let kept = corpus(name).join(format!("{FOUND}{}", short.unwrap_or_default()));
+    let kept = corpus(name).join(format!("{FINDING_PREFIX}{}", short.unwrap_or_default()));
     fs::copy(from, &kept).map_err(|error| format!("{}: {error}", kept.display()))?;
     let _ = fs::remove_file(file);
     Ok(kept)
@@ -221,7 +224,10 @@ fn shrink_corpus(name: &str) -> Result<usize, String> {
     fs::create_dir_all(&shrunk).map_err(|error| format!("{}: {error}", shrunk.display()))?;
     let status = Command::new(program(name))
         .arg("-set_cover_merge=1")
-        .args([format!("-max_len={BYTES_MAX}"), format!("-artifact_prefix={}/merge-", home().display())])
+        .args([
+            format!("-max_len={CORPUS_FILE_BYTES_MAX}"),
+            format!("-artifact_prefix={}/merge-", home().display()),
+        ])
         .args([&shrunk, &corpus(name), &grown])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -238,17 +244,17 @@ fn shrink_corpus(name: &str) -> Result<usize, String> {
 }
 
 /// The committed corpus becomes what was learned, short inputs and long ones, and what stays for good.
-fn keep(name: &str) -> Result<(), String> {
+fn update_corpus(name: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("the corpus of {name}: {error}");
     let stays = |file: &PathBuf| {
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        KEPT.iter().any(|prefix| name.starts_with(prefix))
+        PERMANENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     };
     let (kept, old): (Vec<PathBuf>, Vec<PathBuf>) = files_in(&corpus(name)).into_iter().partition(stays);
     old.iter().try_for_each(fs::remove_file).map_err(failed)?;
     let mut learned = files_in(&home().join("corpus").join(name));
     learned.sort_by_key(|file| fs::metadata(file).map_or(u64::MAX, |data| data.len()));
-    for file in spread(&learned, LEARNED_MAX.min(FILES_MAX.saturating_sub(kept.len()))) {
+    for file in spread(&learned, LEARNED_FILES_MAX.min(CORPUS_FILES_MAX.saturating_sub(kept.len()))) {
         if let Some(known) = file.file_name() {
             fs::copy(file, corpus(name).join(known)).map_err(failed)?;
         }

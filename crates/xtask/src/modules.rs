@@ -1,7 +1,7 @@
 //! The import graph of the modules of a crate, and its circles: strongly connected components (Tarjan 1972).
 //!
-//! Read from the text of `use` declarations and of paths that begin with `crate`, `self` or `super`. A name that a
-//! module re-exports counts as an import of the module that defines it. Tests do not count.
+//! Read from the text of `use` declarations and of paths that begin with `crate`, `self` or `super`. A name
+//! that a module re-exports counts as an import of the module that defines it. Tests do not count.
 //!
 //! Start with [`Graph::read`]; `cargo xtask circles` prints what [`Graph::circles`] finds.
 
@@ -13,7 +13,8 @@ use crate::tools::root;
 /// A module by its path below the crate's root: `jobs::tape`. The root itself is the empty path.
 type Module = Vec<String>;
 
-/// The largest circle that `cargo xtask circles` lets pass: a screen full of files that have to be read together.
+/// The largest circle that `cargo xtask circles` lets pass: a screen full of files that have to be read
+/// together.
 const CIRCLE_MODULES_MAX: usize = 10;
 
 /// The crates whose circles are bounded: the successors of one large control plane, the agent, the catalog.

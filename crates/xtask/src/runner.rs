@@ -1,8 +1,9 @@
 //! Runs test programs side by side and adds up what they say: a small test runner over `cargo test --no-run`.
 //!
 //! `cargo test` runs one program after the other. Most of our longer programs wait (for processes, timers,
-//! sockets), so that several of them at once use the cores better. Each program is started as cargo would start
-//! it: in the folder of its package, with one process for all of its tests. Its output is shown when it failed.
+//! sockets), so that several of them at once use the cores better. Each program is started as cargo would
+//! start it: in the folder of its package, with one process for all of its tests. Its output is shown when it
+//! failed.
 //!
 //! Not here: what is built and which programs of others the tests need (`test`).
 
@@ -56,8 +57,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How many of the slowest tests are told at the end.
 const SLOWEST_SHOWN: usize = 20;
 
-/// The programs that take longest, in the order in which they are begun; all others follow. The last to end decides
-/// how long the whole takes, so the longest must not begin last.
+/// The programs that take longest, in the order in which they are begun; all others follow. The last to end
+/// decides how long the whole takes, so the longest must not begin last.
 const LONGEST_FIRST: [&str; 7] = [
     "testbed::scenarios",
     "service::service",
@@ -68,8 +69,8 @@ const LONGEST_FIRST: [&str; 7] = [
     "provider::suite",
 ];
 
-/// Tests beyond the number of cores that a program may run at once, because its tests wait for processes, timers
-/// or the network. All others run as many as there are cores.
+/// Tests beyond the number of cores that a program may run at once, because its tests wait for processes,
+/// timers or the network. All others run as many as there are cores.
 const WAITING: [(&str, usize); 3] =
     [("testbed::scenarios", 3), ("service::service", 4), ("provider::suite", 4)];
 
@@ -290,7 +291,8 @@ mod tests {
         let message = |kind: &str, name: &str| {
             format!(
                 "{{\"reason\":\"compiler-artifact\",\"profile\":{{\"test\":true}},\"executable\":\"/t/x\",\
-                 \"manifest_path\":\"/r/crates/wire/Cargo.toml\",\"target\":{{\"kind\":[\"{kind}\"],\"name\":\"{name}\"}}}}"
+                 \"manifest_path\":\"/r/crates/wire/Cargo.toml\",\
+                 \"target\":{{\"kind\":[\"{kind}\"],\"name\":\"{name}\"}}}}"
             )
         };
         assert_eq!(program(&message("lib", "longhaul_wire")).unwrap().name, "wire");

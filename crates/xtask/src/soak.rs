@@ -5,7 +5,7 @@ use crate::runner::run_counted;
 use crate::tools::{cargo, run_command};
 
 /// One long test: its name here, the file of the tests of a room in which it stands, and how much of it.
-struct Long {
+struct LongTest {
     name: &'static str,
     tests: Tests,
     file: &'static str,
@@ -25,66 +25,66 @@ const PROGRAMS: Tests = Tests { package: "longhaul-testbed", program: "scenarios
 const SCHEDULER: Tests = Tests { package: "longhaul-scheduler", program: "scheduler" };
 const SIMULATOR: Tests = Tests { package: "longhaul-simulator", program: "simulator" };
 
-const LONG: [Long; 11] = [
-    Long { name: "kill", tests: PROGRAMS, file: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
-    Long { name: "away", tests: PROGRAMS, file: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
-    Long {
+const LONG_TESTS: [LongTest; 11] = [
+    LongTest { name: "kill", tests: PROGRAMS, file: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
+    LongTest { name: "away", tests: PROGRAMS, file: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
+    LongTest {
         name: "tree",
         tests: PROGRAMS,
         file: "campaign",
         variable: "LONGHAUL_SOAK_TREE_FILES",
         full: "20000",
     },
-    Long {
+    LongTest {
         name: "hostile",
         tests: PROGRAMS,
         file: "hostile",
         variable: "LONGHAUL_SOAK_HOSTILE_STREAMS",
         full: "1000000",
     },
-    Long {
+    LongTest {
         name: "resume",
         tests: PROGRAMS,
         file: "copy_resume",
         variable: "LONGHAUL_SOAK_RESUME_KILLS",
         full: "20",
     },
-    Long {
+    LongTest {
         name: "path",
         tests: PROGRAMS,
         file: "copy_path",
         variable: "LONGHAUL_SOAK_PATH_MB",
         full: "2000",
     },
-    Long {
+    LongTest {
         name: "memory",
         tests: PROGRAMS,
         file: "copy_memory",
         variable: "LONGHAUL_SOAK_MEMORY_TRANSFERS",
         full: "500",
     },
-    Long {
+    LongTest {
         name: "worlds",
         tests: SCHEDULER,
         file: "worlds",
         variable: "LONGHAUL_SOAK_WORLDS",
         full: "10000",
     },
-    Long {
+    LongTest {
         name: "forecasts",
         tests: SIMULATOR,
         file: "forecasts",
         variable: "LONGHAUL_SOAK_FORECAST_HOURS",
         full: "30",
     },
-    Long {
+    LongTest {
         name: "steady",
         tests: SIMULATOR,
         file: "learned",
         variable: "LONGHAUL_SOAK_STEADY_MONTHS",
         full: "12",
     },
-    Long {
+    LongTest {
         name: "third-party",
         tests: PROGRAMS,
         file: "third_party",
@@ -105,12 +105,12 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         ["fuzz", rest @ ..] => crate::fuzz::run(rest),
         ["all"] => {
             build()?;
-            LONG.iter().try_for_each(|long| once(long, long.full))?;
+            LONG_TESTS.iter().try_for_each(|long| once(long, long.full))?;
             random(&[])?;
             crate::fuzz::run(&[])
         }
         [name, rest @ ..] => {
-            let long = LONG.iter().find(|long| long.name == *name).ok_or(USAGE)?;
+            let long = LONG_TESTS.iter().find(|long| long.name == *name).ok_or(USAGE)?;
             let amount = match rest {
                 [] => long.full,
                 [amount] if amount.parse::<u32>().is_ok() => amount,
@@ -129,7 +129,7 @@ fn build() -> Result<(), String> {
     run_command(cargo().args(["build", "--release", "--workspace"]))
 }
 
-fn once(long: &Long, amount: &str) -> Result<(), String> {
+fn once(long: &LongTest, amount: &str) -> Result<(), String> {
     let mut command = cargo();
     command
         .args(["test", "--release", "--package", long.tests.package, "--test", long.tests.program])

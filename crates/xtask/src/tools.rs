@@ -175,7 +175,8 @@ pub(crate) fn install(packages: &[&str]) -> Result<(), String> {
 fn unpack_chromium(folder: &Path, wrapper: &Path) -> Result<(), String> {
     let script = r#"set -e
 mkdir -p "$1/debs" && cd "$1/debs"
-apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances chromium \
+apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
+  --no-enhances chromium \
   | grep '^[a-z0-9]' | sort -u > ../packages
 xargs apt-get download < ../packages
 for deb in *.deb; do dpkg-deb -x "$deb" ../root; done

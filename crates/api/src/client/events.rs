@@ -118,7 +118,8 @@ mod tests {
     proptest! {
         #[test]
         fn it_does_not_matter_how_the_bytes_are_cut(
-            bytes in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), any::<u8>()], 0..200),
+            bytes in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), Just(b':'), any::<u8>()],
+                0..200),
             piece in 1usize..20,
         ) {
             let mut stream = b"data: 1\n".to_vec();

@@ -187,7 +187,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_reply_makes_a_problem(status in 400u16..600, body in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn any_reply_makes_a_problem(status in 400u16..600, body in prop::collection::vec(any::<u8>(),
+            0..100)) {
             let problem = of_reply(status, &body);
             prop_assert!(problem.exit_code() != 0);
         }

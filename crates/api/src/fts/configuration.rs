@@ -62,12 +62,14 @@ impl Ban {
     }
 
     pub fn storage_view(&self) -> Value {
-        json!({ "se": self.who, "message": self.message, "addition_time": self.at(), "admin_dn": self.admin_dn,
+        json!({ "se": self.who, "message": self.message, "addition_time": self.at(),
+            "admin_dn": self.admin_dn,
             "vo": self.vo, "status": self.status })
     }
 
     pub fn person_view(&self) -> Value {
-        json!({ "dn": self.who, "message": self.message, "addition_time": self.at(), "admin_dn": self.admin_dn,
+        json!({ "dn": self.who, "message": self.message, "addition_time": self.at(),
+            "admin_dn": self.admin_dn,
             "status": self.status })
     }
 

@@ -241,7 +241,8 @@ pub fn capabilities() -> Value {
         "delegation": { "major": 1, "minor": 0, "patch": 0 },
         "api": { "major": 3, "minor": 14, "patch": 2 },
         "core": { "major": "3", "minor": "14", "patch": "4" },
-        "schema": { "major": 10, "minor": 0, "patch": 1, "message": "Longhaul, serving the interface of FTS3" },
+        "schema": { "major": 10, "minor": 0, "patch": 1,
+            "message": "Longhaul, serving the interface of FTS3" },
         "_links": {
             "curies": [{ "name": "fts", "href": "/api-docs/schema/submit", "templated": false }],
             "fts:whoami": link("/whoami", "Who the service takes you for"),

@@ -185,7 +185,8 @@ impl JobUpdater<'_> {
             TapeStep::Accepted { request, base, id, next } => self.accepted(*request, base, id, *next),
             TapeStep::Polled { request, next, failed } => self.run(
                 &format!(
-                    "UPDATE tape_requests SET next = {NEXT_POLL}, tries = CASE WHEN ?3 THEN tries + 1 ELSE 0 END
+                    "UPDATE tape_requests SET next = {NEXT_POLL}, tries = CASE WHEN ?3 THEN tries + 1 ELSE 0 \
+                        END
                      WHERE id = ?1"
                 ),
                 (number(*request), next.map(|at| at.0), failed, self.now.0),
@@ -251,7 +252,8 @@ impl JobUpdater<'_> {
     fn accepted(&mut self, request: u64, base: &str, id: &str, next: Timestamp) -> Result<(), CatalogError> {
         self.run(
             &format!(
-                "UPDATE tape_requests SET base = ?5, request = ?6, next = {NEXT_POLL}, tries = 0 WHERE id = ?1"
+                "UPDATE tape_requests SET base = ?5, request = ?6, next = {NEXT_POLL}, tries = 0 WHERE id = \
+                    ?1"
             ),
             (number(request), next.0, false, self.now.0, base, id),
         )?;
@@ -266,7 +268,8 @@ impl JobUpdater<'_> {
 
     fn files_of_request(&self, request: u64) -> Result<Vec<FileHead>, CatalogError> {
         let mut select = self.tx.prepare_cached(&format!(
-            "{SELECT_FILE_HEAD} WHERE id IN (SELECT file FROM tape_files WHERE request = ?1 AND stands = 0) ORDER \
+            "{SELECT_FILE_HEAD} WHERE id IN (SELECT file FROM tape_files WHERE request = ?1 AND stands = 0) \
+                ORDER \
                 BY id"
         ))?;
         let rows = select.query_map([number(request)], file_head_row)?;

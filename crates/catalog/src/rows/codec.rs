@@ -159,7 +159,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn digests_round_trip(adler in 1u32.., crc in any::<Option<u32>>(), blake3 in any::<Option<[u8; 32]>>(), md5 in any::<Option<[u8; 16]>>()) {
+        fn digests_round_trip(adler in 1u32.., crc in any::<Option<u32>>(),
+            blake3 in any::<Option<[u8; 32]>>(), md5 in any::<Option<[u8; 16]>>()) {
             let all = [
                 Some(Digest::adler32(adler)),
                 crc.map(Digest::crc32c),

@@ -417,7 +417,8 @@ fn an_outage_affects_only_its_own_links() {
         let decisions = world.planner.plan_around(&world.view, &touched, world.now);
         for decision in decisions {
             assert!(
-                matches!(decision, Decision::Release { booking, reason: Reason::SiteUnreachable { .. }, .. } if booking == hit),
+                matches!(decision, Decision::Release { booking, reason: Reason::SiteUnreachable { .. },
+                    .. } if booking == hit),
                 "{decision:?}"
             );
         }
@@ -545,7 +546,8 @@ proptest! {
     #[test]
     fn limits_hold_for_any_work_and_outcome(
         waits in prop::collection::vec(rows(), 1..12), fates in prop::collection::vec(fate(), 1..12),
-        at_once in 1..8_u32, all in prop::option::of(1_000..20_000_u64), share in 0.1..1.0_f64, per_hour in 1..20_u32,
+        at_once in 1..8_u32, all in prop::option::of(1_000..20_000_u64), share in 0.1..1.0_f64,
+            per_hour in 1..20_u32,
         budget in prop::option::of(1.0..200.0_f64), floor in 1..9_u8, away in prop::option::of(0..6_u64),
         killed in prop::collection::vec(prop::option::weighted(0.3, 0..20_u32), 12),
     ) {
@@ -579,7 +581,8 @@ proptest! {
                             cost.insert(request.booking, (world.now, request.mbit as f64 / 1000.0 * hours));
                             prop_assert!(request.lifetime <= 6 * HOUR);
                             let row = world.view.pending.iter().any(|row| {
-                                row.target == request.pair.target && row.sources.contains(&request.pair.source)
+                                row.target == request.pair.target
+                                    && row.sources.contains(&request.pair.source)
                             });
                             prop_assert!(row, "nothing waits there");
                             prop_assert!(!request.pair_is_away(&world.view));
@@ -611,7 +614,8 @@ proptest! {
 
     /// While nothing changes, what was decided stays: links are not asked for again and again.
     #[test]
-    fn decisions_are_stable_while_nothing_changes(rows in rows(), at_once in 1..8_u32, share in 0.3..1.0_f64) {
+    fn decisions_are_stable_while_nothing_changes(rows in rows(), at_once in 1..8_u32,
+        share in 0.3..1.0_f64) {
         let mut world = World::usual(rows);
         // It does not grow older either.
         world.view.pending.iter_mut().for_each(|row| row.since = START.plus(100 * HOUR));
@@ -635,7 +639,8 @@ proptest! {
                         left += 1;
                         let gives_way = matches!(reason, Reason::Preempted { .. });
                         *gave_way.entry(pair).or_default() += u32::from(gives_way);
-                        world.planner.apply_event(booking, BookingEvent::Ended { carried: 5 * TB }, world.now);
+                        world.planner.apply_event(booking, BookingEvent::Ended { carried: 5 * TB },
+                            world.now);
                     }
                 }
             }
@@ -673,7 +678,8 @@ proptest! {
             // What is urgent is always new.
             world.view.pending[1].since = world.now;
             if let Some((request, _)) = held.take_if(|(_, until)| *until <= world.now) {
-                world.planner.apply_event(request.booking, BookingEvent::Ended { carried: 9 * TB }, world.now);
+                world.planner.apply_event(request.booking, BookingEvent::Ended { carried: 9 * TB },
+                    world.now);
             }
             for decision in world.plan() {
                 match decision {
@@ -683,7 +689,8 @@ proptest! {
                         held = Some((request.clone(), world.now.plus(request.lifetime)));
                     }
                     Decision::Release { booking, .. } => {
-                        world.planner.apply_event(booking, BookingEvent::Ended { carried: 9 * TB }, world.now);
+                        world.planner.apply_event(booking, BookingEvent::Ended { carried: 9 * TB },
+                            world.now);
                         held.take_if(|(request, _)| request.booking == booking);
                     }
                 }

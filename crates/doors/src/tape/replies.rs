@@ -120,9 +120,12 @@ mod tests {
                 one("vo/c.dat", StageState::Started, None, None),
             ],
         };
-        let expected = json!({ "id": "7c1f", "createdAt": 1_760_000_000, "startedAt": 1_760_000_031, "files": [
-            { "path": "/vo/a.dat", "state": "COMPLETED", "onDisk": true, "startedAt": 1_760_000_031, "finishedAt": 1_760_000_400 },
-            { "path": "/vo/b.dat", "state": "FAILED", "onDisk": false, "error": "no such volume", "startedAt": 1_760_000_031,
+        let expected = json!({ "id": "7c1f", "createdAt": 1_760_000_000, "startedAt": 1_760_000_031,
+            "files": [
+            { "path": "/vo/a.dat", "state": "COMPLETED", "onDisk": true, "startedAt": 1_760_000_031,
+                "finishedAt": 1_760_000_400 },
+            { "path": "/vo/b.dat", "state": "FAILED", "onDisk": false, "error": "no such volume",
+                "startedAt": 1_760_000_031,
               "finishedAt": 1_760_000_410 },
             { "path": "/vo/c.dat", "state": "STARTED", "onDisk": false, "startedAt": 1_760_000_031 }] });
         assert_eq!(report("7c1f", &told), expected);

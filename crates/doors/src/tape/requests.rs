@@ -211,11 +211,13 @@ mod tests {
 
         /// Whatever is taken is a file beneath the root, and means the same when it is written again.
         #[test]
-        fn what_is_taken_is_a_file(text in "(/|\\.|a|%2e|%2f|é|\\\\|\u{0}| ){0,12}", life in "-?P?[0-9YMWDTHS.]{0,12}") {
+        fn what_is_taken_is_a_file(text in "(/|\\.|a|%2e|%2f|é|\\\\|\u{0}| ){0,12}",
+            life in "-?P?[0-9YMWDTHS.]{0,12}") {
             let body = serde_json::json!({ "files": [{ "path": text, "diskLifetime": life }] }).to_string();
             let Ok(files) = wants(&body) else { return Ok(()) };
             let path = &files[0].path;
-            prop_assert!(!path.is_empty() && !path.starts_with('/') && !path.split('/').any(|part| part == ".."));
+            prop_assert!(!path.is_empty() && !path.starts_with('/')
+                && !path.split('/').any(|part| part == ".."));
             prop_assert_eq!(&super::path(&format!("/{path}"), &storage()).unwrap(), path);
             prop_assert!(files[0].lifetime.is_none_or(|lifetime| !lifetime.is_zero()));
         }

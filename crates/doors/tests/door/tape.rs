@@ -129,7 +129,8 @@ fn files_are_asked_for_looked_after_and_let_go() {
     );
 
     let files = json!({ "files": [
-        { "path": "/run7/a.dat", "diskLifetime": "PT48H", "targetedMetadata": { "SITE_A": { "activity": "x" }, "B": 1 } },
+        { "path": "/run7/a.dat", "diskLifetime": "PT48H",
+            "targetedMetadata": { "SITE_A": { "activity": "x" }, "B": 1 } },
         { "path": "/run7//b.dat" }, { "path": "/run7/b.dat", "diskLifetime": "PT1M" }] });
     let made = ask(&house, STAGER, "POST", "/api/v1/tape/stage", &files);
     assert_eq!((made.status, said(&made)), (201, json!({ "requestId": "r1" })));

@@ -52,7 +52,8 @@ impl Iam {
         })
         .unwrap();
         let point = key.public_key().as_ref();
-        let jwk = json!({"kty": "EC", "crv": "P-256", "kid": "k", "x": encode(&point[1..33]), "y": encode(&point[33..65])});
+        let jwk = json!({"kty": "EC", "crv": "P-256", "kid": "k", "x": encode(&point[1..33]),
+            "y": encode(&point[33..65])});
         let keys = FetchResponse { body: json!({"keys": [jwk]}).to_string().into_bytes(), max_age: None };
         trust.install(ISSUER, Ok(keys), Timestamp::from_seconds(NOW_S)).unwrap();
         Arc::new(Iam { key, trust })
@@ -68,7 +69,8 @@ impl Iam {
     }
 
     fn token(&self, changes: Value) -> String {
-        let mut claims = json!({"iss": ISSUER, "sub": "alice", "aud": DOOR, "exp": NOW_S + 600, "nbf": NOW_S - 10,
+        let mut claims = json!({"iss": ISSUER, "sub": "alice", "aud": DOOR, "exp": NOW_S + 600,
+            "nbf": NOW_S - 10,
                                 "iat": NOW_S - 10, "jti": "1", "wlcg.ver": "1.0"});
         changes.as_object().unwrap().iter().for_each(|(name, value)| claims[name] = value.clone());
         let header = json!({"alg": "ES256", "kid": "k"});

@@ -138,7 +138,8 @@ impl Job {
         state.times.started = Some(at);
         drop(state);
         let attempt = self.file.attempt;
-        tracing::debug!(%attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(), size = self.file.size, "fetching a file");
+        tracing::debug!(%attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(),
+            size = self.file.size, "fetching a file");
         shared.emit(Event::Started { attempt, at });
     }
 

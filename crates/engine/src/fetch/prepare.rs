@@ -281,7 +281,8 @@ impl Target {
         if !there(prefix.len).map_err(verify::blame_target)? {
             return Ok(Some((prefix, file)));
         }
-        tracing::debug!(attempt = %job.file.attempt, covered = prefix.len, "copying the valid prefix of a file");
+        tracing::debug!(attempt = %job.file.attempt, covered = prefix.len, "copying the valid prefix of a \
+            file");
         // The old file's records must not be applied to the new file, not even after a power failure in
         // between.
         self.journal.append_durably(&[Record::Closed { key: job.key }])?;

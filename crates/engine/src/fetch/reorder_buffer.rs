@@ -112,7 +112,8 @@ mod tests {
     proptest! {
         /// Whatever the order of arrival and the number of writers, pieces leave in sequence, one at a time.
         #[test]
-        fn pieces_are_written_in_order(lens in proptest::collection::vec(1u64..50, 1..40), order in any::<u64>()) {
+        fn pieces_are_written_in_order(lens in proptest::collection::vec(1u64..50, 1..40),
+            order in any::<u64>()) {
             let mut pieces = Vec::new();
             let mut end = 0;
             for len in lens {

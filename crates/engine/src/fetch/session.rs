@@ -204,7 +204,8 @@ impl Session {
         round_trip: Duration,
     ) {
         let address = way.as_ref().map(|way| way.address);
-        tracing::debug!(source = %self.origin_of(stream).agent, stream = stream.0, ?address, "a stream is up");
+        tracing::debug!(source = %self.origin_of(stream).agent, stream = stream.0, ?address,
+            "a stream is up");
         self.update(|inner, now| {
             if inner.closed && !inner.receiver.has_work() {
                 // This session is no longer ticked.
@@ -561,7 +562,8 @@ impl Inner {
                     }
                 }
                 Output::Started { file } => {
-                    // At once: once its request is sent, the file might complete before the deferred effects run.
+                    // At once: once its request is sent, the file might complete before the deferred effects
+                    // run.
                     if let Some(job) = self.jobs.get(&file) {
                         job.mark_started(shared);
                     }

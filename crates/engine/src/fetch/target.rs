@@ -98,7 +98,8 @@ impl Target {
         let orphan = |temp: &TempName| !kept.contains(temp) && temp.as_str().starts_with(&mark);
         let orphans: Vec<TempName> = present.into_iter().filter(orphan).collect();
         tracing::info!(
-            storage = %self.storage.name(), kept = kept.len(), orphans = orphans.len(), "leftovers of earlier \
+            storage = %self.storage.name(), kept = kept.len(), orphans = orphans.len(), "leftovers of \
+                earlier \
                 attempts left"
         );
         for temp in orphans {

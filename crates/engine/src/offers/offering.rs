@@ -122,7 +122,8 @@ impl Offering {
             return;
         }
         let place = &mut inner.streams[place];
-        let lived = matches!(&place.state, State::Up { since, .. } if now.saturating_sub(*since) >= HEALTHY_STREAM_AGE_MIN);
+        let lived = matches!(&place.state, State::Up { since,
+            .. } if now.saturating_sub(*since) >= HEALTHY_STREAM_AGE_MIN);
         place.failures = if lived { 0 } else { place.failures + 1 };
         place.state = State::Down { since: now };
         tracing::debug!(%fault, "an offered stream ended");

@@ -343,7 +343,8 @@ impl ServedSession {
             let detail = format!("the storage {} is not exported here", batch.storage);
             return Err(refused(Fault::new(FaultCode::PermitRefused, detail)));
         }
-        tracing::debug!(target_agent = %self.peer, storage = %batch.storage, files = batch.files.len(), "a manifest is accepted");
+        tracing::debug!(target_agent = %self.peer, storage = %batch.storage, files = batch.files.len(),
+            "a manifest is accepted");
         Ok(())
     }
 

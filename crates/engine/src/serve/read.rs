@@ -217,7 +217,8 @@ impl ServedExport {
         directory_cache: Option<&mut DirectoryCache>,
     ) -> Result<Box<dyn SourceFile>, Fault> {
         tracing::debug!(
-            target_agent = %serving.peer(), attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(),
+            target_agent = %serving.peer(), attempt = %file.attempt, transfer = %file.transfer,
+                lfn = file.lfn.shown(),
             "serving a file"
         );
         let storage = &self.export.storage;
@@ -245,7 +246,8 @@ fn batch_forgotten() -> Fault {
 
 fn warn(serving: &ServedSession, file: &ServedFile, fault: &Fault) {
     tracing::warn!(
-        target_agent = %serving.peer(), attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(), %fault,
+        target_agent = %serving.peer(), attempt = %file.attempt, transfer = %file.transfer,
+            lfn = file.lfn.shown(), %fault,
         "a file could not be served"
     );
 }

@@ -391,11 +391,13 @@ fn a_flood_of_key_updates_is_cut_off() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24 * ProptestConfig::default().cases / 256,
+        ..ProptestConfig::default() })]
 
     #[test]
     fn all_bytes_arrive_in_order(
-        parts in proptest::collection::vec((0usize..600_000, any::<bool>()), 1..8), portion in 100usize..400_000, clear: bool,
+        parts in proptest::collection::vec((0usize..600_000, any::<bool>()), 1..8),
+            portion in 100usize..400_000, clear: bool,
         client_records in 16u64..200, server_records in 16u64..200
     ) {
         let security = if clear { DataSecurity::Authenticated } else { DataSecurity::Tls };
@@ -406,14 +408,16 @@ proptest! {
             pair.send(*up, &bytes);
             if *up { to_server.extend(bytes) } else { to_client.extend(bytes) }
         }
-        while pair.at_server.bytes().len() < to_server.len() || pair.at_client.bytes().len() < to_client.len() {
+        while pair.at_server.bytes().len() < to_server.len()
+            || pair.at_client.bytes().len() < to_client.len() {
             pair.turn().unwrap();
         }
         prop_assert!(pair.at_server.bytes() == to_server && pair.at_client.bytes() == to_client);
     }
 
     #[test]
-    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), type_byte in 0u8..26, clear: bool) {
+    fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        type_byte in 0u8..26, clear: bool) {
         let mut pair = pair(if clear { DataSecurity::Authenticated } else { DataSecurity::Tls });
         pair.to_server.bytes.push(type_byte);
         pair.to_server.bytes.extend_from_slice(if clear { &[0, 0, 0] } else { &[3, 3] });

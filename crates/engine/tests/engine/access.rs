@@ -272,9 +272,8 @@ fn requests_beyond_the_permit_are_refused() {
     assert_eq!(fault(answer(&unlisted)), FaultCode::PermitRefused);
     let not_small = Frame::RequestPack { request, files: vec![FileNumber(1)] };
     assert_eq!(fault(answer(&not_small)), FaultCode::ProtocolError);
-    assert!(
-        matches!(answer(&first), Frame::PackData(head) if matches!(head.entries[0], PackEntry::Whole { size: 100, .. }))
-    );
+    assert!(matches!(answer(&first), Frame::PackData(head) if matches!(head.entries[0],
+            PackEntry::Whole { size: 100, .. })));
 }
 
 /// The answers of a hand-driven source to requests for one file of three chunks.

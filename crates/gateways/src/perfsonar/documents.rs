@@ -185,7 +185,8 @@ mod tests {
                 "destination": {"ip": "198.51.100.20", "hostname": "198.51.100.20"},
                 "observer": {"ip": "192.0.2.10", "hostname": "ps-bw.alpha.example"}, "ip_version": 4},
             "test": {"type": kind, "spec": {"dest": "ps-bw.beta.example", "duration": 25, "parallel": 2}},
-            "pscheduler": {"start_time": "2026-01-01T00:00:00Z", "end_time": "2026-01-01T00:00:25Z", "duration": 25,
+            "pscheduler": {"start_time": "2026-01-01T00:00:00Z", "end_time": "2026-01-01T00:00:25Z",
+                "duration": 25,
                 "tool": "iperf3", "run_id": "4f1c", "test_checksum": "abc"},
             "result": result})
     }
@@ -198,7 +199,8 @@ mod tests {
 
     #[test]
     fn each_test_type_is_read() {
-        let throughput = json!({"succeeded": true, "throughput": 8.123e9, "retransmits": 12, "rtt": 68.9, "mss": 8948, "mtu": 9000});
+        let throughput = json!({"succeeded": true, "throughput": 8.123e9, "retransmits": 12, "rtt": 68.9,
+            "mss": 8948, "mtu": 9000});
         let harvest = read(&made("throughput", throughput));
         let rate = &harvest.measurements[0];
         assert_eq!(
@@ -214,8 +216,10 @@ mod tests {
         assert_eq!(rate.at, Timestamp::from_seconds(1_767_225_600));
         assert_eq!(harvest.measurements[1].value, Reading::PathMtu { mtu: 9000 });
 
-        let latency = json!({"succeeded": true, "max_clock_error": 0.3, "packets": {"sent": 600, "lost": 6, "loss": 0.01},
-            "latency": {"min": 34.4, "max": 61, "median": 34.4, "histogram": {"values": [34.4, 34.5, 61.0], "counts": [510, 80, 10]}}});
+        let latency = json!({"succeeded": true, "max_clock_error": 0.3, "packets": {"sent": 600, "lost": 6,
+            "loss": 0.01},
+            "latency": {"min": 34.4, "max": 61, "median": 34.4, "histogram": {"values": [34.4, 34.5, 61.0],
+                "counts": [510, 80, 10]}}});
         let harvest = read(&made("latencybg", latency));
         let Reading::Delay { delay, clock_error_ms: Some(0.3) } = &harvest.measurements[0].value else {
             panic!()
@@ -230,7 +234,8 @@ mod tests {
         };
         assert!((rtt.min - 68.1).abs() < 1e-9 && (rtt.median - 68.5).abs() < 1e-9);
 
-        let trace = json!({"succeeded": true, "mtu": 1500, "hop": {"count": 3, "ip": ["192.0.2.1", null, "198.51.100.20"],
+        let trace = json!({"succeeded": true, "mtu": 1500, "hop": {"count": 3, "ip": ["192.0.2.1", null,
+            "198.51.100.20"],
             "checksum": "5e88"}});
         let Reading::Path(path) = read(&made("trace", trace)).measurements[0].value.clone() else { panic!() };
         assert_eq!((path.signature().as_str(), path.mtu), ("192.0.2.1,*,198.51.100.20", Some(1500)));
@@ -276,11 +281,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_answers_never_panic(kind in 0..WANTED.len(), at in 0usize..2_000, byte: u8, cut in 0usize..2_000) {
+        fn damaged_answers_never_panic(kind in 0..WANTED.len(), at in 0usize..2_000, byte: u8,
+            cut in 0usize..2_000) {
             let result = json!({"succeeded": true, "throughput": 1, "rtt": {"min": 1, "max": 2, "mean": 1},
                 "hop": {"ip": ["192.0.2.1"]}, "packets": {"sent": 1, "lost": 0},
                 "latency": {"histogram": {"values": [1], "counts": [2]}}});
-            let answer = json!({"hits": {"hits": [{"_source": made(WANTED[kind], result), "sort": [1, "a"]}]}});
+            let answer = json!({"hits": {"hits": [{"_source": made(WANTED[kind], result), "sort": [1,
+                "a"]}]}});
             let mut bytes = answer.to_string().into_bytes();
             let at = at % bytes.len();
             bytes[at] = byte;

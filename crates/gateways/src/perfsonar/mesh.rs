@@ -362,7 +362,8 @@ mod tests {
         json!({
             "_meta": {"display-name": "Example mesh"},
             "addresses": {
-                "a": {"address": "ps.alpha.example", "host": "alpha", "labels": {"v6": {"address": "2001:db8::a"}}, "_meta": {"x": 1}},
+                "a": {"address": "ps.alpha.example", "host": "alpha",
+                    "labels": {"v6": {"address": "2001:db8::a"}}, "_meta": {"x": 1}},
                 "a2": {"address": "ps2.alpha.example", "host": "alpha"},
                 "b": {"address": "PS.beta.example"},
                 "c": {"address": "192.0.2.3"},
@@ -370,10 +371,13 @@ mod tests {
             },
             "hosts": {"alpha": {"archives": ["central"]}},
             "groups": {
-                "mesh": {"type": "mesh", "addresses": [{"name": "a"}, {"name": "a2"}, {"name": "b"}, {"name": "c"}, {"name": "d"}, {"name": "lost"}],
+                "mesh": {"type": "mesh", "addresses": [{"name": "a"}, {"name": "a2"}, {"name": "b"},
+                    {"name": "c"}, {"name": "d"}, {"name": "lost"}],
                     "excludes": [{"local-address": {"name": "b"}, "target-addresses": [{"name": "c"}]}]},
-                "cross": {"type": "disjoint", "a-addresses": [{"name": "a", "label": "v6"}], "b-addresses": [{"name": "b"}, {"name": "c"}]},
-                "oneway": {"type": "disjoint", "unidirectional": true, "a-addresses": [{"name": "a"}], "b-addresses": [{"name": "b"}]},
+                "cross": {"type": "disjoint", "a-addresses": [{"name": "a", "label": "v6"}],
+                    "b-addresses": [{"name": "b"}, {"name": "c"}]},
+                "oneway": {"type": "disjoint", "unidirectional": true, "a-addresses": [{"name": "a"}],
+                    "b-addresses": [{"name": "b"}]},
                 "each": {"type": "list", "addresses": [{"name": "a"}]},
             },
             "tests": {
@@ -381,11 +385,13 @@ mod tests {
                     %}", "duration": "PT30S"}},
                 "wb": {"type": "throughput", "spec": {"source": "{% address[1] %}", "dest": "{% address[0] \
                     %}"}},
-                "ow": {"type": "latencybg", "spec": {"source": "{% address[0] %}", "dest": "{% address[1] %}", "packet-count": 600, "packet-interval": 0.1}},
+                "ow": {"type": "latencybg", "spec": {"source": "{% address[0] %}",
+                    "dest": "{% address[1] %}", "packet-count": 600, "packet-interval": 0.1}},
                 "name": {"type": "dns", "spec": {}},
             },
             "schedules": {"rare": {"repeat": "PT4H", "slip": "PT4H", "sliprand": true}},
-            "archives": {"central": {"archiver": "http", "data": {"schema": 3, "_url": "https://archive.example/push", "op": "put"}}},
+            "archives": {"central": {"archiver": "http", "data": {"schema": 3,
+                "_url": "https://archive.example/push", "op": "put"}}},
             "tasks": {
                 "m": {"group": "mesh", "test": "bw", "schedule": "rare", "archives": ["central", "nowhere"]},
                 "x": {"group": "cross", "test": "ow"},

@@ -177,9 +177,11 @@ mod tests {
     use serde_json::json;
 
     fn made(kind: &str, result: Value) -> Value {
-        json!({"test": {"type": kind, "spec": {"source": "PS-bw.alpha.example.", "dest": "ps-bw.beta.example", "duration": "PT25S",
+        json!({"test": {"type": kind, "spec": {"source": "PS-bw.alpha.example.",
+            "dest": "ps-bw.beta.example", "duration": "PT25S",
                 "ip-version": 6, "parallel": 4}},
-            "tool": {"name": "iperf3", "version": "0.1"}, "participants": ["ps-bw.alpha.example", "ps-bw.beta.example"],
+            "tool": {"name": "iperf3", "version": "0.1"}, "participants": ["ps-bw.alpha.example",
+                "ps-bw.beta.example"],
             "schedule": {"start": "2026-01-01T01:00:00+01:00", "duration": "PT34S"}, "result": result,
             "task": {"href": "https://ps-bw.alpha.example/pscheduler/tasks/11"},
             "run": {"href": "https://ps-bw.alpha.example/pscheduler/tasks/11/runs/4f1c"}})
@@ -191,7 +193,8 @@ mod tests {
 
     #[test]
     fn each_test_type_is_read() {
-        let throughput = json!({"succeeded": true, "intervals": [], "summary": {"summary": {"throughput-bits": 8.123e9,
+        let throughput = json!({"succeeded": true, "intervals": [],
+            "summary": {"summary": {"throughput-bits": 8.123e9,
             "throughput-bytes": 25e9, "retransmits": 3, "rtt": 69000}}});
         let harvest = pushed(&made("throughput", throughput)).unwrap();
         let one = &harvest.measurements[0];
@@ -213,13 +216,16 @@ mod tests {
         ));
         assert_eq!(harvest.measurements[1].value, Reading::Loss { sent: 600, lost: 0 });
 
-        let rtt = json!({"min": "PT0.0681S", "max": "PT0.07S", "mean": "PT0.0689S", "stddev": "PT0.0001S", "sent": 10, "lost": 1, "received": 9});
+        let rtt = json!({"min": "PT0.0681S", "max": "PT0.07S", "mean": "PT0.0689S", "stddev": "PT0.0001S",
+            "sent": 10, "lost": 1, "received": 9});
         let harvest = pushed(&made("rtt", rtt)).unwrap();
         let Reading::RoundTrip { rtt } = harvest.measurements[0].value.clone() else { panic!() };
         assert!((rtt.median - 68.9).abs() < 1e-9 && rtt.count == 9);
 
-        let trace = json!({"paths": [[{"ip": "2001:db8::1", "rtt": "PT0.0003S", "mtu": 9000}, {"error": {"code": "?"}},
-            {"ip": "2001:db8:2::20", "rtt": "PT0.0689S", "as": {"number": 64500, "owner": "x"}, "mtu": 1500}]]});
+        let trace = json!({"paths": [[{"ip": "2001:db8::1", "rtt": "PT0.0003S", "mtu": 9000},
+            {"error": {"code": "?"}},
+            {"ip": "2001:db8:2::20", "rtt": "PT0.0689S", "as": {"number": 64500, "owner": "x"},
+                "mtu": 1500}]]});
         let harvest = pushed(&made("trace", trace)).unwrap();
         let Reading::Path(path) = &harvest.measurements[0].value else { panic!() };
         assert_eq!(
@@ -230,8 +236,10 @@ mod tests {
 
     #[test]
     fn a_run_is_the_same_in_both_forms() {
-        let document = json!({"meta": {"source": {"hostname": "ps-bw.alpha.example"}, "destination": {"hostname": "ps-bw.beta.example"}},
-            "test": {"type": "throughput"}, "pscheduler": {"start_time": "2026-01-01T00:00:00Z", "run_id": "4f1c"},
+        let document = json!({"meta": {"source": {"hostname": "ps-bw.alpha.example"},
+            "destination": {"hostname": "ps-bw.beta.example"}},
+            "test": {"type": "throughput"}, "pscheduler": {"start_time": "2026-01-01T00:00:00Z",
+                "run_id": "4f1c"},
             "result": {"succeeded": true, "throughput": 8.123e9}});
         let raw = made("throughput", json!({"summary": {"summary": {"throughput-bits": 8.123e9}}}));
         let harvest = pushed(&json!([raw, document])).unwrap();
@@ -269,8 +277,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_pushes_never_panic(kind in 0..documents::WANTED.len(), at in 0usize..2_000, byte: u8, cut in 0usize..2_000) {
-            let result = json!({"summary": {"summary": {"throughput-bits": 1}}, "histogram-latency": {"1": 1}, "min": "PT1S",
+        fn damaged_pushes_never_panic(kind in 0..documents::WANTED.len(), at in 0usize..2_000, byte: u8,
+            cut in 0usize..2_000) {
+            let result = json!({"summary": {"summary": {"throughput-bits": 1}},
+                "histogram-latency": {"1": 1}, "min": "PT1S",
                 "max": "PT1S", "mean": "PT1S", "paths": [[{"ip": "192.0.2.1", "rtt": "PT1S", "mtu": 1500}]]});
             let mut bytes = made(documents::WANTED[kind], result).to_string().into_bytes();
             let at = at % bytes.len();

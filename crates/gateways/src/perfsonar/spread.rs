@@ -127,8 +127,10 @@ mod tests {
 
     #[test]
     fn statistics_are_taken_where_they_agree_with_themselves() {
-        let statistics = json!({"minimum": "34.1", "maximum": "60.2", "mean": 35.0, "median": 34.4, "mode": [34.4],
-            "standard-deviation": 1.0, "variance": 1.0, "percentile-25": 34.2, "percentile-75": 34.6, "percentile-95": 40});
+        let statistics = json!({"minimum": "34.1", "maximum": "60.2", "mean": 35.0, "median": 34.4,
+            "mode": [34.4],
+            "standard-deviation": 1.0, "variance": 1.0, "percentile-25": 34.2, "percentile-75": 34.6,
+                "percentile-95": 40});
         let spread = Spread::of_statistics(&statistics, &ESMOND, 1.0).unwrap();
         assert_eq!((spread.min, spread.median, spread.p95, spread.max), (34.1, 34.4, Some(40.0), 60.2));
         assert_eq!(
@@ -143,7 +145,8 @@ mod tests {
             if let Some(spread) = Spread::of_buckets(buckets.clone()) {
                 prop_assert_eq!(spread.count, buckets.iter().map(|bucket| bucket.1).sum::<u64>());
                 let (p95, p99) = (spread.p95.unwrap(), spread.p99.unwrap());
-                prop_assert!(spread.min <= spread.median && spread.median <= p95 && p95 <= p99 && p99 <= spread.max);
+                prop_assert!(spread.min <= spread.median && spread.median <= p95 && p95 <= p99
+                    && p99 <= spread.max);
             }
         }
     }

@@ -274,7 +274,8 @@ mod tests {
             let over = match kind {
                 JobKind::Hops => states.iter().any(|state| matches!(state, F::Failed | F::Canceled))
                     || states.iter().all(|&state| state == F::Finished),
-                JobKind::Replicas => states.contains(&F::Finished) || states.iter().all(|state| state.is_terminal()),
+                JobKind::Replicas => states.contains(&F::Finished)
+                    || states.iter().all(|state| state.is_terminal()),
                 _ => states.iter().all(|state| state.is_terminal()),
             };
             prop_assert_eq!(verdict.state.is_terminal(), over);

@@ -168,7 +168,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_label_tells_its_tag_whatever_the_entropy(experiment in 1..512_u16, activity in 1..64_u8, random in any::<u32>()) {
+        fn a_label_tells_its_tag_whatever_the_entropy(experiment in 1..512_u16, activity in 1..64_u8,
+            random in any::<u32>()) {
             let tag = SciTag::new(experiment, activity).unwrap();
             let label = tag.flow_label(random).unwrap();
             prop_assert!(label < 1 << 20);

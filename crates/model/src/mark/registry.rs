@@ -237,9 +237,11 @@ mod tests {
         }
 
         #[test]
-        fn what_is_taken_gives_tags(experiments in proptest::collection::vec((".{0,6}", any::<u16>(), ".{0,6}", any::<u8>()), 0..4)) {
+        fn what_is_taken_gives_tags(experiments in proptest::collection::vec((".{0,6}", any::<u16>(),
+            ".{0,6}", any::<u8>()), 0..4)) {
             let rows: Vec<_> = experiments.iter().map(|(name, number, activity, id)| serde_json::json!({
-                "expName": name, "expId": number, "activities": [{ "activityName": activity, "activityId": id }]
+                "expName": name, "expId": number, "activities": [{ "activityName": activity,
+                    "activityId": id }]
             })).collect();
             let text = serde_json::json!({ "version": 1, "experiments": rows }).to_string();
             if let Ok(registry) = Registry::parse(text.as_bytes()) {

@@ -201,7 +201,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_it(pattern in r"[ab.*+?()|\[\]{}\\$^0-9]{0,20}", result in r"[a$\\{}0-9]{0,10}", name in "[ab/\n]{0,20}") {
+        fn no_text_breaks_it(pattern in r"[ab.*+?()|\[\]{}\\$^0-9]{0,20}", result in r"[a$\\{}0-9]{0,10}",
+            name in "[ab/\n]{0,20}") {
             if let Ok(Some(name)) = replaced(&pattern, &result, &name) {
                 prop_assert!(name.len() <= 120);
             }

@@ -260,7 +260,8 @@ proptest! {
     #[test]
     fn what_patterns_map_comes_back(
         path in "[ab]{1,2}(/[ab]{1,2}){0,3}",
-        patterns in prop::collection::vec(("[ab/^$.*+()|]{0,8}", "[ab/$1]{0,4}", any::<bool>(), any::<bool>(), any::<bool>()), 1..6),
+        patterns in prop::collection::vec(("[ab/^$.*+()|]{0,8}", "[ab/$1]{0,4}", any::<bool>(),
+            any::<bool>(), any::<bool>()), 1..6),
         base in "(/[ab])?",
     ) {
         let rules = patterns.iter().map(|(path_match, result, there, own, chained)| {

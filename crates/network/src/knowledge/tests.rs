@@ -157,7 +157,8 @@ fn the_number_of_links_is_bounded() {
 
 proptest! {
     #[test]
-    fn any_history_gives_valid_estimates(steps in proptest::collection::vec((0u64..4, 0u64..4, any::<u64>(), any::<i64>(), 0u8..4), 0..200)) {
+    fn any_history_gives_valid_estimates(steps in proptest::collection::vec((0u64..4, 0u64..4, any::<u64>(),
+        any::<i64>(), 0u8..4), 0..200)) {
         let mut knowledge = Knowledge::default();
         for (source, target, bytes, time, what) in steps {
             let (link, now) = (link(source, target), Timestamp(time));
@@ -165,7 +166,8 @@ proptest! {
                 0 => knowledge.attempt_began(link, now),
                 1 => knowledge.bytes_arrived(link, bytes, now),
                 2 => knowledge.attempt_ended(link, bytes, AttemptEnd::Arrived, now),
-                _ => knowledge.attempt_ended(link, bytes, AttemptEnd::Failed(longhaul_model::Blame::Network), now),
+                _ => knowledge.attempt_ended(link, bytes,
+                    AttemptEnd::Failed(longhaul_model::Blame::Network), now),
             }
             let estimate = knowledge.rate(link, now);
             prop_assert!(estimate.bytes_per_s.is_finite() && estimate.bytes_per_s > 0.0);

@@ -139,11 +139,15 @@ fn invalid_documents_are_rejected() {
 proptest! {
     #[test]
     fn any_document_keeps_the_state_valid(
-        all in proptest::collection::vec(("[a-d]", "[a-d]", any::<f64>(), any::<f64>(), any::<f64>(), any::<i64>()), 0..30),
-        mild in proptest::collection::vec(("[a-d]", "[a-d]", 1.0..1e12_f64, 0.0..9.0_f64, 0.0..1e6_f64, -1_000_000..1_000_000_i64), 0..30),
+        all in proptest::collection::vec(("[a-d]", "[a-d]", any::<f64>(), any::<f64>(), any::<f64>(),
+            any::<i64>()), 0..30),
+        mild in proptest::collection::vec(("[a-d]", "[a-d]", 1.0..1e12_f64, 0.0..9.0_f64, 0.0..1e6_f64,
+            -1_000_000..1_000_000_i64), 0..30),
     ) {
-        let link = |(source, target, bytes_per_s, spread, seconds, seen): (String, String, f64, f64, f64, i64)| ExchangeLink {
-            source, target, family: None, bytes_per_s, spread, seconds, seen_at: Timestamp(seen), rtt_us: Some(seconds), loss: Some(spread / 10.0),
+        let link = |(source, target, bytes_per_s, spread, seconds, seen): (String, String, f64, f64, f64,
+            i64)| ExchangeLink {
+            source, target, family: None, bytes_per_s, spread, seconds, seen_at: Timestamp(seen),
+                rtt_us: Some(seconds), loss: Some(spread / 10.0),
         };
         let wild = document("wild", all.into_iter().map(link).collect());
         let mild = document("mild", mild.into_iter().map(|one| {

@@ -63,7 +63,8 @@ fn a_false_release_is_retried() {
     }
     // The same of a hold that was not committed yet.
     let mut bench = bench(Kind::Oscars);
-    let rules = json!([{ "on": "conn_commit", "do": { "status": 503 }, "times": 99 }, { "on": "clear", "do": "lie" }]);
+    let rules = json!([{ "on": "conn_commit", "do": { "status": 503 }, "times": 99 }, { "on": "clear",
+        "do": "lie" }]);
     bench.simulator().order(json!({ "mischief": rules }));
     let key = bench.request(400);
     while bench.simulator().booked().is_empty() {

@@ -132,10 +132,12 @@ fn event((kind, a, b, c, d, flag): Raw, leases: &[Lease], asked: &[DemandId]) ->
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400 * ProptestConfig::default().cases / 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400 * ProptestConfig::default().cases / 256,
+        failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_told_makes_it_panic(raws in proptest::collection::vec((any::<Raw>(), any::<i64>(), 0u8..22), 0..300)) {
+    fn nothing_told_makes_it_panic(raws in proptest::collection::vec((any::<Raw>(), any::<i64>(), 0u8..22),
+        0..300)) {
         let mut scheduler = Scheduler::new(Settings::default(), Knowledge::default(), 0);
         let mut now = Timestamp::from_seconds(1_800_000_000);
         let mut leases: Vec<Lease> = Vec::new();

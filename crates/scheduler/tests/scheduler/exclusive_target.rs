@@ -104,7 +104,8 @@ proptest! {
 
     /// Also after the service itself was away.
     #[test]
-    fn a_restart_keeps_a_target_from_nothing(seed in 0u64..1_000, at in 1u64..60, stops in proptest::bool::ANY) {
+    fn a_restart_keeps_a_target_from_nothing(seed in 0u64..1_000, at in 1u64..60,
+        stops in proptest::bool::ANY) {
         let mut world = two_blocks([3.0 * PORT, 2.0 * PORT], seed);
         world.run_for(Duration::from_secs(at));
         if stops {

@@ -213,7 +213,8 @@ proptest! {
         world.run(2 * HOUR);
         arrived_once(&world);
         let files = world.arrivals.len() as u64;
-        prop_assert!(world.decisions < 2_000 + 200 * files, "{} decisions for {files} files", world.decisions);
+        prop_assert!(world.decisions < 2_000 + 200 * files, "{} decisions for {files} files",
+            world.decisions);
         world.run_for(Duration::from_secs(1));
         let counts = world.scheduler.counts();
         prop_assert_eq!((counts.queued, counts.leased, counts.leased_bytes), (0, 0, 0));

@@ -97,7 +97,8 @@ mod tests {
     const ISSUER: &str = "https://login.example.org/realms/lab/";
 
     fn document() -> serde_json::Value {
-        json!({ "issuer": "https://login.example.org/realms/lab", "authorization_endpoint": "https://login.example.org/a?x=1",
+        json!({ "issuer": "https://login.example.org/realms/lab",
+            "authorization_endpoint": "https://login.example.org/a?x=1",
                 "token_endpoint": "https://login.example.org/t", "jwks_uri": "https://login.example.org/k" })
     }
 

@@ -126,7 +126,8 @@ proptest! {
 
     /// Whatever is cut out, put in or doubled: a message or a world, no panic.
     #[test]
-    fn torn_scenarios_do_no_harm(at in 0usize..400, length in 0usize..60, with in "[ -~\n]{0,12}", twice: bool) {
+    fn torn_scenarios_do_no_harm(at in 0usize..400, length in 0usize..60, with in "[ -~\n]{0,12}",
+        twice: bool) {
         let start = at.min(SOUND.len());
         let end = (start + length).min(SOUND.len());
         let middle = if twice { &SOUND[start..end] } else { "" };

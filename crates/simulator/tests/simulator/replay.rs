@@ -25,8 +25,12 @@ fn put(bytes: &mut Vec<u8>, number: u64, kind: LineKind, body: &str) {
 /// Two storages, one file; and what the scheduler says to it.
 fn events() -> Vec<Event> {
     let site = json!({ "Site": { "id": 1, "name": "alpha", "state": "Open", "reason": null,
-        "limits": { "active_in": null, "active_out": null, "in_bytes_per_s": null, "out_bytes_per_s": null } } });
-    let storage = |id: u64, name: &str| json!({ "Storage": { "id": id, "name": name, "site": 1, "writable": true, "relay": false, "trouble": null } });
+        "limits": { "active_in": null, "active_out": null, "in_bytes_per_s": null,
+            "out_bytes_per_s": null } } });
+    let storage = |id: u64, name: &str| {
+        json!({ "Storage": { "id": id, "name": name, "site": 1,
+        "writable": true, "relay": false, "trouble": null } })
+    };
     let agent = |id: u64| json!({ "Agent": { "storage": id, "agent": AgentId(id), "connected": true } });
     let all = [site, storage(1, "alpha"), storage(2, "beta"), agent(1), agent(2)];
     let all = all.into_iter().map(|event| serde_json::from_value(event).unwrap());
@@ -142,7 +146,8 @@ fn what_cannot_be_is_refused() {
 
 proptest! {
     #[test]
-    fn damage_ends_in_a_word_or_a_shorter_recording(place in any::<proptest::sample::Index>(), to in any::<u8>(), cut in any::<bool>(), at_once in 1..200_usize) {
+    fn damage_ends_in_a_word_or_a_shorter_recording(place in any::<proptest::sample::Index>(),
+        to in any::<u8>(), cut in any::<bool>(), at_once in 1..200_usize) {
         let whole = recording(events().chunks(1));
         let before = told(&whole, whole.len()).unwrap();
         let place = place.index(whole.len());

@@ -236,8 +236,10 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_upsets_it(parts in prop::collection::vec(prop::sample::select(vec![
-            "<ListPartsResult>", "</ListPartsResult>", "<Part>", "</Part>", "<PartNumber>", "</PartNumber>", "7", "-1", "99999999999999999999",
-            "<Error>", "</Error>", "<Code>", "</Code>", "&amp;", "&x;", "<", "<IsTruncated>true</IsTruncated>"]), 0..30)) {
+            "<ListPartsResult>", "</ListPartsResult>", "<Part>", "</Part>", "<PartNumber>", "</PartNumber>",
+                "7", "-1", "99999999999999999999",
+            "<Error>", "</Error>", "<Code>", "</Code>", "&amp;", "&x;", "<",
+                "<IsTruncated>true</IsTruncated>"]), 0..30)) {
             let document = parts.concat();
             let _ = listed(document.as_bytes());
             let _ = refusal(StatusCode::OK, document.as_bytes());

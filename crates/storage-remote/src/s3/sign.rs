@@ -267,7 +267,8 @@ mod tests {
         fn what_is_signed_is_what_is_sent(key in "[^\\x00-\\x1f\\x7f#?]{1,40}") {
             if let Ok(url) = RemoteUrl::parse(&format!("s3s://host.example/b/{key}")) {
                 prop_assert_eq!(longhaul_model::percent::encode_path(longhaul_model::percent::decode_lenient(url.path())), url.path());
-                let again = presigned(&example_keys(), &Method::PUT, &url, Duration::from_secs(60), example_day());
+                let again = presigned(&example_keys(), &Method::PUT, &url, Duration::from_secs(60),
+                    example_day());
                 prop_assert!(again.whole().starts_with(&url.whole()));
                 prop_assert!(!again.to_string().contains("Signature"));
             }

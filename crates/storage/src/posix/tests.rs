@@ -78,7 +78,8 @@ forward! {
     space(&self) -> Result<Space, Fault>;
     stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault>;
     open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault>;
-    open_with_cache(&self, at: &Pfn, directory_cache: &mut DirectoryCache) -> Result<Box<dyn SourceFile>, Fault>;
+    open_with_cache(&self, at: &Pfn, directory_cache: &mut DirectoryCache) -> Result<Box<dyn SourceFile>,
+        Fault>;
     create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
     put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault>;
     reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault>;

@@ -196,7 +196,8 @@ mod tests {
         }
 
         #[test]
-        fn any_range_equals_the_range_of_the_whole(size in 0u64..3_000_000, offset in 0u64..3_500_000, len in 0usize..2_000_000) {
+        fn any_range_equals_the_range_of_the_whole(size in 0u64..3_000_000, offset in 0u64..3_500_000,
+            len in 0usize..2_000_000) {
             let content = VirtualContent::parse(&format!("from-a/{size}")).unwrap();
             let whole = all(content);
             let mut buffer = vec![0; len];

@@ -88,7 +88,10 @@ fn tokens_of_jobs_are_renewed_at_their_issuer() {
     let deployment = Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() });
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let issuer = format!("https://localhost:{port}/");
-    let claims = |scope: &str, ends: u64| json!({ "iss": issuer, "exp": now + ends, "nbf": now - 10, "aud": "https://storage", "scope": scope });
+    let claims = |scope: &str, ends: u64| {
+        json!({ "iss": issuer, "exp": now + ends, "nbf": now - 10,
+        "aud": "https://storage", "scope": scope })
+    };
     let api = deployment.api();
     let run = |name: &str, token: &str, unmanaged: bool| -> Value {
         let file = json!({
@@ -177,7 +180,8 @@ fn people_submit_watch_and_end_jobs() {
     // A file of jobs as FTS's clients write them; one of its files is nowhere.
     let file = deployment.directory().join("jobs.json");
     let pair = |name: &str| json!({ "sources": [one.url(name)], "destinations": [other.url(name)] });
-    let jobs = json!([{ "files": [pair("f2"), pair("gone")], "params": { "verify_checksum": "both", "job_metadata": { "run": 7 } } }]);
+    let jobs = json!([{ "files": [pair("f2"), pair("gone")], "params": { "verify_checksum": "both",
+        "job_metadata": { "run": 7 } } }]);
     fs::write(&file, jobs.to_string()).unwrap();
     let made = deployment.json(&["submit", "--file", file.to_str().unwrap()]);
     let id = made["items"][0]["id"].as_str().unwrap();

@@ -414,14 +414,16 @@ fn agents(walk: &mut Walk, deployment: &Deployment) {
     let secret = token.parse::<JoinToken>().unwrap().secret;
     let (signing_request, key_pem) = new_signing_request().unwrap();
     let versions = json!(AGENT_PROTOCOL);
-    let join = json!({ "versions": versions, "secret": secret, "signing_request": signing_request, "host": "walker" });
+    let join = json!({ "versions": versions, "secret": secret, "signing_request": signing_request,
+        "host": "walker" });
     let joined = walk.json(&routes::AGENT_JOIN, &[], join);
     let pem = |name: &str| joined[name].as_str().unwrap().to_owned();
     let credentials = Credentials { certificate_pem: pem("certificate"), key_pem, ca_pem: pem("ca") };
     let agent = walk.admin.with_tls(agent_client_tls(&credentials).unwrap());
 
     let incarnation = json!({ "number": 1, "nonce": 77 });
-    let hello = json!({ "host": "walker", "version": "0", "data_addresses": ["127.0.0.1:9"], "storages": [], "held": [] });
+    let hello = json!({ "host": "walker", "version": "0", "data_addresses": ["127.0.0.1:9"], "storages": [],
+        "held": [] });
     let now = walk.get(&routes::STATUS, &[], &[])["now"].clone();
     let report = json!({ "versions": versions, "incarnation": incarnation, "now": now, "hello": hello });
     let poll = json!({ "versions": versions, "incarnation": incarnation, "received": 0, "wait_ms": 1 });
@@ -441,7 +443,8 @@ fn agents(walk: &mut Walk, deployment: &Deployment) {
         walk.accept(route, reply);
     }
     assert_eq!(agent.call(&routes::SITE_LIST, &[], &[], &Value::Null).unwrap().status, 401);
-    let report = json!({ "versions": versions, "incarnation": incarnation, "now": now, "circuits": [circuit_link(&now)] });
+    let report = json!({ "versions": versions, "incarnation": incarnation, "now": now,
+        "circuits": [circuit_link(&now)] });
     agent.call(&routes::AGENT_REPORT, &[], &[], &report).unwrap().expect(200);
     circuits_of_agents(walk);
 }
@@ -449,10 +452,12 @@ fn agents(walk: &mut Walk, deployment: &Deployment) {
 /// As an agent tells of a link that has a circuit.
 fn circuit_link(now: &Value) -> Value {
     let circuit = json!({
-        "id": CIRCUIT, "why": "much waits", "asked": now, "asked_mbit": 100, "granted": now, "booked_mbit": 100,
+        "id": CIRCUIT, "why": "much waits", "asked": now, "asked_mbit": 100, "granted": now,
+            "booked_mbit": 100,
         "used": now, "carried_bytes": 1_000_000, "carried_s": 1.0, "plain_bytes_per_s": 500_000.0,
     });
-    let look = json!({ "pending_bytes": 5, "threshold_s": 3.0, "checks_found": 0, "checks_wanted": 1, "mbit": 100, "words": "5 B wait" });
+    let look = json!({ "pending_bytes": 5, "threshold_s": 3.0, "checks_found": 0, "checks_wanted": 1,
+        "mbit": 100, "words": "5 B wait" });
     json!({ "source": "alpha", "provider": "static", "state": "established", "circuit": circuit, "look": look,
         "notes": [{ "at": now, "words": "it is used" }], "ended": [], "orders": [] })
 }

@@ -60,7 +60,8 @@ fn rucio_replicates_by_rule() {
         "broker": { "port": activemq.port, "user": BROKER_USER, "password": BROKER_PASSWORD },
         "storages": {
             "ALPHA": storage(alpha.url(""), alpha.data()),
-            "BETA": { "url": beta.url(""), "folder": beta.data(), "attributes": { "available_for_multihop": true } },
+            "BETA": { "url": beta.url(""), "folder": beta.data(),
+                "attributes": { "available_for_multihop": true } },
             "GAMMA": storage(gamma.url(""), gamma.data()),
             "SLOW": storage(slow.url(""), slow.data()),
         },
@@ -68,8 +69,10 @@ fn rucio_replicates_by_rule() {
     world["issuer"] =
         json!({ "url": issuer, "port": issuer_port, "host": host, "authority": authority.ca_file() });
     for (name, xrootd) in &with_tokens {
-        let attributes = json!({ "oidc_support": true, "oidc_base_path": "/data", "available_for_multihop": *name == "EPSILON" });
-        world["storages"][name] = json!({ "url": xrootd.url(""), "folder": xrootd.data(), "cache": xrootd.cache(), "attributes": attributes });
+        let attributes = json!({ "oidc_support": true, "oidc_base_path": "/data",
+            "available_for_multihop": *name == "EPSILON" });
+        world["storages"][name] = json!({ "url": xrootd.url(""), "folder": xrootd.data(),
+            "cache": xrootd.cache(), "attributes": attributes });
     }
     let mut servers: Vec<&mut Xrootd> = vec![&mut alpha, &mut beta];
     servers.extend(with_tokens.iter_mut().map(|(_, xrootd)| xrootd));

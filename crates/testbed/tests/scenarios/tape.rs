@@ -139,7 +139,8 @@ impl Sites {
     fn submit(&self, files: &[(String, String)], tokens: [&str; 2], params: Value) -> String {
         let file = |(source, target): &(String, String)| {
             json!({ "sources": [source], "destinations": [target], "source_tokens": [token(tokens[0])],
-                "destination_tokens": [token(tokens[1])], "staging_metadata": { "alpha": { "activity": "tests" } } })
+                "destination_tokens": [token(tokens[1])],
+                    "staging_metadata": { "alpha": { "activity": "tests" } } })
         };
         let mut params = params;
         params["unmanaged_tokens"] = json!(true);

@@ -222,7 +222,8 @@ fn a_call_may_be_as_long_as_its_limit() {
 
 proptest! {
     #[test]
-    fn frames_survive_a_round_trip(frames in proptest::collection::vec((any_frame(), proptest::collection::vec(any::<u8>(), 0..300)), 1..6),
+    fn frames_survive_a_round_trip(frames in proptest::collection::vec((any_frame(),
+        proptest::collection::vec(any::<u8>(), 0..300)), 1..6),
                         portion in 1usize..400) {
         let mut bytes = Vec::new();
         let mut expected = Vec::new();

@@ -181,7 +181,9 @@ impl Receiver {
             return Err(protocol_error("data for an unknown request"));
         }
         let Some(ended) = self.end_request(stream, head.request) else { return Ok(Vec::new()) };
-        let fits = matches!(&ended.content, RequestContent::Pack { files } if files.iter().copied().eq(head.entries.iter().map(PackEntry::file)));
+        let fits = matches!(&ended.content,
+            RequestContent::Pack {
+                files } if files.iter().copied().eq(head.entries.iter().map(PackEntry::file)));
         let total: u64 = head.entries.iter().map(packed_size).sum();
         let sized = head.entries.iter().all(|entry| match (entry, self.files.get(&entry.file())) {
             (PackEntry::Whole { size, .. }, Some(file)) => u64::from(*size) == file.size,

@@ -235,7 +235,8 @@ fn a_stalled_source_is_excluded() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 60 * ProptestConfig::default().cases / 256,
+        ..ProptestConfig::default() })]
     /// Whatever streams, sources and disks do, every file ends complete, written once, within the buffers.
     #[test]
     fn sessions_with_several_sources_complete(seed in any::<u64>(), trouble: bool, in_order: bool) {
@@ -247,8 +248,10 @@ proptest! {
         if in_order {
             world.reorder_credits_max = Some(dice.below(buffers as u64) as usize);
         }
-        world.behaviour.corrupt_origin = dice.once_in(2).then(|| (dice.below(sources as u64) as usize, 1 + dice.below(9)));
-        world.behaviour.incomplete_origin = dice.once_in(2).then(|| (dice.below(sources as u64) as usize, 1 + dice.below(4) as u32));
+        world.behaviour.corrupt_origin = dice.once_in(2).then(|| (dice.below(sources as u64) as usize,
+            1 + dice.below(9)));
+        world.behaviour.incomplete_origin = dice.once_in(2).then(|| (dice.below(sources as u64) as usize,
+            1 + dice.below(4) as u32));
         world.behaviour.dead = dice.once_in(3).then(|| dice.below(sources as u64) as usize);
         check_completes(world, true)?;
     }

@@ -52,7 +52,8 @@ fn map(metadata: &serde_json::Value) -> String {
 fn errors() -> String {
     let mut text = String::from(
         "# Error codes\n\nEvery error says what happened, why, whose turn it is and what to do next. Numbers \
-         are never reused.\n*Try again* is what the scheduler does by itself: `now` after seconds, `later` after \
+         are never reused.\n*Try again* is what the scheduler does by itself: `now` after seconds, `later` \
+         after \
          half a minute and\nlonger, `never` not with this source, or not at all.\n\n\
          | code | whose turn | try again | what | next step |\n| --- | --- | --- | --- | --- |\n",
     );

@@ -8,6 +8,9 @@ use crate::tools::root;
 /// Columns of a line of code, comment or Markdown: two files fit side by side.
 const COLUMNS_MAX: usize = 110;
 
+/// A longer span of code in Markdown, such as a command with its options, may exceed the columns.
+const CODE_SPAN_MAX: usize = 50;
+
 /// Names that say nothing alone, as types: each stood for several things. A subject makes a name of them
 /// (`ReadCache`, `PlaceName`).
 const BARE_TYPES: &[&str] = &[
@@ -63,8 +66,40 @@ const BARE_CONSTANTS: &[&str] = &[
 /// Words that begin a fragment, not a sentence.
 const FRAGMENTS: &[&str] = &["Of", "Whose", "Who", "Whom", "What for", "By whom", "Of what", "Of which"];
 
+/// Where the words are still being changed; nothing may be added here.
+const PENDING: &[&str] = &[
+    "bench/",
+    "crates/api/",
+    "crates/catalog/",
+    "crates/circuits/",
+    "crates/control/",
+    "crates/doctor/",
+    "crates/doors/",
+    "crates/engine/",
+    "crates/gateways/",
+    "crates/identity/",
+    "crates/model/",
+    "crates/network/",
+    "crates/outbound/",
+    "crates/provider/",
+    "crates/scheduler/",
+    "crates/security/",
+    "crates/service/",
+    "crates/simulator/",
+    "crates/storage/",
+    "crates/storage-remote/",
+    "crates/testbed/",
+    "crates/web/",
+    "crates/wire/",
+    "fuzz/",
+];
+
 pub(crate) fn check(files: &[String], findings: &mut Findings) {
+    println!("tidy: words are not checked yet in {}", PENDING.join(" "));
     for name in files {
+        if PENDING.iter().any(|folder| name.starts_with(folder)) {
+            continue;
+        }
         let is_rust = name.ends_with(".rs");
         if !is_rust && !name.ends_with(".md") {
             continue;
@@ -114,7 +149,8 @@ fn check_markdown(name: &str, text: &str, findings: &mut Findings) {
         }
         let columns = line.chars().count();
         let is_link = trimmed.split_whitespace().count() <= 2;
-        if columns > COLUMNS_MAX && !fenced && !trimmed.starts_with('|') && !is_link {
+        let has_long_code = line.split('`').skip(1).step_by(2).any(|code| code.len() > CODE_SPAN_MAX);
+        if columns > COLUMNS_MAX && !fenced && !trimmed.starts_with('|') && !is_link && !has_long_code {
             findings.push(format!("{name}:{}: {columns} columns, over {COLUMNS_MAX}", number + 1));
         }
     }

@@ -163,12 +163,15 @@ fn a_start_is_told() {
     let told = said(&begun());
     let expected = json!({
         "transfer_id": format!("2026-01-01-0000__a.example.org__b.example.org__7__{JOB}"),
-        "job_id": JOB, "file_id": 7, "endpnt": "fts.example.org", "timestamp": 1_767_225_601_623_i64, "vo": "atlas",
+        "job_id": JOB, "file_id": 7, "endpnt": "fts.example.org", "timestamp": 1_767_225_601_623_i64,
+            "vo": "atlas",
         "src_url": "davs://a.example.org:8443/d/f1", "dst_url": "https://b.example.org/d/f1",
-        "src_hostname": "a.example.org", "dst_hostname": "b.example.org", "src_site_name": "", "dst_site_name": "",
+        "src_hostname": "a.example.org", "dst_hostname": "b.example.org", "src_site_name": "",
+            "dst_site_name": "",
         "t_channel": "davs://a.example.org__https://b.example.org", "src_srm_v": "", "dest_srm_v": "",
         "srm_space_token_src": "", "srm_space_token_dst": "", "user_dn": "", "is_archiving": false,
-        "file_metadata": { "request_id": "r1" }, "job_metadata": { "issuer": "rucio", "auth_method": "oauth2" },
+        "file_metadata": { "request_id": "r1" }, "job_metadata": { "issuer": "rucio",
+            "auth_method": "oauth2" },
     });
     assert_eq!(told[0], (MessageKind::Start, expected));
     assert_eq!((told.len(), told[1].0, &told[1].1["file_state"]), (2, MessageKind::State, &json!("ACTIVE")));
@@ -269,14 +272,16 @@ proptest! {
             to: F::ALL[to],
             ..arrived()
         };
-        for message in change.messages(&Sayer { endpnt: text.clone(), fqdn: Some(text.clone()), users: true }) {
+        for message in change.messages(&Sayer { endpnt: text.clone(), fqdn: Some(text.clone()),
+            users: true }) {
             let one_frame = message.body.ends_with("} ") && !message.body.contains(['\0', '\n', '\r']);
             prop_assert!(one_frame);
             let body: Value = serde_json::from_str(&message.body).unwrap();
             prop_assert_eq!(&body["endpnt"], &json!(text));
             if let Some(error) = body.get("t__error_message") {
                 let shown = error.as_str().unwrap();
-                prop_assert!(shown.chars().all(|c| c.is_ascii_graphic() || c == ' ') && !shown.contains(['"', '\'']));
+                prop_assert!(shown.chars().all(|c| c.is_ascii_graphic()
+                    || c == ' ') && !shown.contains(['"', '\'']));
             }
         }
     }

@@ -52,7 +52,8 @@ fn what_rucio_sends_is_understood() {
     let body = json!({"files": [{"sources": ["davs://a:443/p/f"], "destinations": ["davs://b:443/p/f"],
         "metadata": {"request_id": "5b28", "md5": null, "adler32": "39811f66"}, "filesize": 50000,
         "checksum": "ADLER32:39811f66", "selection_strategy": "orderly", "activity": "User Subscriptions"}],
-        "params": {"account": "root", "verify_checksum": "both", "copy_pin_lifetime": null, "bring_online": null,
+        "params": {"account": "root", "verify_checksum": "both", "copy_pin_lifetime": null,
+            "bring_online": null,
         "job_metadata": {"issuer": "rucio", "multi_sources": false}, "overwrite": true,
         "overwrite_when_only_on_disk": false, "priority": 3, "s3alternate": true, "max_time_in_queue": 168}});
     let submission = Submission::parse(&body, &rules()).unwrap();

@@ -276,7 +276,8 @@ mod tests {
         /// Cut anywhere, what was written is read.
         #[test]
         fn frames_survive_the_wire(
-            frames in prop::collection::vec(("[A-Z]{1,10}", prop::collection::vec((".{0,9}", ".{0,9}"), 0..4), "[^\0]{0,20}"), 1..4),
+            frames in prop::collection::vec(("[A-Z]{1,10}", prop::collection::vec((".{0,9}", ".{0,9}"),
+                0..4), "[^\0]{0,20}"), 1..4),
             cut in 1..40usize,
         ) {
             let kept = |text: &str| text.replace(['\r', '\0'], " ");
@@ -287,7 +288,8 @@ mod tests {
                 frame.headers.retain(|(name, _)| name != "content-length");
                 frame.encode(&mut bytes);
                 bytes.push(b'\n');
-                frame.headers.iter_mut().for_each(|(name, value)| (*name, *value) = (kept(name), kept(value)));
+                frame.headers.iter_mut().for_each(|(name, value)| (*name, *value) = (kept(name),
+                    kept(value)));
                 expected.push(frame);
             }
             let (mut decoder, mut read) = (Decoder::default(), Vec::new());

@@ -124,7 +124,8 @@ impl Session {
                     match self.decoder.poll() {
                         Ok(None) => {}
                         Ok(Some(frame)) if frame.command == "ERROR" => return refused(&frame),
-                        Ok(Some(frame)) => return broken(format!("the broker sends {} unasked", printable(&frame.command))),
+                        Ok(Some(frame)) => return broken(format!("the broker sends {} unasked",
+                            printable(&frame.command))),
                         Err(why) => return broken(why),
                     }
                 }

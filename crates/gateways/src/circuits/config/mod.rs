@@ -410,7 +410,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,300}", tail in "(setup_s|lasts_s|lose_after_s|mbit|refuse|steps|failures) = [-0-9a-z.\"]{0,30}") {
+        fn any_text_is_read_or_refused(text in ".{0,300}",
+            tail in "(setup_s|lasts_s|lose_after_s|mbit|refuse|steps|failures) = [-0-9a-z.\"]{0,30}") {
             let _ = CircuitConfig::parse(&text, "file");
             let _ = CircuitConfig::parse(&format!("{GOOD}{tail}\n"), "file");
             let _ = nsi(&tail);

@@ -79,12 +79,16 @@ impl Oscars {
         let (begin, end) = Oscars::span(job, there);
         let (a, z) = (device(&self.config.source_port), device(&self.config.target_port));
         let (source_vlan, target_vlan) = job.vlans.unwrap_or_default();
-        let fixture = |port: &str, vlan: u16| json!({ "junction": device(port), "port": port, "vlan": vlan, "mbps": job.mbit, "strict": true });
+        let fixture = |port: &str, vlan: u16| {
+            json!({ "junction": device(port), "port": port, "vlan": vlan,
+            "mbps": job.mbit, "strict": true })
+        };
         let (junctions, pipes) = match a == z {
             true => (json!([{ "device": a }]), json!([])),
             false => (
                 json!([{ "device": a }, { "device": z }]),
-                json!([{ "a": a, "z": z, "azMbps": job.mbit, "zaMbps": job.mbit, "protect": true, "ero": job.route }]),
+                json!([{ "a": a, "z": z, "azMbps": job.mbit, "zaMbps": job.mbit, "protect": true,
+                    "ero": job.route }]),
             ),
         };
         json!({
@@ -96,7 +100,8 @@ impl Oscars {
             "tags": [],
             "junctions": junctions,
             "pipes": pipes,
-            "fixtures": [fixture(&self.config.source_port, source_vlan), fixture(&self.config.target_port, target_vlan)],
+            "fixtures": [fixture(&self.config.source_port, source_vlan), fixture(&self.config.target_port,
+                target_vlan)],
         })
     }
 
@@ -203,7 +208,8 @@ impl Protocol for Oscars {
             Stage::Path => {
                 let (a, z) = (device(&self.config.source_port), device(&self.config.target_port));
                 let interval = json!({ "beginning": begin, "ending": end });
-                let body = json!({ "interval": interval, "a": a, "z": z, "azBw": job.mbit, "zaBw": job.mbit, "include": [], "exclude": [] });
+                let body = json!({ "interval": interval, "a": a, "z": z, "azBw": job.mbit, "zaBw": job.mbit,
+                    "include": [], "exclude": [] });
                 self.post("/api/pce/paths", &body)
             }
             Stage::Hold => self.post("/protected/hold", &self.hold(job, name, there)),

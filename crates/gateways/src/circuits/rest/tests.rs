@@ -108,7 +108,8 @@ fn of_oscars(plot: Plot, there: &mut There, path: &str) -> Answered {
                 let fixture = json!({ "ingressBandwidth": WANTED_MBIT, "egressBandwidth": WANTED_MBIT });
                 let schedule = json!({ "beginning": 1_796_119_200.0, "ending": 1_796_140_800.0 });
                 let reserved = json!({ "cmp": { "fixtures": [fixture, fixture] }, "schedule": schedule });
-                let up = json!({ "phase": "RESERVED", "state": "ACTIVE", "deploymentState": "DEPLOYED", "reserved": reserved });
+                let up = json!({ "phase": "RESERVED", "state": "ACTIVE", "deploymentState": "DEPLOYED",
+                    "reserved": reserved });
                 (200, up.to_string())
             }
             There::Gone => (200, json!({ "phase": "ARCHIVED", "state": "FINISHED" }).to_string()),

@@ -131,7 +131,8 @@ pub async fn run(context: &Context, remote: &Remote, args: &CommissionArgs) -> R
         _ = tokio::signal::ctrl_c() => {
             context.output.print_message("\nInterrupted: cancelling the test transfer and cleaning up …");
             run.clean_up().await?;
-            context.output.print_message("Cleaned up. Grades given before are kept; the other links are unchanged.");
+            context.output.print_message("Cleaned up. Grades given before are kept; the other links are \
+                unchanged.");
             return Ok(Exit::Interrupted);
         }
     };

@@ -144,7 +144,8 @@ fn try_everything(root: &Path, resolver: Resolver) -> Result<(), TestCaseError> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96 * ProptestConfig::default().cases / 256,
+        ..ProptestConfig::default() })]
 
     #[test]
     fn no_name_and_no_link_escapes_the_root(pieces in proptest::collection::vec((path(), piece()), 1..12)) {

@@ -105,7 +105,8 @@ fn seen<T: std::fmt::Debug>(result: Result<T, Fault>) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128 * ProptestConfig::default().cases / 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128 * ProptestConfig::default().cases / 256,
+        ..ProptestConfig::default() })]
 
     #[test]
     fn disk_and_memory_are_equivalent(steps in proptest::collection::vec(step(), 1..40)) {

@@ -293,11 +293,13 @@ fn token(asked: &Asked, url: &str, state: &mut State, keys: &Keys) -> Answer {
         return refuse("invalid_grant");
     }
     let now = now_s();
-    let mut claims = json!({ "iss": url, "sub": "a1b2", "aud": CLIENT, "exp": now + 300, "iat": now, "nonce": begun.nonce,
+    let mut claims = json!({ "iss": url, "sub": "a1b2", "aud": CLIENT, "exp": now + 300, "iat": now,
+        "nonce": begun.nonce,
                              "preferred_username": "anna", "groups": ["lab", "shift"] });
     put_over(&mut claims, &state.claims);
     Answer::ok(
-        &json!({ "access_token": "opaque", "token_type": "Bearer", "id_token": sign(&claims, state.signing, keys) }),
+        &json!({ "access_token": "opaque", "token_type": "Bearer", "id_token": sign(&claims, state.signing,
+            keys) }),
     )
 }
 

@@ -57,7 +57,8 @@ impl Issuer {
     /// For whatever is called `localhost`.
     pub fn token(&self, scope: &str) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-        let claims = json!({ "wlcg.ver": "1.0", "iss": self.url, "sub": "robot", "aud": "localhost", "scope": scope,
+        let claims = json!({ "wlcg.ver": "1.0", "iss": self.url, "sub": "robot", "aud": "localhost",
+            "scope": scope,
                              "nbf": now - 5, "iat": now - 5, "exp": now + LIFE_S, "jti": scope });
         let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let header = json!({ "alg": "ES256", "kid": "k1", "typ": "at+jwt" });
