@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_identity::{FtsConfig, LoginConfig};
+use longhaul_jobs::JobsConfig;
 use longhaul_model::Fault;
 use longhaul_model::FaultCode;
 use longhaul_netops::{ArchiveConfig, CircuitsConfig};
@@ -13,7 +14,6 @@ use longhaul_scheduler::Strategy;
 use serde::{Deserialize, Serialize};
 
 use crate::database::DatabaseConfig;
-use crate::jobs::JobsConfig;
 use crate::marking::MarkingConfig;
 use crate::messages::MessagesConfig;
 

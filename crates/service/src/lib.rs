@@ -1,8 +1,9 @@
 //! The service: HTTP, the native and the FTS3 façade, and the wiring of the control plane's rooms.
 //!
-//! Requests of people and programs are answered by [`Operations`], one method per route. Threads of the
-//! scheduler and the catalog are `control`'s; here is one more, the job loop (`jobs`), which makes durable
-//! what happens to copies between URLs. Who calls and what they may do is `identity`'s to say.
+//! Requests of people and programs are answered by [`Operations`], one method per route. It owns no thread of
+//! its own: those of the scheduler and the catalog are `control`'s, that of jobs is `jobs`'. Here are the
+//! listeners, the messages to brokers, and the housekeeping. Who calls and what they may do is `identity`'s to
+//! say.
 //!
 //! Not here: what moves next (`scheduler`), what is stored how (`catalog`), pages (`web`), moving bytes
 //! (`agent`, `engine`). Start with [`Service::start`], then follow a lease: `control::brain` →
@@ -12,7 +13,6 @@ mod config;
 mod database;
 mod fts;
 mod http;
-mod jobs;
 mod marking;
 mod messages;
 mod operations;
@@ -26,11 +26,11 @@ pub use database::DatabaseConfig;
 #[doc(hidden)]
 pub use fts::ROUTES as FTS_ROUTES;
 pub use http::cookie;
-pub use jobs::{
+pub use longhaul_identity::{Clock, FtsConfig, LoginConfig};
+pub use longhaul_jobs::{
     Begun, CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Standing,
     Stop, TapeConfig, UserFiles, Verify,
 };
-pub use longhaul_identity::{Clock, FtsConfig, LoginConfig};
 pub use longhaul_netops::{ArchiveConfig, BudgetConfig, CircuitsConfig, Level, ProviderConfig};
 pub use marking::MarkingConfig;
 pub use messages::{MessagesConfig, NatsConfig, StompConfig};

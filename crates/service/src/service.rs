@@ -17,6 +17,11 @@ use longhaul_control::query_loop::{self, ExpandQuery};
 use longhaul_control::recorded::Recorded;
 use longhaul_control::{Control, Kernel, SchedulerHandle, WriterHandle, deadlines, spawn, steering};
 use longhaul_identity::{Identity, IdentitySettings};
+use longhaul_jobs::by_circuit::CircuitBacklog;
+use longhaul_jobs::{
+    self as jobs, ConfigStore, ForeignMover, JobControl, JobSettings, Jobs, QueuedFiles, QueuedFilesSource,
+    Tokens, Work,
+};
 use longhaul_model::{Fault, FaultCode, IdMaker, StorageId, Timestamp, TransferState};
 use longhaul_netops::measured::{changes, puller};
 use longhaul_netops::{Level, NetOps, NetOpsSettings, plan};
@@ -29,10 +34,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::fts::ConfigStore;
 use crate::http::{self, Http, Listening};
-use crate::jobs::by_circuit::CircuitBacklog;
-use crate::jobs::{self, ForeignMover, Jobs, QueuedFiles, QueuedFilesSource, Tokens, Work};
 use crate::messages::{self, Messages};
 use crate::shared::Shared;
 use crate::state::State;
@@ -70,7 +72,7 @@ struct Threads {
     brain: Option<JoinHandle<Scheduler>>,
     commit_loop: Option<JoinHandle<()>>,
     query_loop: Option<JoinHandle<()>>,
-    desk: Option<JoinHandle<()>>,
+    job_loop: Option<JoinHandle<()>>,
 }
 
 impl Service {
@@ -101,7 +103,7 @@ impl Service {
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
         let sockets = Sockets::bind(&config).await?;
         let remote = mover.as_ref().and_then(|mover| mover.remote());
-        let desk = Jobs::new();
+        let jobs = Jobs::new();
         let (tokens, wanted) = Tokens::open(&config.fts)?;
         let (inputs, writing, questions) = (sync_channel(INPUTS_MAX), channel(), channel());
         let shared = Arc::new(share(
@@ -110,7 +112,7 @@ impl Service {
             state,
             &sockets,
             (SchedulerHandle::new(inputs.0), WriterHandle::new(writing.0)),
-            (desk.0, tokens, remote.clone()),
+            (jobs.0, tokens, remote.clone()),
         )?);
         let operations = Arc::new(Operations::new(shared.clone()));
         let mut threads = start_threads(&shared, inputs.1, writing.1, questions)?;
@@ -120,8 +122,9 @@ impl Service {
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
         messages::prepare(&shared)?;
         // After the limits and shares of all: what jobs wait for is ordered by them.
-        let (counter, runtime) = (shared.clone(), tokio::runtime::Handle::current());
-        threads.desk = Some(spawn("desk", move || jobs::run(counter, &desk.1, mover, runtime))?);
+        let (job_control, runtime) = (shared.job_control.clone(), tokio::runtime::Handle::current());
+        let job_loop = move || jobs::run(job_control, &jobs.1, mover, runtime);
+        threads.job_loop = Some(spawn("job-loop", job_loop)?);
         let (stop, stopped) = watch::channel(false);
         let mut service = Service {
             addresses: sockets.secure_addresses.clone(),
@@ -131,8 +134,8 @@ impl Service {
             tasks: JoinSet::new(),
             threads,
         };
-        service.tasks.spawn(jobs::tape::run(shared.clone(), remote, stopped.clone()));
-        service.tasks.spawn(jobs::run_tokens(shared.clone(), wanted, stopped.clone()));
+        service.tasks.spawn(jobs::tape::run(shared.job_control.clone(), remote, stopped.clone()));
+        service.tasks.spawn(jobs::run_tokens(shared.job_control.clone(), wanted, stopped.clone()));
         service.listen(sockets, pages, stopped)?;
         tracing::info!(deployment = shared.control.authority.deployment(), url = %shared.public_url, "service \
             started");
@@ -218,7 +221,7 @@ impl Drop for Service {
         let shared = &self.operations.shared;
         // After `stop` nobody listens any more. Otherwise the threads end by themselves.
         shared.kernel.scheduler.try_tell(Input::Stop);
-        shared.jobs.tell(Work::Stop);
+        shared.job_control.jobs.tell(Work::Stop);
         let _ = shared.kernel.writer.send(CommitWork::Stop);
     }
 }
@@ -232,8 +235,8 @@ impl Threads {
         let _ = shared.kernel.writer.send(CommitWork::Stop);
         drop(self.commit_loop.take().map(JoinHandle::join));
         drop(self.query_loop.take().map(JoinHandle::join));
-        shared.jobs.tell(Work::Stop);
-        drop(self.desk.take().map(JoinHandle::join));
+        shared.job_control.jobs.tell(Work::Stop);
+        drop(self.job_loop.take().map(JoinHandle::join));
         write_decisions(shared);
         if let Some(scheduler) = scheduler {
             save_knowledge(shared, &scheduler);
@@ -288,7 +291,7 @@ fn share(
     state: State,
     sockets: &Sockets,
     (scheduler, writer): (SchedulerHandle, WriterHandle),
-    (desk, tokens, remote): (Jobs, Tokens, Option<Arc<Remote>>),
+    (jobs, tokens, remote): (Jobs, Tokens, Option<Arc<Remote>>),
 ) -> Result<Shared, Fault> {
     let last_id = state.catalog.last_id()?;
     let agents = Agents::default();
@@ -325,7 +328,7 @@ fn share(
         state.authority,
         agents,
         config.marking.table()?,
-        desk.handed.clone(),
+        jobs.handed.clone(),
         config.report_every_ms,
     ));
     let hosts = config.circuits.hosts.clone();
@@ -335,21 +338,33 @@ fn share(
     let (kernel_of_net, control_of_net) = (kernel.clone(), control.clone());
     let netops = NetOps::open(kernel_of_net, control_of_net, settings, &config.perfsonar, backlog.clone())?;
     let netops = Arc::new(netops);
+    let messages = Arc::new(Messages::default());
+    let host: Option<::http::Uri> = public_url.parse().ok();
+    let host = host.and_then(|url| url.host().map(str::to_owned)).unwrap_or_default();
+    let job_control = JobControl {
+        kernel: kernel.clone(),
+        control: control.clone(),
+        identity: identity.clone(),
+        netops: netops.clone(),
+        settings: JobSettings { jobs: config.jobs.clone(), fts: config.fts.clone(), host },
+        config_store,
+        jobs,
+        tokens,
+        queued: QueuedFiles::default(),
+        backlog,
+        listener: messages.clone(),
+    };
     Ok(Shared {
         kernel,
         control,
-        tokens,
-        queued: QueuedFiles::default(),
+        job_control: Arc::new(job_control),
         remote,
         identity,
         public_url,
         config: config.clone(),
         started: clock(),
         netops,
-        backlog,
-        fts: config_store,
-        jobs: desk,
-        messages: Messages::default(),
+        messages,
         _lock: state.lock,
     })
 }
@@ -385,7 +400,7 @@ fn start_threads(
         scheduler.record(kept, last_id, bounds, shared.control.recording.clone(), shared.kernel.now())?;
     }
     let kernel = &shared.kernel;
-    let executor = shared.jobs.executor();
+    let executor = shared.job_control.jobs.executor();
     let brain = Brain::new(scheduler, kernel.clock.clone(), kernel.writer.clone(), queries, executor);
     let commit_loop = CommitLoop::new(shared.control.clone());
     let (catalog, scheduler, clock) =
@@ -396,7 +411,7 @@ fn start_threads(
         brain: Some(spawn("brain", move || brain.run(&inputs))?),
         commit_loop: Some(spawn("commit-loop", move || commit_loop.run(&work))?),
         query_loop: Some(spawn("query-loop", query_loop)?),
-        desk: None,
+        job_loop: None,
     })
 }
 
@@ -406,7 +421,7 @@ fn take_up(shared: &Shared) -> Result<(), Fault> {
     shared.kernel.tell(Input::Events(steering::events(
         &shared.kernel.catalog,
         &shared.control.marks,
-        &*shared.fts,
+        &*shared.job_control.config_store,
         shared.kernel.now(),
     )?));
     let demands = shared.kernel.catalog.demands()?;

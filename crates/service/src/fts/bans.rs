@@ -24,7 +24,7 @@ fn at(operations: &Operations) -> i64 {
 
 pub fn storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     let level = ask.person.needs("config")?;
-    let kept = || operations.shared.fts.get();
+    let kept = || operations.shared.job_control.config_store.get();
     let vo = whose(ask);
     if ask.method == Method::GET {
         let kept = kept()?;
@@ -74,9 +74,9 @@ pub fn storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
 pub fn change<T>(
     operations: &Operations,
     ask: &Ask,
-    change: impl FnOnce(&mut super::config_store::Objects) -> Result<(T, String), Refusal>,
+    change: impl FnOnce(&mut longhaul_jobs::config_store::Objects) -> Result<(T, String), Refusal>,
 ) -> Result<T, Refusal> {
-    operations.shared.fts.change(&ask.person.dn, operations.now(), change)
+    operations.shared.job_control.config_store.change(&ask.person.dn, operations.now(), change)
 }
 
 /// Piece by piece, so that others get their turn at the catalog.
@@ -89,7 +89,7 @@ fn step_all(
     let vo = (vo != "*").then_some(vo);
     let mut all: Vec<JobId> = Vec::new();
     loop {
-        let jobs = operations.step_storage_jobs(storage, vo, step)?;
+        let jobs = operations.shared.job_control.step_storage_jobs(storage, vo, step)?;
         if jobs.is_empty() {
             all.sort();
             all.dedup();
@@ -102,7 +102,7 @@ fn step_all(
 pub fn people(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     ask.person.needs_all("config")?;
     if ask.method == Method::GET {
-        let kept = operations.shared.fts.get()?;
+        let kept = operations.shared.job_control.config_store.get()?;
         return Reply::json(&kept.banned_people.iter().map(Ban::person_view).collect::<Vec<_>>());
     }
     if ask.method == Method::POST {

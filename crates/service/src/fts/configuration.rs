@@ -7,13 +7,13 @@ use longhaul_api::fts::{
 use longhaul_api::steering::ShareChange;
 use longhaul_catalog::AuditKind;
 use longhaul_identity::refusal;
+use longhaul_jobs::config_store::Objects;
 use longhaul_model::CommunityName;
 use serde_json::{Map, Value, json};
 
 use super::ask::{Ask, Reply};
 use super::bans::change;
 use super::clouds;
-use super::config_store::Objects;
 use super::routes;
 use super::views::own_host;
 use crate::operations::{Operations, problem};
@@ -22,7 +22,7 @@ const AUDIT_ROWS: usize = 100;
 
 pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Reply, Refusal> {
     ask.person.needs_all("config")?;
-    let kept = operations.shared.fts.get()?;
+    let kept = operations.shared.job_control.config_store.get()?;
     match (words, ask.method.as_str()) {
         ([], "GET") => overview(operations, &kept),
         (["audit"], "GET") => audit(operations),

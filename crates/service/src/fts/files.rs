@@ -58,8 +58,10 @@ pub fn cancel(operations: &Operations, ask: &Ask, id: &str, chosen: &str) -> Res
     }
     // What is no number belongs to no job.
     let ids: Vec<u64> = words.iter().map(|word| word.parse().unwrap_or(0)).collect();
-    let canceled =
-        operations.cancel_jobs(vec![(job.id, Some(ids))], longhaul_model::job::CANCELED_BY_USER)?;
+    let canceled = operations
+        .shared
+        .job_control
+        .cancel_jobs(vec![(job.id, Some(ids))], longhaul_model::job::CANCELED_BY_USER)?;
     let states: Vec<Option<String>> = match canceled.into_iter().next() {
         Some(JobCancelResult::Done(states)) => {
             states.into_iter().map(|state| Some(state?.word().to_owned())).collect()

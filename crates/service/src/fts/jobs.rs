@@ -79,7 +79,7 @@ fn look(operations: &Operations, ask: &Ask, ids: &str, doing: &str) -> Result<(b
     if words.len() > IDS_MAX {
         return Err(Refusal::bad(format!("more than {IDS_MAX} jobs in one request")));
     }
-    let found = operations.jobs_for(&ask.person, &words, doing)?;
+    let found = operations.shared.job_control.jobs_for(&ask.person, &words, doing)?;
     if several {
         // One alone is the answer to the whole request, and told of there.
         let operation = routes::name(&ask.method, &ask.path);
@@ -176,7 +176,7 @@ pub fn cancel(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Re
     let (several, found) = look(operations, ask, ids, "cancel")?;
     change(operations, several, found, |live| {
         let wanted: Vec<_> = live.iter().map(|id| (*id, None)).collect();
-        operations.cancel_jobs(wanted, longhaul_model::job::CANCELED_BY_USER).map(drop)
+        operations.shared.job_control.cancel_jobs(wanted, longhaul_model::job::CANCELED_BY_USER).map(drop)
     })
 }
 
@@ -191,7 +191,7 @@ pub fn modify(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Re
         .and_then(Value::as_i64)
         .ok_or_else(|| Refusal::bad("Invalid priority value"))?;
     let priority = priority.clamp(1, 5) as u8;
-    change(operations, several, found, |live| operations.set_job_priority(live, priority))
+    change(operations, several, found, |live| operations.shared.job_control.set_job_priority(live, priority))
 }
 
 /// Does something to those jobs that have not ended; says of all what they are now. Those that were not
@@ -254,7 +254,7 @@ pub fn cancel_where(
         if wanted.is_empty() {
             return Ok((jobs, files));
         }
-        operations.cancel_jobs(wanted, reason)?;
+        operations.shared.job_control.cancel_jobs(wanted, reason)?;
         files += rows.iter().map(|row| row.files).sum::<u64>();
         let before = jobs.len();
         jobs.extend(rows.iter().filter(|row| row.state != JobState::Canceled).map(|row| row.id));

@@ -7,11 +7,9 @@
 mod ask;
 mod bans;
 mod clouds;
-mod config_store;
 mod configuration;
 mod delegation;
 mod door;
-mod effect;
 mod files;
 mod jobs;
 mod monitor;
@@ -24,10 +22,6 @@ mod submit;
 pub(crate) mod turns;
 mod views;
 
-pub(crate) use clouds::keys as cloud_keys;
-pub use config_store::ConfigStore;
-pub(crate) use config_store::Objects;
 pub use door::door;
-pub(crate) use effect::{HostCopies, Ways};
 #[doc(hidden)]
 pub use routes::ROUTES;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::Method;
 use longhaul_api::fts::Refusal;
 use longhaul_identity::refusal;
+use longhaul_jobs::{self as jobs, Credential};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_storage_remote::{End, Entry, Remote, Stat};
 use serde_json::{Map, Value, json};
@@ -15,7 +16,6 @@ use zeroize::Zeroizing;
 use super::ask::{Ask, Reply};
 use super::delegation;
 use super::routes;
-use crate::jobs::{self, Credential};
 use crate::operations::{Operations, problem};
 
 /// A person waits for the answer.
@@ -71,7 +71,7 @@ fn credential(operations: &Operations, ask: &Ask) -> Result<Credential, Refusal>
         return Ok(if token.for_storages { bearer() } else { Credential::None });
     }
     delegation::needs_credential(operations, person, 0)?;
-    let delegated = jobs::delegated(&operations.shared, &person.delegation_id);
+    let delegated = jobs::delegated(&operations.shared.job_control, &person.delegation_id);
     delegated.map_err(|error| refusal(problem(error)))
 }
 

@@ -9,15 +9,15 @@ use std::time::Duration;
 use longhaul_api::fts::{Moment, Refusal};
 use longhaul_catalog::{JobFileQuery, JobFileRow};
 use longhaul_identity::refusal;
+use longhaul_jobs::Minute;
+use longhaul_jobs::config_store::ByHand;
 use longhaul_model::JobFileState;
 use longhaul_model::job::storage_element;
 use serde_json::{Value, json};
 
 use super::ask::{Ask, Reply};
 use super::bans::change;
-use super::config_store::ByHand;
 use super::routes;
-use crate::jobs::Minute;
 use crate::operations::{Operations, problem};
 
 /// Running files that are looked at, of each state.
@@ -93,7 +93,7 @@ fn evolution(operations: &Operations, ask: &Ask) -> Result<Vec<Value>, Refusal> 
     let own = own(ask);
     let (source, target) = (ask.query.get("source_se"), ask.query.get("dest_se"));
     let fits = |wanted: Option<&str>, found: &str| wanted.is_none_or(|wanted| wanted == found);
-    let minutes = operations.shared.jobs.pairs().last(MINUTES_TOLD, operations.now(), |pair| {
+    let minutes = operations.shared.job_control.jobs.pairs().last(MINUTES_TOLD, operations.now(), |pair| {
         fits(own.as_deref(), &pair.community) && fits(source, &pair.source) && fits(target, &pair.target)
     });
     Ok(minutes.into_iter().map(told).collect())
@@ -134,13 +134,13 @@ fn current(operations: &Operations, ask: &Ask) -> Result<Vec<Value>, Refusal> {
         *pairs.entry(pair).or_default() += 1;
     }
     let now = operations.now();
-    let kept = operations.shared.fts.get()?;
+    let kept = operations.shared.job_control.config_store.get()?;
     if own.is_none() {
         for set in kept.by_hand.iter().filter(|set| set.until > now) {
             pairs.entry((set.source.clone(), set.target.clone())).or_default();
         }
     }
-    let rates = operations.shared.jobs.pairs();
+    let rates = operations.shared.job_control.jobs.pairs();
     let rates = rates.smoothed_rates(|pair| own.as_deref().is_none_or(|own| own == pair.community));
     let shown = pairs.into_iter().map(|(pair, active)| {
         let rate = rates.get(&pair);

@@ -45,7 +45,7 @@ pub fn force_start(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal>
             Some(_) => refused.push(json!({ "file_id": id, "error": "File is not in SUBMITTED state" })),
         }
     }
-    operations.force_job_files(forced)?;
+    operations.shared.job_control.force_job_files(forced)?;
     Reply::json(&refused)
 }
 

@@ -3,9 +3,9 @@
 use longhaul_api::fts::submission::Parameters;
 use longhaul_api::fts::{FileView, JobView, Moment, RetryView};
 use longhaul_catalog::{JobAttemptRow, JobFileRow, JobRow};
+use longhaul_jobs::FileDetails;
 use longhaul_model::JobFileState;
 
-use crate::jobs::FileDetails;
 use crate::operations::Operations;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -16,7 +16,7 @@ fn filled(text: &str) -> Option<String> {
 
 /// The name under which this service is known, without the port.
 pub fn own_host(operations: &Operations) -> String {
-    operations.shared.own_host()
+    operations.shared.job_control.settings.host.clone()
 }
 
 pub fn job(row: &JobRow, host: &str) -> JobView {

@@ -5,7 +5,7 @@ use longhaul_api::fts::submission::Parameters;
 use longhaul_catalog::JobEventRow;
 use longhaul_model::JobFileState;
 
-use crate::jobs::FileDetails;
+use longhaul_jobs::FileDetails;
 
 pub fn change(row: JobEventRow) -> FileChange {
     let (job, file) = (row.job, row.file);

@@ -28,6 +28,8 @@ use longhaul_model::{Fault, FaultCode, Timestamp, units};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+use longhaul_jobs::ChangeListener;
+
 use crate::Config;
 use crate::shared::Shared;
 
@@ -68,12 +70,13 @@ pub struct Open {
     pub oldest: Option<Timestamp>,
 }
 
-impl Messages {
-    /// Something of a file has changed, and is durable.
-    pub fn wake(&self) {
+impl ChangeListener for Messages {
+    fn jobs_changed(&self) {
         self.news.notify_one();
     }
+}
 
+impl Messages {
     /// Of which the service tells those who look after it.
     pub fn problems(&self) -> Vec<(Timestamp, Fault)> {
         let mut problems: Vec<(Timestamp, Fault)> = guard(&self.trouble).clone().into_iter().collect();

@@ -42,7 +42,7 @@ pub async fn tell(shared: Arc<Shared>, spool: Arc<Spool>, mut stop: watch::Recei
 /// What has ended since then; says until when it told.
 fn bring(shared: &Shared, spool: &Spool, told: Timestamp) -> std::io::Result<Timestamp> {
     let now = shared.kernel.now();
-    let minutes = shared.jobs.pairs().after(told, now);
+    let minutes = shared.job_control.jobs.pairs().after(told, now);
     let Some(last) = minutes.last().map(|minute| minute.at) else { return Ok(told) };
     let waiting = match waiting(shared) {
         Ok(waiting) => Some(waiting),

@@ -15,6 +15,7 @@ use longhaul_catalog::{JoinRefusal, SpaceRow};
 use longhaul_control::agents::Standing;
 use longhaul_control::brain::Input;
 use longhaul_control::commit_loop::{CommitWork, PendingReport, items};
+use longhaul_jobs::{agent_streams, by_circuit};
 use longhaul_model::{AgentId, Fault, FaultCode, SiteName, StorageId, StorageName, Timestamp};
 use longhaul_netops::measured::probe_state;
 use longhaul_netops::plan::Level;
@@ -23,7 +24,6 @@ use longhaul_security::hash_secret;
 use tokio::sync::{oneshot, watch};
 
 use super::{Operations, bad_request, busy, problem};
-use crate::jobs::{by_circuit, handed};
 
 const HOST_BYTES_MAX: usize = 255;
 const ADDRESSES_MAX: usize = 16;
@@ -117,7 +117,7 @@ impl Operations {
             if let Some(hello) = &report.hello {
                 check_hello(hello)?;
             }
-            if !handed::take_in(&self.shared, peer.agent, &report).await {
+            if !agent_streams::take_in(&self.shared.job_control, peer.agent, &report).await {
                 return Err(busy("the ends of copies cannot be written down yet"));
             }
             self.durable(peer, &report).await?
@@ -138,7 +138,7 @@ impl Operations {
         let circuits =
             if say_hello { Vec::new() } else { self.shared.netops.circuits.orders(peer.agent, now) };
         let circuits_planned = self.config().circuits.level == Level::Service;
-        let circuit_copies = by_circuit::under_way(&self.shared, peer.agent);
+        let circuit_copies = by_circuit::under_way(&self.shared.job_control, peer.agent);
         let circuit_peers = self.circuit_peers(&circuits);
         Ok(ReportReply {
             version,
@@ -187,7 +187,7 @@ impl Operations {
             })
         });
         // What jobs bring to other storages of the site counts as if it came to one of the agent's.
-        let of_jobs = by_circuit::ahead_of(&self.shared, agent).unwrap_or_else(|error| {
+        let of_jobs = by_circuit::ahead_of(&self.shared.job_control, agent).unwrap_or_else(|error| {
             tracing::warn!(%error, "an agent is not told what jobs want moved");
             Vec::new()
         });
@@ -263,7 +263,7 @@ impl Operations {
         self.run(move |operations| {
             let now = operations.now();
             let mut events = Vec::with_capacity(report.progress.len());
-            let handed = &operations.shared.jobs.handed;
+            let handed = &operations.shared.job_control.jobs.handed;
             for progress in &report.progress {
                 handed.heard(agent, progress.attempt, progress.bytes_done, tokio::time::Instant::now());
                 let Some(change) =

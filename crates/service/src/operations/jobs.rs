@@ -8,9 +8,10 @@ use longhaul_api::jobs::{
     FILES_SHOWN, FILES_SHOWN_MAX, JobChange, JobDetail, JobFileSubmit, JobSubmit, JobView,
 };
 use longhaul_api::native::Page;
-use longhaul_catalog::{JobQuery, JobRow};
+use longhaul_catalog::{JobAttemptRow, JobFileRow, JobQuery, JobRow};
 use longhaul_identity::Caller;
 use longhaul_identity::{JobScope, Person};
+use longhaul_jobs::{Jobs, OWN_TOKEN, views};
 use longhaul_model::job::CANCELED_BY_USER;
 use longhaul_model::units::printable;
 use longhaul_model::{CommunityName, Fault, FaultCode, JobId, JobState, Timestamp};
@@ -18,7 +19,6 @@ use longhaul_storage_remote::Checksum;
 use serde_json::{Value, json};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
-use crate::jobs::{OWN_TOKEN, shown};
 
 /// Schemes under which a host may be asked for by its name alone.
 const SCHEMES: [&str; 6] = ["https", "davs", "http", "dav", "s3s", "s3"];
@@ -40,21 +40,35 @@ pub struct JobList {
 }
 
 impl Operations {
+    pub fn jobs(&self) -> &Jobs {
+        &self.shared.job_control.jobs
+    }
+
+    /// A job with its files; none if there is no such job.
+    pub fn job(&self, id: JobId) -> Result<Option<(JobRow, Vec<JobFileRow>)>, Fault> {
+        self.shared.job_control.job(id)
+    }
+
+    /// Why each attempt of a file was made, and what it came to.
+    pub fn job_file_attempts(&self, file: u64) -> Result<Vec<JobAttemptRow>, Fault> {
+        self.shared.job_control.job_file_attempts(file)
+    }
+
     pub fn job_submit(&self, caller: &Caller, request: &JobSubmit) -> Result<JobView, Problem> {
         let mut person = self.submitter(caller)?;
         if let Some(community) = &request.community {
             person = self.working_for(&person, community)?;
         }
         let body = body(request)?;
-        let rules = self.job_rules(&person);
+        let rules = self.shared.job_control.job_rules(&person);
         let mut submission =
             Submission::parse(&body, &rules).map_err(|refusal| in_full(&body, &rules, refusal))?;
         check_checksums(&submission)?;
         give_tokens(&mut submission, &request.files)?;
-        let id = self.accept_job(&person, submission)?;
+        let id = self.shared.job_control.accept_job(&person, submission)?;
         tracing::info!(job = %id, community = %printable(person.vo()), by = %caller.principal.name, "job \
             submitted");
-        Ok(shown::job(&self.job_row(&person, id, "see")?))
+        Ok(views::job(&self.job_row(&person, id, "see")?))
     }
 
     pub fn job_list(&self, caller: &Caller, query: &JobList) -> Result<Page<JobView>, Problem> {
@@ -76,7 +90,7 @@ impl Operations {
             ..JobQuery::default()
         });
         let rows = rows.map_err(problem)?;
-        page(rows, limit, |row| row.id.to_string(), |row| Ok(shown::job(&row)))
+        page(rows, limit, |row| row.id.to_string(), |row| Ok(views::job(&row)))
     }
 
     pub fn job_show(&self, caller: &Caller, id: JobId, files: Option<u32>) -> Result<JobDetail, Problem> {
@@ -84,14 +98,14 @@ impl Operations {
         let row = self.job_row(&person, id, "see")?;
         let rows = self.shared.kernel.catalog.job_files(&[id]).map_err(problem)?.into_iter().next();
         let most = files.unwrap_or(FILES_SHOWN).min(FILES_SHOWN_MAX) as usize;
-        Ok(shown::detail(self, &row, rows.unwrap_or_default(), most))
+        Ok(views::detail(&self.shared.job_control, &row, rows.unwrap_or_default(), most))
     }
 
     pub fn job_cancel(&self, caller: &Caller, id: JobId) -> Result<JobView, Problem> {
         let person = self.submitter(caller)?;
         must_go_on(&self.job_row(&person, id, "cancel")?, "cancelled")?;
-        self.cancel_jobs(vec![(id, None)], CANCELED_BY_USER)?;
-        Ok(shown::job(&self.job_row(&person, id, "see")?))
+        self.shared.job_control.cancel_jobs(vec![(id, None)], CANCELED_BY_USER)?;
+        Ok(views::job(&self.job_row(&person, id, "see")?))
     }
 
     pub fn job_change(&self, caller: &Caller, id: JobId, change: &JobChange) -> Result<JobView, Problem> {
@@ -100,8 +114,8 @@ impl Operations {
         }
         let person = self.submitter(caller)?;
         must_go_on(&self.job_row(&person, id, "modify")?, "changed")?;
-        self.set_job_priority(&[id], change.priority)?;
-        Ok(shown::job(&self.job_row(&person, id, "see")?))
+        self.shared.job_control.set_job_priority(&[id], change.priority)?;
+        Ok(views::job(&self.job_row(&person, id, "see")?))
     }
 
     pub(crate) fn may_submit(&self, caller: &Caller) -> Result<(), Problem> {
@@ -129,7 +143,7 @@ impl Operations {
 
     fn job_row(&self, person: &Person, id: JobId, doing: &str) -> Result<JobRow, Problem> {
         let word = id.to_string();
-        let found = self.jobs_for(person, &[word.as_str()], doing)?.pop();
+        let found = self.shared.job_control.jobs_for(person, &[word.as_str()], doing)?.pop();
         match found {
             Some(Ok(row)) => Ok(row),
             Some(Err(refusal)) if refusal.status != 404 => Err(refusal.into()),

@@ -89,7 +89,7 @@ impl Operations {
         let event = limits::event(
             &self.shared.kernel.catalog,
             &self.shared.control.marks,
-            &*self.shared.fts,
+            &*self.shared.job_control.config_store,
             self.now(),
         )
         .map_err(problem)?;

@@ -120,7 +120,7 @@ impl Operations {
                     ..standing(fault, StorageName::parse(site.name.as_str()).ok(), now)
                 });
             }
-            let busy = |agent| self.shared.jobs.handed.busy(agent);
+            let busy = |agent| self.shared.job_control.jobs.handed.busy(agent);
             let agents = self.shared.control.agents.views(site.id, now, busy);
             for agent in agents.into_iter().filter(|agent| !agent.connected) {
                 let last = agent.last_contact.map_or("never".to_owned(), |last| format!("at {last}"));

@@ -164,7 +164,7 @@ impl Operations {
                 .shared
                 .control
                 .agents
-                .views(row.id, now, |agent| self.shared.jobs.handed.busy(agent)),
+                .views(row.id, now, |agent| self.shared.job_control.jobs.handed.busy(agent)),
             rate_in: into.iter().map(|now| now.rate).sum(),
             rate_out: out.iter().map(|now| now.rate).sum(),
             active_in: into.iter().map(|now| now.files).sum(),

@@ -54,9 +54,14 @@ pub(crate) const ROOMS: &[Room] = &[
     room("control", Kind::Joining, &["catalog", "security", "identity"]),
     room("netops", Kind::Joining, &["catalog", "storage-remote", "gateways", "control"]),
     room(
+        "jobs",
+        Kind::Joining,
+        &["catalog", "security", "storage-remote", "gateways", "identity", "control", "netops"],
+    ),
+    room(
         "service",
         Kind::Joining,
-        &["catalog", "security", "gateways", "storage-remote", "identity", "control", "netops"],
+        &["catalog", "security", "gateways", "storage-remote", "identity", "control", "netops", "jobs"],
     ),
     room("web", Kind::Joining, &["security", "identity", "service"]),
     room(

@@ -11,8 +11,8 @@ use longhaul_model::{CommunityName, Timestamp};
 use longhaul_scheduler::{Limit, Limits, LinkShares};
 use serde_json::Value;
 
-use super::config_store::{ByHand, Objects};
-use crate::jobs::ids;
+use crate::config_store::{ByHand, Objects};
+use crate::ids;
 
 /// Of all storages, VOs or ends.
 const ANY: &str = "*";

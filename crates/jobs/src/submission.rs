@@ -5,19 +5,18 @@ use std::collections::BTreeMap;
 use longhaul_api::fts::submission::Rules;
 use longhaul_api::fts::{self, BanStatus, Refusal, Submission, SubmittedFile, WantedId};
 use longhaul_catalog::{NewJob, NewJobFile, SubmitResult};
-use longhaul_identity::{Person, refusal};
+use longhaul_identity::{Person, catalog_problem, refusal};
 use longhaul_model::units::printable;
 use longhaul_model::{JobFileState, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::queued::Room;
-use super::url_names;
-use crate::operations::{Operations, problem};
-use crate::shared::Shared;
+use crate::JobControl;
+use crate::queued::Room;
+use crate::url_names;
 
 /// Status of a refusal by the number of files. FTS's clients show no text with it, see `fts::submit`.
-pub(crate) const TOO_MANY: u16 = 429;
+pub const TOO_MANY: u16 = 429;
 /// With this begin API tokens of this deployment.
 pub const OWN_TOKEN: &str = "lht_";
 
@@ -39,30 +38,30 @@ pub struct FileDetails {
     pub destination_token: Option<String>,
 }
 
-impl Operations {
+impl JobControl {
     /// What this deployment decides about a person's submissions.
-    pub(crate) fn job_rules(&self, person: &Person) -> Rules {
+    pub fn job_rules(&self, person: &Person) -> Rules {
         Rules {
-            now: self.now(),
-            metadata_bytes: self.config().fts.metadata_bytes as usize,
+            now: self.kernel.now(),
+            metadata_bytes: self.settings.fts.metadata_bytes as usize,
             auth_method: person.auth_method(),
-            names: url_names(&self.config().jobs.names, &self.shared),
+            names: url_names(&self.settings.jobs.names, self),
         }
     }
 
     /// Makes the job durable; it may begin at once. Refused as a whole if an end of it is banned, if there is
     /// one of its id, or another on its way to the same target where that counts.
-    pub(crate) fn accept_job(&self, person: &Person, mut submission: Submission) -> Result<JobId, Refusal> {
+    pub fn accept_job(&self, person: &Person, mut submission: Submission) -> Result<JobId, Refusal> {
         let id = match &submission.id {
             WantedId::Named(sid) => fts::deterministic_id(person.vo(), sid),
-            WantedId::Any => self.shared.new_job_id(),
+            WantedId::Any => self.new_job_id(),
         };
-        let kept = self.shared.fts.get()?;
-        let (now, refuse_duplicates) = (self.now(), self.config().fts.check_duplicates);
+        let kept = self.config_store.get()?;
+        let (now, refuse_duplicates) = (self.kernel.now(), self.settings.fts.check_duplicates);
         let unmanaged = submission.parameters.unmanaged_tokens;
         let longest = kept.longest_wait(person.vo());
         submission.expires = submission.expires.or_else(|| longest.map(|longest| now + longest));
-        let mut tokens = Tokens { shared: &self.shared, sealed: BTreeMap::new() };
+        let mut tokens = Tokens { job_control: self, sealed: BTreeMap::new() };
         let job = new_job(id, person, submission, (now, refuse_duplicates), &mut tokens, |file| {
             let bans = [&file.source_se, &file.target_se]
                 .map(|storage| (storage, kept.ban_of(storage, person.vo())));
@@ -75,14 +74,14 @@ impl Operations {
             }
             Ok(held)
         })?;
-        let may_renew = !unmanaged && self.shared.tokens.are_renewed();
+        let may_renew = !unmanaged && self.tokens.are_renewed();
         let tokens = tokens.sealed;
         let room = self.room_for(person, &job)?;
         match self.submit_job(job)? {
             SubmitResult::Created => {
                 room.into_iter().for_each(Room::keep);
                 if may_renew {
-                    self.shared.tokens.came(tokens.into_keys());
+                    self.tokens.came(tokens.into_keys());
                 }
                 Ok(id)
             }
@@ -102,14 +101,14 @@ impl Operations {
     }
 }
 
-impl Operations {
+impl JobControl {
     /// Whether the user may have so many files more under way.
     fn room_for(&self, person: &Person, job: &NewJob) -> Result<Option<Room>, Refusal> {
-        let Some(most) = self.config().jobs.files_of_user(person.vo()) else { return Ok(None) };
+        let Some(most) = self.settings.jobs.files_of_user(person.vo()) else { return Ok(None) };
         let files = job.files.len() as u64;
-        let count = || self.shared.kernel.catalog.open_job_files_of(&job.credential);
-        let room = self.shared.queued.room(&job.credential, (files, most), self.now(), count);
-        room.map_err(|error| refusal(problem(error)))?.map(Some).map_err(|queued| {
+        let count = || self.kernel.catalog.open_job_files_of(&job.credential);
+        let room = self.queued.room(&job.credential, (files, most), self.kernel.now(), count);
+        room.map_err(|error| refusal(catalog_problem(error)))?.map(Some).map_err(|queued| {
             let (who, community) = (printable(&person.dn), printable(person.vo()));
             Refusal::new(
                 TOO_MANY,
@@ -127,7 +126,7 @@ impl Operations {
 
 /// Those of one submission, with each as it is kept: many files share one.
 struct Tokens<'s> {
-    shared: &'s Shared,
+    job_control: &'s JobControl,
     sealed: BTreeMap<String, String>,
 }
 
@@ -136,8 +135,12 @@ impl Tokens<'_> {
         if let Some(known) = self.sealed.get(&token) {
             return Ok(known.clone());
         }
-        let sealed =
-            self.shared.identity.credentials().seal_token(&token).map_err(|error| refusal(problem(error)))?;
+        let sealed = self
+            .job_control
+            .identity
+            .credentials()
+            .seal_token(&token)
+            .map_err(|error| refusal(catalog_problem(error)))?;
         self.sealed.insert(token, sealed.clone());
         Ok(sealed)
     }

@@ -9,7 +9,7 @@ use longhaul_model::rules::{Direction, NameRule};
 use longhaul_model::{Fault, FaultCode, NameRules, SiteName, StorageName};
 use serde::{Deserialize, Serialize};
 
-use crate::shared::Shared;
+use crate::JobControl;
 
 /// Entries of `service.jobs.names`, and hosts of one.
 const ENTRIES_MAX: usize = 1_000;
@@ -35,7 +35,7 @@ pub struct NamesConfig {
 }
 
 impl NamesConfig {
-    pub(super) fn check_all(of: &[NamesConfig]) -> Result<(), Fault> {
+    pub(crate) fn check_all(of: &[NamesConfig]) -> Result<(), Fault> {
         let wrong =
             |text: String| Err(Fault::new(FaultCode::BadRequest, format!("service.jobs.names: {text}")));
         if of.len() > ENTRIES_MAX {
@@ -86,11 +86,11 @@ impl NamesConfig {
 
 /// All that are configured, as they are now. A storage that is not known (yet) has no rules: its hosts' URLs
 /// are refused.
-pub(crate) fn url_names(config: &[NamesConfig], shared: &Shared) -> UrlNames {
+pub fn url_names(config: &[NamesConfig], job_control: &JobControl) -> UrlNames {
     if config.is_empty() {
         return UrlNames::default();
     }
-    let directory = shared.kernel.directory();
+    let directory = job_control.kernel.directory();
     let uploaded = |storage: &StorageName| {
         let known = directory.storage(storage.as_str());
         known.map_or_else(|| NameRules::new(0, Vec::new()), |row| row.rules.clone())

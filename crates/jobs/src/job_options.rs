@@ -8,8 +8,9 @@ use longhaul_model::job::storage_element;
 use longhaul_storage_remote::{Family, Overwrite};
 use serde::Deserialize;
 
-use super::mover::Verify;
-use crate::fts::{Objects, Ways};
+use crate::config_store::Objects;
+use crate::derived_limits::Ways;
+use crate::mover::Verify;
 
 /// Longer than that nobody waits for a copy, nor between two.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3_600);

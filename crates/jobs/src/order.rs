@@ -10,11 +10,11 @@ use longhaul_storage_remote::RemoteUrl;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::ids;
-use super::mover::{CopyOrder, Credential, End};
-use super::terms::Terms;
-use crate::fts::cloud_keys;
-use crate::shared::Shared;
+use crate::JobControl;
+use crate::cloud_keys::keys as cloud_keys;
+use crate::ids;
+use crate::job_options::Terms;
+use crate::mover::{CopyOrder, Credential, End};
 
 /// Tokens of the two ends, sealed, where a job came with tokens; and its mark, where it came with one.
 #[derive(Default, Deserialize)]
@@ -25,12 +25,17 @@ struct Details {
     scitag: Option<u32>,
 }
 
-pub fn order(shared: &Shared, work: &JobWork, terms: &Terms, lease: &Lease) -> Result<CopyOrder, Fault> {
+pub fn order(
+    job_control: &JobControl,
+    work: &JobWork,
+    terms: &Terms,
+    lease: &Lease,
+) -> Result<CopyOrder, Fault> {
     let (job, file) = (&work.job, &work.file);
-    let (mut source, mut target) = ends(shared, job, file)?;
+    let (mut source, mut target) = ends(job_control, job, file)?;
     for end in [&mut source, &mut target] {
         let url = RemoteUrl::parse(&end.url).ok().filter(RemoteUrl::is_s3);
-        if let Some(keys) = url.and_then(|url| cloud_keys(shared, job, &url, terms.s3alternate)) {
+        if let Some(keys) = url.and_then(|url| cloud_keys(job_control, job, &url, terms.s3alternate)) {
             end.credential = Credential::Keys(keys);
         }
     }
@@ -63,12 +68,12 @@ pub fn order(shared: &Shared, work: &JobWork, terms: &Terms, lease: &Lease) -> R
 }
 
 /// Where a file comes from and goes to, with what its user may show there.
-pub fn ends(shared: &Shared, job: &JobRow, file: &JobFileRow) -> Result<(End, End), Fault> {
+pub fn ends(job_control: &JobControl, job: &JobRow, file: &JobFileRow) -> Result<(End, End), Fault> {
     let details: Details = serde_json::from_str(&file.details).unwrap_or_default();
-    let delegated = delegated(shared, &job.credential)?;
+    let delegated = delegated(job_control, &job.credential)?;
     let end = |url: &str, token: Option<String>| -> Result<End, Fault> {
         let credential = match token {
-            Some(sealed) => Credential::Bearer(shared.identity.credentials().unseal_token(&sealed)?),
+            Some(sealed) => Credential::Bearer(job_control.identity.credentials().unseal_token(&sealed)?),
             None => delegated.clone(),
         };
         Ok(End { url: url.to_owned(), credential })
@@ -88,7 +93,7 @@ pub fn is_last_hop(work: &JobWork) -> bool {
 
 impl CopyOrder {
     /// What the job does not say, the rules of the deployment do.
-    pub(super) fn marked(mut self, marks: &MarkTable, file: &JobFileRow) -> CopyOrder {
+    pub(crate) fn marked(mut self, marks: &MarkTable, file: &JobFileRow) -> CopyOrder {
         let party = ids::party_of(&file.vo, &file.activity);
         let Treatment { mark, circuits, .. } = marks.of(&party.community, party.activity.as_ref());
         self.scitag = self.scitag.or_else(|| mark.scitag.map(|scitag| scitag.number().into()));
@@ -98,8 +103,8 @@ impl CopyOrder {
 }
 
 /// The proxy that a user gave us, if one.
-pub fn delegated(shared: &Shared, credential: &str) -> Result<Credential, CatalogError> {
-    let proxy = shared.identity.credentials().get(credential)?.and_then(|row| row.proxy);
+pub fn delegated(job_control: &JobControl, credential: &str) -> Result<Credential, CatalogError> {
+    let proxy = job_control.identity.credentials().get(credential)?.and_then(|row| row.proxy);
     let pem = proxy.and_then(|proxy| String::from_utf8(proxy).ok());
     Ok(pem.map_or(Credential::None, |pem| Credential::Pem(Zeroizing::new(pem))))
 }

@@ -1,35 +1,4 @@
-//! Jobs: copies between URLs of storages that need not know us, as users of FTS submit them.
-//!
-//! One thread, the *desk*, through which all that happens to jobs becomes durable, many things in one
-//! transaction, and only then is told: to who asked, to the scheduler, to the movers. The scheduler is the
-//! same as that of subscriptions (`docs/decisions/0017`): end points are storages of it, and what waits for
-//! one end point under the same terms is one demand, of whose files it asks a window at a time.
-//!
-//! Not here: the states (`model::job`), rows (`catalog`), how bytes move ([`ForeignMover`]), FTS's own paths
-//! and texts (`fts`). Who may ask for what is in `asked`; FTS's API and ours both come that way. Start with
-//! [`Jobs`], then follow a file: `desk` → `queues` → `brain` → `desk` → `copies` → `desk`.
-
-mod asked;
-mod attempts;
-pub(crate) mod by_circuit;
-mod copies;
-mod desk;
-mod executor;
-pub(crate) mod handed;
-pub(crate) mod ids;
-mod mover;
-mod names;
-mod order;
-mod pairs;
-mod queued;
-mod queues;
-mod remote;
-mod s3;
-pub(crate) mod shown;
-mod submission;
-pub(crate) mod tape;
-mod terms;
-mod tokens;
+//! Jobs: their settings, work for the job loop, and the handle by which others give it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,34 +6,23 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use longhaul_api::fts::PairMinute;
 use longhaul_catalog::{
-    JobAttemptRow, JobCancelResult, JobChanges, JobFileRow, JobFileTransition, JobRow, NewJob, StorageStep,
-    SubmitResult, TapeStep,
+    JobCancelResult, JobChanges, JobFileTransition, NewJob, StorageStep, SubmitResult, TapeStep,
 };
 use longhaul_model::{AttemptId, CommunityName, Fault, FaultCode, JobId, JobState};
 use longhaul_scheduler::{CancelWhy, Lease};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, oneshot};
 
-use crate::operations::Operations;
-
-use by_circuit::ByCircuit;
-use executor::JobExecutor;
-
-pub use copies::{Moving, Progress};
-pub use desk::run;
-pub use executor::QueuedFilesSource;
-pub use mover::{Begun, CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
-pub use names::NamesConfig;
-pub(crate) use names::url_names;
-pub(crate) use order::delegated;
-pub use pairs::{Minute, Pairs};
-pub use queued::QueuedFiles;
-pub use remote::{end as remote_end, mover};
-pub use s3::S3Config;
-pub(crate) use submission::TOO_MANY;
-pub use submission::{FileDetails, OWN_TOKEN};
-pub use tape::TapeConfig;
-pub use tokens::{Tokens, run as run_tokens};
+use crate::agent_streams::Handed;
+use crate::by_circuit::ByCircuit;
+use crate::copies::{Moving, Progress};
+use crate::executor::JobExecutor;
+use crate::mover::Standing;
+use crate::names::NamesConfig;
+use crate::pairs::{Minute, Pairs};
+use crate::remote;
+use crate::s3::S3Config;
+use crate::tape::TapeConfig;
 
 /// What an administrator can set about jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,7 +83,7 @@ pub struct UserFiles {
 
 impl JobsConfig {
     /// How many files a user of that community may have under way; none: no limit.
-    pub(crate) fn files_of_user(&self, community: &str) -> Option<u64> {
+    pub fn files_of_user(&self, community: &str) -> Option<u64> {
         let own = self.user_files_of.iter().find(|own| own.community.as_str() == community);
         Some(own.map_or(self.user_files, |own| own.files)).filter(|most| *most > 0)
     }
@@ -207,7 +165,7 @@ impl From<Fault> for Unmoved {
 
 impl Minute {
     /// As FTS tells it, with what waits on the pair.
-    pub(crate) fn told(self, waiting: Option<(u64, u64)>) -> PairMinute {
+    pub fn told(self, waiting: Option<(u64, u64)>) -> PairMinute {
         PairMinute {
             at: self.at,
             source: self.pair.source,
@@ -238,13 +196,13 @@ const NEWS_MAX: usize = 4_096;
 
 /// The desk's counter: everything is durable when it is answered.
 pub struct Jobs {
-    desk: Sender<Work>,
-    news: broadcast::Sender<JobNews>,
-    moving: Moving,
-    pairs: Pairs,
-    by_circuit: ByCircuit,
+    pub(crate) desk: Sender<Work>,
+    pub(crate) news: broadcast::Sender<JobNews>,
+    pub(crate) moving: Moving,
+    pub(crate) pairs: Pairs,
+    pub(crate) by_circuit: ByCircuit,
     /// What agents stream.
-    pub(crate) handed: Arc<handed::Handed>,
+    pub handed: Arc<Handed>,
 }
 
 impl Jobs {
@@ -330,7 +288,7 @@ impl Jobs {
     }
 
     /// What tape systems say of files.
-    pub(crate) async fn tape(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
+    pub async fn tape(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
         self.ask(|reply| Work::Tape(steps, reply)).await
     }
 
@@ -349,22 +307,22 @@ impl Jobs {
     }
 
     /// Takes leases for this queue of work.
-    pub(crate) fn executor(&self) -> Box<JobExecutor> {
+    pub fn executor(&self) -> Box<JobExecutor> {
         Box::new(JobExecutor(self.desk.clone()))
     }
 
-    pub(crate) fn tell(&self, work: Work) {
+    pub fn tell(&self, work: Work) {
         // The desk is gone only when the service stops.
         let _ = self.desk.send(work);
     }
 
-    fn wait<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
+    pub(crate) fn wait<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
         let (reply, answer) = oneshot::channel();
         self.tell(work(reply));
         answer.blocking_recv().unwrap_or_else(|_| Err(stopping()))
     }
 
-    async fn ask<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
+    pub(crate) async fn ask<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
         let (reply, answer) = oneshot::channel();
         self.tell(work(reply));
         answer.await.unwrap_or_else(|_| Err(stopping()))
@@ -373,24 +331,4 @@ impl Jobs {
 
 fn stopping() -> Fault {
     Fault::new(FaultCode::Busy, "the service is stopping")
-}
-
-impl Operations {
-    pub fn jobs(&self) -> &Jobs {
-        &self.shared.jobs
-    }
-
-    /// A job with its files; none if there is no such job.
-    pub fn job(&self, id: JobId) -> Result<Option<(JobRow, Vec<JobFileRow>)>, Fault> {
-        let Some(job) = self.shared.kernel.catalog.jobs(&[id])?.into_iter().next().flatten() else {
-            return Ok(None);
-        };
-        let files = self.shared.kernel.catalog.job_files(&[id])?.into_iter().next().unwrap_or_default();
-        Ok(Some((job, files)))
-    }
-
-    /// Why each attempt of a file was made, and what it came to.
-    pub fn job_file_attempts(&self, file: u64) -> Result<Vec<JobAttemptRow>, Fault> {
-        Ok(self.shared.kernel.catalog.job_file_attempts(file)?)
-    }
 }

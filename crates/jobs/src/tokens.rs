@@ -27,8 +27,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use super::mover::{CopyOrder, Credential, End};
-use crate::shared::Shared;
+use crate::JobControl;
+use crate::mover::{CopyOrder, Credential, End};
 
 /// A copy that begins with less left is given a fresh one, as FTS does.
 const MARGIN: Duration = Duration::from_secs(300);
@@ -82,12 +82,12 @@ impl Tokens {
     }
 
     /// Whether any issuer knows us.
-    pub(super) fn are_renewed(&self) -> bool {
+    pub(crate) fn are_renewed(&self) -> bool {
         self.endpoints.is_some()
     }
 
     /// A job came with these, all different; they are good now.
-    pub(super) fn came(&self, tokens: impl Iterator<Item = String>) {
+    pub(crate) fn came(&self, tokens: impl Iterator<Item = String>) {
         for token in tokens {
             let id = delegation_id_of_token(&token, "");
             let Some(about) = self.managed(&token) else { continue };
@@ -126,20 +126,24 @@ fn purpose(about: &UnverifiedClaims) -> Purpose<'_> {
 }
 
 /// Exchanges what comes with jobs, one after the other, until told to stop.
-pub async fn run(shared: Arc<Shared>, mut wanted: Receiver<Wanted>, mut stop: watch::Receiver<bool>) {
+pub async fn run(
+    job_control: Arc<JobControl>,
+    mut wanted: Receiver<Wanted>,
+    mut stop: watch::Receiver<bool>,
+) {
     loop {
         let next = tokio::select! {
             next = wanted.recv() => next,
             _ = stop.wait_for(|stop| *stop) => None,
         };
         let Some(Wanted { id, token, about }) = next else { return };
-        let Some(endpoints) = &shared.tokens.endpoints else { return };
-        let asking = shared.tokens.asking(&id);
+        let Some(endpoints) = &job_control.tokens.endpoints else { return };
+        let asking = job_control.tokens.asking(&id);
         let alone = asking.lock().await;
-        if matches!(kept(&shared, &id).await, Ok(Some(_)) | Err(_)) {
+        if matches!(kept(&job_control, &id).await, Ok(Some(_)) | Err(_)) {
             continue;
         }
-        let exchanged = exchange(&shared, endpoints, &id, &token, &about).await;
+        let exchanged = exchange(&job_control, endpoints, &id, &token, &about).await;
         // A copy with the token need not wait for what follows.
         drop(alone);
         if let Err(fault) = exchanged {
@@ -154,27 +158,27 @@ pub async fn run(shared: Arc<Shared>, mut wanted: Receiver<Wanted>, mut stop: wa
 }
 
 async fn exchange(
-    shared: &Arc<Shared>,
+    job_control: &Arc<JobControl>,
     endpoints: &TokenEndpoints,
     id: &str,
     token: &str,
     about: &UnverifiedClaims,
 ) -> Result<Zeroizing<String>, Fault> {
     let lasting = endpoints.exchange(&about.issuer, token, purpose(about)).await?;
-    keep(shared, id, &about.issuer, &lasting).await?;
+    keep(job_control, id, &about.issuer, &lasting).await?;
     Ok(lasting)
 }
 
-async fn kept(shared: &Arc<Shared>, id: &str) -> Result<Option<Zeroizing<String>>, Fault> {
-    let (shared, row) = (shared.clone(), format!("{ROW}{id}"));
-    let read = tokio::task::spawn_blocking(move || shared.identity.credentials().get(&row)).await;
+async fn kept(job_control: &Arc<JobControl>, id: &str) -> Result<Option<Zeroizing<String>>, Fault> {
+    let (job_control, row) = (job_control.clone(), format!("{ROW}{id}"));
+    let read = tokio::task::spawn_blocking(move || job_control.identity.credentials().get(&row)).await;
     let row = read.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
     let text = row.and_then(|row| String::from_utf8(row.proxy?).ok());
     Ok(text.map(Zeroizing::new))
 }
 
-async fn keep(shared: &Arc<Shared>, id: &str, issuer: &str, lasting: &str) -> Result<(), Fault> {
-    let now = shared.kernel.now();
+async fn keep(job_control: &Arc<JobControl>, id: &str, issuer: &str, lasting: &str) -> Result<(), Fault> {
+    let now = job_control.kernel.now();
     let row = DelegationRow {
         id: format!("{ROW}{id}"),
         user: issuer.to_owned(),
@@ -184,25 +188,25 @@ async fn keep(shared: &Arc<Shared>, id: &str, issuer: &str, lasting: &str) -> Re
         details: "{}".to_owned(),
         changed: now,
     };
-    let shared = shared.clone();
-    let written = tokio::task::spawn_blocking(move || shared.identity.credentials().put(row)).await;
+    let job_control = job_control.clone();
+    let written = tokio::task::spawn_blocking(move || job_control.identity.credentials().put(row)).await;
     Ok(written.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??)
 }
 
 /// The order with tokens that are good for long enough, and that are had anew while the copy runs.
-pub async fn refreshed(shared: &Arc<Shared>, mut order: CopyOrder) -> Result<CopyOrder, Fault> {
+pub async fn refreshed(job_control: &Arc<JobControl>, mut order: CopyOrder) -> Result<CopyOrder, Fault> {
     if !order.unmanaged_tokens {
-        refresh(shared, &mut order.source, "SOURCE").await?;
-        refresh(shared, &mut order.target, "DESTINATION").await?;
+        refresh(job_control, &mut order.source, "SOURCE").await?;
+        refresh(job_control, &mut order.target, "DESTINATION").await?;
     }
     Ok(order)
 }
 
-async fn refresh(shared: &Arc<Shared>, end: &mut End, scope: &str) -> Result<(), Fault> {
+async fn refresh(job_control: &Arc<JobControl>, end: &mut End, scope: &str) -> Result<(), Fault> {
     let Credential::Bearer(token) = &end.credential else { return Ok(()) };
-    let Some(about) = shared.tokens.managed(token) else { return Ok(()) };
-    let source = Source { shared: shared.clone(), token: token.clone(), about };
-    let now = shared.kernel.now();
+    let Some(about) = job_control.tokens.managed(token) else { return Ok(()) };
+    let source = Source { job_control: job_control.clone(), token: token.clone(), about };
+    let now = job_control.kernel.now();
     let token = match source.obtain(token, false).await {
         Ok(fresh) => fresh.unwrap_or_else(|| token.clone()),
         Err(fault) if source.about.expires > now => {
@@ -222,7 +226,7 @@ async fn refresh(shared: &Arc<Shared>, end: &mut End, scope: &str) -> Result<(),
 
 /// Where tokens come from that take the place of one of a job.
 struct Source {
-    shared: Arc<Shared>,
+    job_control: Arc<JobControl>,
     /// With which the job came.
     token: Zeroizing<String>,
     about: UnverifiedClaims,
@@ -232,10 +236,10 @@ impl Source {
     /// Another in place of this one, which came from here: if it was refused, or ends soon. None: it is good
     /// for long enough.
     async fn obtain(&self, shown: &str, refused: bool) -> Result<Option<Zeroizing<String>>, Fault> {
-        let Source { shared, token, about } = self;
-        let tokens = &shared.tokens;
+        let Source { job_control, token, about } = self;
+        let tokens = &job_control.tokens;
         let Some(endpoints) = &tokens.endpoints else { return Ok(None) };
-        let now = shared.kernel.now();
+        let now = job_control.kernel.now();
         let ends = if shown == token.as_str() { Some(about.expires) } else { None };
         let ends = ends.or_else(|| UnverifiedClaims::parse(shown).map(|about| about.expires));
         if !refused && ends.is_none_or(|ends| ends.since(now) > MARGIN) {
@@ -247,7 +251,7 @@ impl Source {
         if let Some(fresh) = tokens.fresh(&id, now).filter(|fresh| fresh.as_str() != shown) {
             return Ok(Some(fresh));
         }
-        let fresh = renewed(shared, endpoints, &id, token, about, about.expires > now).await?;
+        let fresh = renewed(job_control, endpoints, &id, token, about, about.expires > now).await?;
         let expires = UnverifiedClaims::parse(&fresh).map_or(now, |about| about.expires);
         let mut all = guard(&tokens.fresh);
         all.retain(|_, fresh| fresh.expires > now);
@@ -275,7 +279,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    pub fn of(shared: &Shared, order: &CopyOrder) -> Shown {
+    pub fn of(job_control: &JobControl, order: &CopyOrder) -> Shown {
         let one = |end: &End, scope, side| {
             let (expires, why) = match &end.credential {
                 Credential::Bearer(token) => {
@@ -285,7 +289,7 @@ impl Shown {
                         () if !about.is_offline() => {
                             "it has no scope offline_access, by which it could be renewed"
                         }
-                        () if shared.tokens.managed(token).is_none() => {
+                        () if job_control.tokens.managed(token).is_none() => {
                             "its issuer does not know this service (client_id of service.fts.issuers)"
                         }
                         () => "it was not renewed",
@@ -336,16 +340,16 @@ fn proxy_ends(pem: &str) -> Option<Timestamp> {
 }
 
 async fn renewed(
-    shared: &Arc<Shared>,
+    job_control: &Arc<JobControl>,
     endpoints: &TokenEndpoints,
     id: &str,
     token: &str,
     about: &UnverifiedClaims,
     is_good: bool,
 ) -> Result<Zeroizing<String>, Fault> {
-    let lasting = match kept(shared, id).await? {
+    let lasting = match kept(job_control, id).await? {
         Some(lasting) => lasting,
-        None if is_good => exchange(shared, endpoints, id, token, about).await?,
+        None if is_good => exchange(job_control, endpoints, id, token, about).await?,
         None => {
             let text = "it was not exchanged for one that lasts while it was good";
             return Err(Fault::new(FaultCode::NotAuthenticated, text));
@@ -353,6 +357,6 @@ async fn renewed(
     };
     let given = endpoints.refresh(&about.issuer, &lasting, purpose(about)).await?;
     // Also the same again: it was used, and is to be kept for longer.
-    keep(shared, id, &about.issuer, given.refresh.as_ref().unwrap_or(&lasting)).await?;
+    keep(job_control, id, &about.issuer, given.refresh.as_ref().unwrap_or(&lasting)).await?;
     given.access.ok_or_else(|| Fault::new(FaultCode::ProtocolError, "there is no access token"))
 }

@@ -6,7 +6,7 @@ use longhaul_api::foreign::{
 use longhaul_model::Epoch;
 use longhaul_storage_remote::{ChecksumMode, CopyOrder, Credential, End, Family, Overwrite};
 
-use crate::jobs::mover;
+use crate::mover;
 
 /// None of one that only the service can make: keys of S3 open more than one file, and stay here.
 pub async fn told(order: &mover::CopyOrder, epoch: Epoch, wanted: &CopyOrder) -> Option<ForeignCopy> {

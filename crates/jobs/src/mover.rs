@@ -13,9 +13,9 @@ use serde::Serialize;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use crate::fts::Ways;
+use crate::derived_limits::Ways;
 
-use super::Moved;
+use crate::Moved;
 
 /// Copies between URLs. A file that was copied is whole at its target and durable there, or it is not said.
 pub trait ForeignMover: Send + Sync {

@@ -9,12 +9,12 @@ use longhaul_control::query_loop::ExpandQuery;
 use longhaul_model::{AgentId, AttemptId, Timestamp};
 use longhaul_scheduler::{CancelWhy, Lease, WantedFile};
 
-use super::handed::Handed;
-use super::queues::SIZE_ASSUMED;
-use super::{Work, ids};
+use crate::agent_streams::Handed;
+use crate::queues::SIZE_ASSUMED;
+use crate::{Work, ids};
 
 /// Passes leases of jobs on to the job loop.
-pub struct JobExecutor(pub(super) Sender<Work>);
+pub struct JobExecutor(pub(crate) Sender<Work>);
 
 impl Executor for JobExecutor {
     fn agent(&self) -> AgentId {

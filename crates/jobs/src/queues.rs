@@ -7,8 +7,9 @@ use longhaul_model::job::storage_element;
 use longhaul_model::{JobFileState, SiteName, StorageId, Timestamp};
 use longhaul_scheduler::{Demand, Event, SiteInfo, SiteLimits, SiteState, StorageInfo, Strategy};
 
-use super::ids;
-use crate::fts::{HostCopies, Objects};
+use crate::config_store::Objects;
+use crate::derived_limits::HostCopies;
+use crate::ids;
 
 /// What a file counts whose size nobody knows.
 pub const SIZE_ASSUMED: u64 = 100_000_000;

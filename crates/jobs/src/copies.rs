@@ -13,10 +13,10 @@ use longhaul_model::{AttemptId, Fault, FaultCode, Timestamp};
 use longhaul_scheduler::Event;
 use tokio::sync::watch;
 
-use super::mover::{CopyOrder, End, ForeignMover};
-use super::pairs::Pair;
-use super::{Jobs, Unmoved, Work, by_circuit, tape, tokens};
-use crate::shared::Shared;
+use crate::JobControl;
+use crate::mover::{CopyOrder, End, ForeignMover};
+use crate::pairs::Pair;
+use crate::{Jobs, Unmoved, Work, by_circuit, tape, tokens};
 
 /// The scheduler hears of a copy's progress no more often.
 const TOLD_EVERY: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ struct Ready {
 }
 
 pub struct Copies {
-    shared: Arc<Shared>,
+    job_control: Arc<JobControl>,
     mover: Option<Arc<dyn ForeignMover>>,
     runtime: tokio::runtime::Handle,
     most: usize,
@@ -64,12 +64,12 @@ pub struct Copies {
 
 impl Copies {
     pub fn new(
-        shared: Arc<Shared>,
+        job_control: Arc<JobControl>,
         mover: Option<Arc<dyn ForeignMover>>,
         runtime: tokio::runtime::Handle,
     ) -> Self {
-        let most = shared.config.jobs.copies as usize;
-        Copies { shared, mover, runtime, most, running: BTreeMap::new(), ready: VecDeque::new() }
+        let most = job_control.settings.jobs.copies as usize;
+        Copies { job_control, mover, runtime, most, running: BTreeMap::new(), ready: VecDeque::new() }
     }
 
     pub fn can_move(&self) -> bool {
@@ -127,25 +127,30 @@ impl Copies {
         let Some(mover) = self.mover.clone() else { return };
         let (stop, stopped) = watch::channel(false);
         self.running.insert(ready.attempt, stop);
-        let shared = self.shared.clone();
-        self.runtime.spawn(run(shared, mover, ready, stopped));
+        let job_control = self.job_control.clone();
+        self.runtime.spawn(run(job_control, mover, ready, stopped));
     }
 }
 
-async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, stop: watch::Receiver<bool>) {
+async fn run(
+    job_control: Arc<JobControl>,
+    mover: Arc<dyn ForeignMover>,
+    ready: Ready,
+    stop: watch::Receiver<bool>,
+) {
     let Ready { attempt, file, order } = ready;
     // Not when the file was queued, nor when it was given out: it may have waited long for both.
-    if let Err(fault) = may_begin(&shared, &order, file).await {
-        return shared.jobs.tell(Work::Ended(attempt, Err(fault.into())));
+    if let Err(fault) = may_begin(&job_control, &order, file).await {
+        return job_control.jobs.tell(Work::Ended(attempt, Err(fault.into())));
     }
-    let now = shared.kernel.now();
+    let now = job_control.kernel.now();
     let counter = Arc::new(Counter { bytes: AtomicU64::new(0), told: AtomicI64::new(now.0), since: now });
-    let jobs: &Jobs = &shared.jobs;
+    let jobs: &Jobs = &job_control.jobs;
     let pair = pair(&order);
     jobs.pairs.began(&pair, now);
     guard(&jobs.moving.0).insert(file, counter.clone());
     let (clock, scheduler, renewing) =
-        (shared.kernel.clock.clone(), shared.kernel.scheduler.clone(), shared.clone());
+        (job_control.kernel.clock.clone(), job_control.kernel.scheduler.clone(), job_control.clone());
     // In a task of its own, so that a panic of a mover is the end of one copy.
     let copying = tokio::spawn(async move {
         let progress = |bytes: u64| counter.came(bytes, attempt, clock(), &scheduler);
@@ -171,16 +176,17 @@ async fn run(shared: Arc<Shared>, mover: Arc<dyn ForeignMover>, ready: Ready, st
         Err(Fault::new(FaultCode::Internal, text).into())
     });
     guard(&jobs.moving.0).remove(&file);
-    let ended = shared.kernel.now();
+    let ended = job_control.kernel.now();
     jobs.pairs.ended(&pair, result.as_ref().ok().map(|moved| moved.bytes), ended.since(now), ended);
     jobs.tell(Work::Ended(attempt, result));
 }
 
 /// Costs no question to a database, see [`still_may`]; on a thread of its own because the command that maps
 /// people may be slow.
-async fn may_begin(shared: &Arc<Shared>, order: &CopyOrder, file: u64) -> Result<(), Fault> {
-    let (shared, job) = (shared.clone(), order.job.clone());
-    let asked = tokio::task::spawn_blocking(move || shared.identity.may_still_transfer(&job, file)).await;
+async fn may_begin(job_control: &Arc<JobControl>, order: &CopyOrder, file: u64) -> Result<(), Fault> {
+    let (job_control, job) = (job_control.clone(), order.job.clone());
+    let asked =
+        tokio::task::spawn_blocking(move || job_control.identity.may_still_transfer(&job, file)).await;
     asked.unwrap_or_else(|error| {
         Err(Fault::new(FaultCode::Internal, format!("who may what was asked in vain: {error}")))
     })

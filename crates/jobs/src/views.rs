@@ -9,8 +9,8 @@ use longhaul_model::job::{JOBS_HALF, parse_reason};
 use longhaul_model::{Blame, JobFileState, JobKind, SubscriptionId, Timestamp, units};
 use serde_json::Value;
 
-use super::ids;
-use crate::operations::Operations;
+use crate::JobControl;
+use crate::ids;
 
 /// Queues of one job that the scheduler is asked about: its files go to few servers.
 const QUEUES_MAX: usize = 16;
@@ -56,8 +56,8 @@ fn kind(kind: JobKind) -> &'static str {
 }
 
 /// With so many of its files at the most.
-pub fn detail(operations: &Operations, row: &JobRow, mut files: Vec<JobFileRow>, most: usize) -> JobDetail {
-    let now = operations.now();
+pub fn detail(job_control: &JobControl, row: &JobRow, mut files: Vec<JobFileRow>, most: usize) -> JobDetail {
+    let now = job_control.kernel.now();
     let mut detail = JobDetail {
         job: job(row),
         counts: counts(&files),
@@ -67,7 +67,7 @@ pub fn detail(operations: &Operations, row: &JobRow, mut files: Vec<JobFileRow>,
         files: Vec::new(),
     };
     for file in files.iter().filter(|file| file.state != JobFileState::NotUsed) {
-        let moved = moved(operations, file, now);
+        let moved = moved(job_control, file, now);
         detail.bytes_done = detail.bytes_done.saturating_add(moved.bytes);
         let whole = if file.state == JobFileState::Finished { Some(moved.bytes) } else { file.size };
         detail.bytes = detail.bytes.zip(whole).map(|(sum, bytes)| sum.saturating_add(bytes));
@@ -77,13 +77,13 @@ pub fn detail(operations: &Operations, row: &JobRow, mut files: Vec<JobFileRow>,
     }
     files.sort_by_key(|file| (rank(file.state), file.id));
     files.truncate(most);
-    let reasons = reasons(operations, &files, now);
+    let reasons = reasons(job_control, &files, now);
     detail.files = files
         .into_iter()
         .enumerate()
         .map(|(at, file)| {
             let waits_for = waits_for(&file, &reasons, row.kind, now);
-            shown(operations, file, waits_for, at < EXPLAINED_MAX, now)
+            shown(job_control, file, waits_for, at < EXPLAINED_MAX, now)
         })
         .collect();
     detail
@@ -124,12 +124,12 @@ struct Moving {
     rate: f64,
 }
 
-fn moved(operations: &Operations, file: &JobFileRow, now: Timestamp) -> Moving {
+fn moved(job_control: &JobControl, file: &JobFileRow, now: Timestamp) -> Moving {
     let per_second = |bytes: u64, from: Timestamp, until: Timestamp| {
         let seconds = until.since(from).as_secs_f64();
         if seconds > 0.0 { bytes as f64 / seconds } else { 0.0 }
     };
-    if let Some(progress) = operations.jobs().progress(file.id) {
+    if let Some(progress) = job_control.jobs.progress(file.id) {
         return Moving { bytes: progress.bytes, rate: per_second(progress.bytes, progress.since, now) };
     }
     let bytes = file.bytes.unwrap_or(0);
@@ -138,14 +138,14 @@ fn moved(operations: &Operations, file: &JobFileRow, now: Timestamp) -> Moving {
 }
 
 fn shown(
-    operations: &Operations,
+    job_control: &JobControl,
     file: JobFileRow,
     waits_for: Option<String>,
     explained: bool,
     now: Timestamp,
 ) -> JobFileView {
-    let moved = moved(operations, &file, now);
-    let mover = if explained { mover(operations, &file) } else { None };
+    let moved = moved(job_control, &file, now);
+    let mover = if explained { mover(job_control, &file) } else { None };
     JobFileView {
         id: file.id,
         index: file.index,
@@ -169,9 +169,9 @@ fn shown(
 
 /// Who moves the last attempt, or moved it, where its explanation says so: of what is streamed, and of what
 /// might have been.
-fn mover(operations: &Operations, file: &JobFileRow) -> Option<String> {
+fn mover(job_control: &JobControl, file: &JobFileRow) -> Option<String> {
     let running = file.attempt.filter(|_| file.state.is_running());
-    if let Some(choice) = running.and_then(|attempt| operations.jobs().handed.choice(attempt)) {
+    if let Some(choice) = running.and_then(|attempt| job_control.jobs.handed.choice(attempt)) {
         return Some(choice);
     }
     let may_have_one = match &file.mode {
@@ -181,7 +181,7 @@ fn mover(operations: &Operations, file: &JobFileRow) -> Option<String> {
     if !may_have_one {
         return None;
     }
-    let attempts = operations.job_file_attempts(file.id).ok()?;
+    let attempts = job_control.job_file_attempts(file.id).ok()?;
     let choice: Value = serde_json::from_str(&attempts.last()?.choice).ok()?;
     choice["mover"].as_str().map(str::to_owned)
 }
@@ -211,7 +211,7 @@ struct Reasons {
     queues: BTreeMap<u64, String>,
 }
 
-fn reasons(operations: &Operations, files: &[JobFileRow], now: Timestamp) -> Reasons {
+fn reasons(job_control: &JobControl, files: &[JobFileRow], now: Timestamp) -> Reasons {
     let waiting = files.iter().filter(|file| file.state.is_queued() && file.not_before <= now);
     let mut queues: Vec<u64> = waiting.map(|file| file.queue).collect();
     queues.sort_unstable();
@@ -220,11 +220,11 @@ fn reasons(operations: &Operations, files: &[JobFileRow], now: Timestamp) -> Rea
     if queues.is_empty() {
         return Reasons::default();
     }
-    if operations.shared.drains() {
+    if job_control.drains() {
         let queues = queues.into_iter().map(|queue| (queue, DRAINS.to_owned())).collect();
         return Reasons { queues, ..Reasons::default() };
     }
-    let asked = operations.ask(move |scheduler, now| {
+    let asked = job_control.kernel.scheduler.ask(move |scheduler, now| {
         let mut reasons = Reasons::default();
         for queue in queues {
             let demand = SubscriptionId(JOBS_HALF | queue);

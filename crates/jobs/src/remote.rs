@@ -12,9 +12,9 @@ use longhaul_storage_remote::{
 };
 use zeroize::Zeroizing;
 
-use super::mover::{Begun, CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
-use super::s3::{self, S3Config};
-use super::{JobsConfig, Moved};
+use crate::mover::{Begun, CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
+use crate::s3::{self, S3Config};
+use crate::{JobsConfig, Moved};
 
 /// By which what stands at a target is compared with its source, where nobody named another.
 const USUAL: Algorithm = Algorithm::Adler32;

@@ -9,8 +9,8 @@ use longhaul_storage_remote::{ArchiveInfo, Credential, End, Remote, plain_path};
 use tokio::task::JoinSet;
 
 use super::Tape;
-use crate::jobs::terms::Terms;
-use crate::jobs::{order, remote};
+use crate::job_options::Terms;
+use crate::{order, remote};
 
 /// Files that are looked at together; the others have their turn with the next look.
 const FILES_AT_ONCE: usize = 2_000;
@@ -28,7 +28,7 @@ type Group = (String, String, String);
 
 impl Tape {
     pub(super) async fn watch_archives(&self) -> Result<(), Fault> {
-        let now = self.shared.kernel.now();
+        let now = self.job_control.kernel.now();
         let read = move |catalog: &longhaul_catalog::Catalog| catalog.archiving_files(now, FILES_AT_ONCE);
         let due = self.read(read).await?;
         let mut groups: BTreeMap<Group, Vec<(JobFileRow, JobRow)>> = BTreeMap::new();
@@ -53,8 +53,8 @@ impl Tape {
     /// Files of one end point and user.
     async fn watch(&self, files: Vec<(JobFileRow, JobRow)>) -> Result<(), Fault> {
         let Some((file, job)) = files.first().cloned() else { return Ok(()) };
-        let shared = self.shared.clone();
-        let ends = self.read(move |_| Ok(order::ends(&shared, &job, &file))).await??;
+        let job_control = self.job_control.clone();
+        let ends = self.read(move |_| Ok(order::ends(&job_control, &job, &file))).await??;
         let end = remote::end(&ends.1);
         let mut watched = Vec::with_capacity(files.len());
         let mut steps = Vec::new();
@@ -69,7 +69,7 @@ impl Tape {
         for bulk in watched.chunks(self.config().bulk_files as usize) {
             let paths: Vec<String> = bulk.iter().map(|one| one.path.clone()).collect();
             let answer = self.archive_info(&end, &paths).await;
-            let now = self.shared.kernel.now();
+            let now = self.job_control.kernel.now();
             steps.extend(bulk.iter().map(|one| self.judge(one, &answer, now)));
         }
         self.tell(steps).await
@@ -119,7 +119,7 @@ impl Tape {
 }
 
 fn group(file: &JobFileRow, job: &JobRow) -> Group {
-    let details: crate::jobs::FileDetails = serde_json::from_str(&file.details).unwrap_or_default();
+    let details: crate::FileDetails = serde_json::from_str(&file.details).unwrap_or_default();
     let party = details.target_token_id.unwrap_or_else(|| job.credential.clone());
     (end_point(&file.target).unwrap_or_default(), job.vo.clone(), party)
 }

@@ -8,12 +8,12 @@ use longhaul_model::job::{errno, is_recoverable, parse_reason, reason, retries_o
 use longhaul_model::{AttemptId, Fault, FaultCode, Retry, Timestamp};
 use longhaul_scheduler::{Event, Lease, Outcome};
 
-use super::desk::{Desk, PAUSE, Running};
-use super::terms::Terms;
-use super::{Moved, Reply, Unmoved, Work, ids, order};
+use crate::job_loop::{JobLoop, PAUSE, Running};
+use crate::job_options::Terms;
+use crate::{Moved, Reply, Unmoved, Work, ids, order};
 
-impl Desk {
-    pub(super) fn leases(
+impl JobLoop {
+    pub(crate) fn leases(
         &mut self,
         leases: Vec<(Box<Lease>, String)>,
         now: Timestamp,
@@ -33,7 +33,7 @@ impl Desk {
             },
         };
         let changes: Vec<JobFileChange> = leases.iter().enumerate().map(begin).collect();
-        let (answers, changed) = match self.shared.kernel.catalog.change_job_files(&changes, now) {
+        let (answers, changed) = match self.job_control.kernel.catalog.change_job_files(&changes, now) {
             Ok(done) => done,
             Err(error) => {
                 tracing::error!(%error, "copies cannot begin");
@@ -54,8 +54,8 @@ impl Desk {
                 continue;
             };
             let terms = Terms::of(&work.job, &work.file, &configured, now);
-            let order = order::order(&self.shared, &work, &terms, lease);
-            let order = order.map(|order| order.marked(&self.shared.control.marks, &work.file));
+            let order = order::order(&self.job_control, &work, &terms, lease);
+            let order = order.map(|order| order.marked(&self.job_control.control.marks, &work.file));
             let running = Running {
                 asked: lease.file,
                 file: work.file.id,
@@ -71,7 +71,7 @@ impl Desk {
             self.running.insert(lease.attempt, running);
             match order {
                 Ok(order) => self.copies.add(lease.attempt, work.file.id, order, at < room),
-                Err(fault) => self.shared.jobs.tell(Work::Ended(lease.attempt, Err(fault.into()))),
+                Err(fault) => self.job_control.jobs.tell(Work::Ended(lease.attempt, Err(fault.into()))),
             }
             if at < room {
                 events.push(Event::Started { attempt: lease.attempt });
@@ -81,7 +81,7 @@ impl Desk {
     }
 
     /// Room has come for some that were given out before.
-    pub(super) fn start_ready(&mut self, now: Timestamp, events: &mut Vec<Event>) {
+    pub(crate) fn start_ready(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         let next = self.copies.next();
         let change = |&(file, attempt)| JobFileChange { file, attempt, step: JobFileStep::Started };
         let Some(changed) = self.change(&next.iter().map(change).collect::<Vec<_>>(), now) else { return };
@@ -93,7 +93,7 @@ impl Desk {
     }
 
     /// What copies came to. What cannot be written down is held until it can.
-    pub(super) fn ended(
+    pub(crate) fn ended(
         &mut self,
         ended: Vec<(AttemptId, Result<Moved, Unmoved>)>,
         now: Timestamp,
@@ -105,7 +105,7 @@ impl Desk {
             self.copies.forget(attempt);
             // Those that were cancelled are nobody's business any more.
             let Some(running) = self.running.get(&attempt) else {
-                self.shared.jobs.handed.settle(attempt);
+                self.job_control.jobs.handed.settle(attempt);
                 continue;
             };
             changes.push(JobFileChange {
@@ -136,7 +136,7 @@ impl Desk {
         self.changed(changed, now, events);
         for change in &changes {
             self.running.remove(&change.attempt);
-            self.shared.jobs.handed.settle(change.attempt);
+            self.job_control.jobs.handed.settle(change.attempt);
         }
     }
 
@@ -151,7 +151,7 @@ impl Desk {
             }
             Err(unmoved) => unmoved,
         };
-        let config = &self.shared.config.jobs;
+        let config = &self.job_control.settings.jobs;
         let reason = reason(fault);
         if fault.code == FaultCode::GivenBack {
             // An administrator paused the site of the agent that had it: that is no failure of the file's.
@@ -178,7 +178,7 @@ impl Desk {
 
     /// The scheduler hears how it went, and that it has no more to do with this file: whether it is tried
     /// again is its job's to say.
-    pub(super) fn tell_outcome(
+    pub(crate) fn tell_outcome(
         &self,
         attempt: AttemptId,
         result: Result<Moved, Fault>,
@@ -198,7 +198,7 @@ impl Desk {
     }
 
     /// Who moves copies, other than usual: part of their attempts' explanation.
-    pub(super) fn carried(
+    pub(crate) fn carried(
         &mut self,
         carried: Vec<(AttemptId, String, Reply<()>)>,
         now: Timestamp,
@@ -214,16 +214,18 @@ impl Desk {
         }
         let done = match changes.is_empty() {
             true => Ok(()),
-            false => self.shared.kernel.catalog.change_job_files(&changes, now).map_err(Fault::from).map(
-                |(_, changed)| {
-                    self.changed(changed, now, events);
-                },
-            ),
+            false => {
+                self.job_control.kernel.catalog.change_job_files(&changes, now).map_err(Fault::from).map(
+                    |(_, changed)| {
+                        self.changed(changed, now, events);
+                    },
+                )
+            }
         };
         replies.into_iter().for_each(|reply| drop(reply.send(done.clone())));
     }
 
-    pub(super) fn taken_back(&mut self, attempts: Vec<AttemptId>, now: Timestamp, events: &mut Vec<Event>) {
+    pub(crate) fn taken_back(&mut self, attempts: Vec<AttemptId>, now: Timestamp, events: &mut Vec<Event>) {
         let mut changes = Vec::new();
         for attempt in attempts {
             self.copies.stop(attempt);
@@ -244,7 +246,7 @@ impl Desk {
         if changes.is_empty() {
             return None;
         }
-        match self.shared.kernel.catalog.change_job_files(changes, now) {
+        match self.job_control.kernel.catalog.change_job_files(changes, now) {
             Ok((_, changed)) => Some(changed),
             Err(error) => {
                 tracing::error!(%error, "files of jobs cannot be changed");

@@ -15,13 +15,13 @@ use longhaul_model::{
 };
 use longhaul_scheduler::{Event, Lease};
 
-use super::copies::Copies;
-use super::mover::ForeignMover;
-use super::queues::{Queues, counts, withdrawn};
-use super::terms::Terms;
-use super::{JobNews, Moved, Reply, Unmoved, Work, ids};
-use crate::fts::Objects;
-use crate::shared::Shared;
+use crate::JobControl;
+use crate::config_store::Objects;
+use crate::copies::Copies;
+use crate::job_options::Terms;
+use crate::mover::ForeignMover;
+use crate::queues::{Queues, counts, withdrawn};
+use crate::{JobNews, Moved, Reply, Unmoved, Work, ids};
 
 /// Taken up at once: one transaction of each kind.
 const WORK_AT_ONCE: usize = 1_000;
@@ -30,10 +30,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Jobs that waited too long are looked for so often.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 /// After a failed write: until the next.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
 /// One copy that was given out.
-pub(super) struct Running {
+pub(crate) struct Running {
     /// As the scheduler knows it; a replica of it may be the one that is copied.
     pub asked: FileId,
     pub file: u64,
@@ -50,8 +50,8 @@ pub(super) struct Running {
     pub archives: bool,
 }
 
-pub(super) struct Desk {
-    pub shared: Arc<Shared>,
+pub(crate) struct JobLoop {
+    pub job_control: Arc<JobControl>,
     pub copies: Copies,
     pub queues: Queues,
     pub running: BTreeMap<AttemptId, Running>,
@@ -66,15 +66,15 @@ pub(super) struct Desk {
 
 /// Works until told to stop. Copies that run then are stopped, and taken up at the next start.
 pub fn run(
-    shared: Arc<Shared>,
+    job_control: Arc<JobControl>,
     work: &Receiver<Work>,
     mover: Option<Arc<dyn ForeignMover>>,
     runtime: tokio::runtime::Handle,
 ) {
-    let copies = Copies::new(shared.clone(), mover, runtime);
-    let queues = Queues::new(shared.config.jobs.host_copies);
-    let mut desk = Desk {
-        shared,
+    let copies = Copies::new(job_control.clone(), mover, runtime);
+    let queues = Queues::new(job_control.settings.jobs.host_copies);
+    let mut desk = JobLoop {
+        job_control,
         copies,
         queues,
         running: BTreeMap::new(),
@@ -142,28 +142,33 @@ impl Batch {
     }
 }
 
-impl Desk {
+impl JobLoop {
     /// After a start: what there is, and what ran before.
     fn take_up(&mut self) -> Result<(), CatalogError> {
-        let (catalog, now) = (self.shared.kernel.catalog.clone(), self.shared.kernel.now());
-        catalog.index_open_targets(self.shared.config.fts.check_duplicates)?;
+        let (catalog, now) = (self.job_control.kernel.catalog.clone(), self.job_control.kernel.now());
+        catalog.index_open_targets(self.job_control.settings.fts.check_duplicates)?;
         catalog.release_running_jobs(now)?;
-        self.shared.messages.wake();
+        self.job_control.listener.jobs_changed();
         let ends = catalog.job_endpoints()?;
         let queues = catalog.job_queues()?;
         self.resting.extend(catalog.backed_off_job_files(now)?);
         tracing::info!(ends = ends.len(), queues = queues.len(), "taking up jobs");
         let mut events = self.queues.ends(&ends, &self.configured(), self.may_begin());
-        events.push(limits::event(&catalog, &self.shared.control.marks, &*self.shared.fts, now)?);
-        events.push(limits::link_shares_event(&*self.shared.fts)?);
+        events.push(limits::event(
+            &catalog,
+            &self.job_control.control.marks,
+            &*self.job_control.config_store,
+            now,
+        )?);
+        events.push(limits::link_shares_event(&*self.job_control.config_store)?);
         self.queues.add(queues, now);
         events.extend(self.queues.events());
-        self.shared.kernel.tell(Input::Events(events));
+        self.job_control.kernel.tell(Input::Events(events));
         Ok(())
     }
 
     fn handle(&mut self, batch: Batch) {
-        let now = self.shared.kernel.now();
+        let now = self.job_control.kernel.now();
         let mut events = Vec::new();
         self.ended(batch.ended, now, &mut events);
         self.taken_back(batch.taken_back, now, &mut events);
@@ -175,7 +180,7 @@ impl Desk {
         self.look(now, &mut events);
         events.extend(self.queues.events());
         if !events.is_empty() {
-            self.shared.kernel.tell(Input::Events(events));
+            self.job_control.kernel.tell(Input::Events(events));
         }
     }
 
@@ -193,7 +198,7 @@ impl Desk {
         let counts: Vec<usize> = submissions.iter().map(|(jobs, _)| jobs.len()).collect();
         let (jobs, replies): (Vec<_>, Vec<_>) = submissions.into_iter().unzip();
         let jobs: Vec<NewJob> = jobs.into_iter().flatten().collect();
-        match self.shared.kernel.catalog.submit_jobs(&jobs) {
+        match self.job_control.kernel.catalog.submit_jobs(&jobs) {
             Ok((answers, changed)) => {
                 self.changed(changed, now, events);
                 let mut answers = answers.into_iter();
@@ -211,7 +216,7 @@ impl Desk {
     }
 
     fn asked(&mut self, asked: Work, now: Timestamp, events: &mut Vec<Event>) {
-        let catalog = self.shared.kernel.catalog.clone();
+        let catalog = self.job_control.kernel.catalog.clone();
         match asked {
             Work::Cancel(wanted, why, reply) => {
                 self.answer(catalog.cancel_job_files(&wanted, &why, now), reply, now, events)
@@ -256,24 +261,24 @@ impl Desk {
     }
 
     /// What administrators set by FTS's API.
-    pub(super) fn configured(&self) -> Arc<Objects> {
-        self.shared.fts.get().unwrap_or_else(|refusal| {
+    pub(crate) fn configured(&self) -> Arc<Objects> {
+        self.job_control.config_store.get().unwrap_or_else(|refusal| {
             tracing::error!(%refusal, "nothing of FTS's configuration counts");
             Arc::default()
         })
     }
 
     fn may_begin(&self) -> bool {
-        self.copies.can_move() && !self.shared.drains()
+        self.copies.can_move() && !self.job_control.drains()
     }
 
     /// Storages that the scheduler is told of just before have their limits.
     fn limits(&self, events: &mut Vec<Event>) {
         match limits::event(
-            &self.shared.kernel.catalog,
-            &self.shared.control.marks,
-            &*self.shared.fts,
-            self.shared.kernel.now(),
+            &self.job_control.kernel.catalog,
+            &self.job_control.control.marks,
+            &*self.job_control.config_store,
+            self.job_control.kernel.now(),
         ) {
             Ok(event) => events.push(event),
             Err(error) => tracing::error!(%error, "limits cannot be read"),
@@ -281,7 +286,7 @@ impl Desk {
     }
 
     fn link_shares(&self, events: &mut Vec<Event>) {
-        match limits::link_shares_event(&*self.shared.fts) {
+        match limits::link_shares_event(&*self.job_control.config_store) {
             Ok(event) => events.push(event),
             Err(error) => tracing::error!(%error, "the weights of links cannot be read"),
         }
@@ -290,9 +295,9 @@ impl Desk {
     // ---- what follows --------------------------------------------------------------------------------
 
     /// What a transaction changed: counts, the scheduler's view, copies that shall end, and who listens.
-    pub(super) fn changed(&mut self, changed: JobChanges, now: Timestamp, events: &mut Vec<Event>) {
+    pub(crate) fn changed(&mut self, changed: JobChanges, now: Timestamp, events: &mut Vec<Event>) {
         if !changed.files.is_empty() {
-            self.shared.messages.wake();
+            self.job_control.listener.jobs_changed();
         }
         if !changed.new_endpoints.is_empty() {
             let (configured, may_begin) = (self.configured(), self.may_begin());
@@ -316,10 +321,10 @@ impl Desk {
                 events.push(Event::ReplicaAdded { file: ids::file(news.file), storage });
             }
             // Nobody may listen.
-            let _ = self.shared.jobs.news.send(JobNews::File(news));
+            let _ = self.job_control.jobs.news.send(JobNews::File(news));
         }
         for (job, state) in changed.jobs {
-            let _ = self.shared.jobs.news.send(JobNews::Job(job, state));
+            let _ = self.job_control.jobs.news.send(JobNews::Job(job, state));
         }
     }
 
@@ -364,7 +369,7 @@ impl Desk {
         if self.queues.knows(queue) {
             return;
         }
-        match self.shared.kernel.catalog.job_queue(queue) {
+        match self.job_control.kernel.catalog.job_queue(queue) {
             Ok(row) => self.queues.add(row.into_iter().collect(), now),
             Err(error) => tracing::error!(%error, queue, "a queue of jobs cannot be read"),
         }
@@ -386,7 +391,7 @@ impl Desk {
             return;
         }
         self.expired = now;
-        match self.shared.kernel.catalog.expire_jobs(now) {
+        match self.job_control.kernel.catalog.expire_jobs(now) {
             Ok(changed) => self.changed(changed, now, events),
             Err(error) => tracing::error!(%error, "jobs that waited too long cannot be ended"),
         }

@@ -21,9 +21,9 @@ use longhaul_netops::{BacklogSource, HostConfig, JobBacklog};
 use longhaul_scheduler::{MissingBytes, Party, Scheduler};
 use longhaul_storage_remote::{RemoteUrl, on_host};
 
-use super::mover::{CopyOrder, ForeignMover, Stop};
-use super::{Moved, handed, ids};
-use crate::shared::Shared;
+use crate::JobControl;
+use crate::mover::{CopyOrder, ForeignMover, Stop};
+use crate::{Moved, agent_streams, ids};
 
 /// Copies in a row that failed on a circuit and went well without it; then it is left.
 const FAILURES_MAX: u32 = 3;
@@ -51,21 +51,21 @@ struct Way {
 }
 
 /// As the mover's own, by a circuit if there is one.
-pub(super) async fn copy(
-    shared: &Shared,
+pub(crate) async fn copy(
+    job_control: &JobControl,
     mover: &dyn ForeignMover,
     order: CopyOrder,
     progress: &(dyn Fn(u64) + Send + Sync),
     stop: Stop,
 ) -> Result<Moved, Fault> {
-    let Some(way) = way(shared, &order) else {
-        return handed::copy(shared, mover, order, progress, stop).await;
+    let Some(way) = way(job_control, &order) else {
+        return agent_streams::copy(job_control, mover, order, progress, stop).await;
     };
-    let used = &shared.jobs.by_circuit;
-    used.began(&way.key, &way.circuit, shared.kernel.now());
+    let used = &job_control.jobs.by_circuit;
+    used.began(&way.key, &way.circuit, job_control.kernel.now());
     let tried = mover.copy(way.order, progress, stop.clone()).await;
     let bytes = tried.as_ref().map_or(0, |moved| moved.bytes);
-    used.ended(shared, &way.key, &way.circuit, bytes);
+    used.ended(job_control, &way.key, &way.circuit, bytes);
     let fault = match tried {
         Ok(moved) => {
             used.judged(&way.circuit, true);
@@ -78,7 +78,7 @@ pub(super) async fn copy(
         plain way");
     // It may have arrived all the same.
     let again = CopyOrder { may_be_there: true, ..order };
-    let done = handed::copy(shared, mover, again, progress, stop).await;
+    let done = agent_streams::copy(job_control, mover, again, progress, stop).await;
     if done.is_ok() {
         used.judged(&way.circuit, false);
     }
@@ -86,19 +86,19 @@ pub(super) async fn copy(
 }
 
 /// A circuit that may be used now between the sites of both ends.
-fn way(shared: &Shared, order: &CopyOrder) -> Option<Way> {
+fn way(job_control: &JobControl, order: &CopyOrder) -> Option<Way> {
     if order.circuits == CircuitUse::Never {
         return None;
     }
-    let hosts = &shared.config.circuits.hosts;
+    let hosts = &job_control.netops.settings.circuits.hosts;
     let (source, target) = (named(hosts, &order.source.url)?, named(hosts, &order.target.url)?);
-    let directory = shared.kernel.directory();
+    let directory = job_control.kernel.directory();
     let wanted = SitePair { source: site(&directory, source)?, target: site(&directory, target)? };
-    let now = shared.kernel.now();
-    let (key, circuit) = shared.netops.circuits.used().into_iter().find(|(key, circuit)| {
-        pair_of(&shared.netops, &directory, key) == Some(wanted)
-            && shared.control.agents.is_connected(key.0, now)
-            && !shared.jobs.by_circuit.is_left(circuit)
+    let now = job_control.kernel.now();
+    let (key, circuit) = job_control.netops.circuits.used().into_iter().find(|(key, circuit)| {
+        pair_of(&job_control.netops, &directory, key) == Some(wanted)
+            && job_control.control.agents.is_connected(key.0, now)
+            && !job_control.jobs.by_circuit.is_left(circuit)
     })?;
     let mut moved = order.clone();
     moved.source.url = on_host(&order.source.url, &source.on_circuit)?;
@@ -116,8 +116,8 @@ fn named<'a>(hosts: &'a [HostConfig], url: &str) -> Option<&'a HostConfig> {
 }
 
 /// The site of the host in a URL, where the administrator has said it.
-pub(super) fn site_of(shared: &Shared, url: &str) -> Option<SiteId> {
-    site(&shared.kernel.directory(), named(&shared.config.circuits.hosts, url)?)
+pub(crate) fn site_of(job_control: &JobControl, url: &str) -> Option<SiteId> {
+    site(&job_control.kernel.directory(), named(&job_control.netops.settings.circuits.hosts, url)?)
 }
 
 fn site(directory: &Directory, host: &HostConfig) -> Option<SiteId> {
@@ -136,9 +136,9 @@ impl ByCircuit {
         used.since.get_or_insert(now);
     }
 
-    fn ended(&self, shared: &Shared, key: &LinkKey, circuit: &str, bytes: u64) {
-        let during = self.stopped(circuit, shared.kernel.now());
-        circuits::carried(&shared.netops, key, circuit, bytes, during);
+    fn ended(&self, job_control: &JobControl, key: &LinkKey, circuit: &str, bytes: u64) {
+        let during = self.stopped(circuit, job_control.kernel.now());
+        circuits::carried(&job_control.netops, key, circuit, bytes, during);
     }
 
     /// One copy less; for how long the circuit was used since the one before.
@@ -173,8 +173,8 @@ impl ByCircuit {
 }
 
 /// As an agent hears it, which gives no circuit back under them.
-pub fn under_way(shared: &Shared, agent: AgentId) -> Vec<CircuitCopies> {
-    let copies = shared.jobs.by_circuit.under_way(agent);
+pub fn under_way(job_control: &JobControl, agent: AgentId) -> Vec<CircuitCopies> {
+    let copies = job_control.jobs.by_circuit.under_way(agent);
     copies.into_iter().map(|(source, copies)| CircuitCopies { source, copies }).collect()
 }
 
@@ -287,15 +287,18 @@ impl Ahead {
 
 /// The same as agents hear it that may ask for circuits: by the storage whose link it is, with bytes a
 /// second.
-pub fn ahead_of(shared: &Shared, agent: AgentId) -> Result<Vec<(StorageName, u64, f64)>, CatalogError> {
-    let all = shared.backlog.ahead()?;
+pub fn ahead_of(
+    job_control: &JobControl,
+    agent: AgentId,
+) -> Result<Vec<(StorageName, u64, f64)>, CatalogError> {
+    let all = job_control.backlog.ahead()?;
     if all.is_empty() {
         return Ok(Vec::new());
     }
-    let directory = shared.kernel.directory();
-    let links = shared.netops.circuits.links().into_iter().filter(|(key, _)| key.0 == agent);
+    let directory = job_control.kernel.directory();
+    let links = job_control.netops.circuits.links().into_iter().filter(|(key, _)| key.0 == agent);
     let links: Vec<(StorageName, Option<SitePair>)> =
-        links.map(|(key, _)| (key.1.clone(), pair_of(&shared.netops, &directory, &key))).collect();
+        links.map(|(key, _)| (key.1.clone(), pair_of(&job_control.netops, &directory, &key))).collect();
     let told = all.into_iter().filter_map(|row| {
         // Where several links join two sites, it is the first one's.
         let (source, _) = links.iter().find(|(_, pair)| *pair == Some(row.pair))?;

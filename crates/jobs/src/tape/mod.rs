@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::mover;
-use crate::shared::Shared;
+use crate::JobControl;
+use crate::mover;
 use gather::Gather;
 
 /// Between two looks at what there is to do.
@@ -98,14 +98,14 @@ impl TapeConfig {
 /// What the questions share.
 #[derive(Clone)]
 struct Tape {
-    shared: Arc<Shared>,
+    job_control: Arc<JobControl>,
     remote: Arc<Remote>,
 }
 
 /// Brings and watches files until told to stop; nothing where nothing could ask.
-pub async fn run(shared: Arc<Shared>, remote: Option<Arc<Remote>>, mut stop: watch::Receiver<bool>) {
+pub async fn run(job_control: Arc<JobControl>, remote: Option<Arc<Remote>>, mut stop: watch::Receiver<bool>) {
     let Some(remote) = remote else { return };
-    let tape = Tape { shared, remote };
+    let tape = Tape { job_control, remote };
     let mut gather = Gather::default();
     let mut at_work = AtWork::default();
     loop {
@@ -160,12 +160,16 @@ impl AtWork {
 
 /// Why a file is not to be read from there: it is on tape only. None where it is on disk, or nothing says
 /// otherwise.
-pub(super) async fn lies_there(shared: &Shared, remote: &Remote, source: &mover::End) -> Option<Fault> {
+pub(crate) async fn lies_there(
+    job_control: &JobControl,
+    remote: &Remote,
+    source: &mover::End,
+) -> Option<Fault> {
     let listed = || {
         let element = storage_element(&source.url);
-        element.is_some_and(|element| shared.config.jobs.tape.storages.contains(&element))
+        element.is_some_and(|element| job_control.settings.jobs.tape.storages.contains(&element))
     };
-    let why = match remote.lies(&super::remote::end(source)).await {
+    let why = match remote.lies(&crate::remote::end(source)).await {
         Ok(Some(Locality::Tape)) => "its tape system says so",
         Ok(Some(_)) => return None,
         Ok(None) if listed() => {
@@ -186,10 +190,10 @@ pub(super) async fn lies_there(shared: &Shared, remote: &Remote, source: &mover:
 impl Tape {
     async fn look(&self, gather: &mut Gather, at_work: &mut AtWork) -> Result<(), Fault> {
         at_work.done();
-        let now = self.shared.kernel.now();
-        let (shared, mut gathering) = (self.shared.clone(), std::mem::take(gather));
+        let now = self.job_control.kernel.now();
+        let (job_control, mut gathering) = (self.job_control.clone(), std::mem::take(gather));
         let (steps, gathering) = blocking(move || {
-            let steps = gathering.look(&shared, now)?;
+            let steps = gathering.look(&job_control, now)?;
             Ok((steps, gathering))
         })
         .await?;
@@ -226,19 +230,19 @@ impl Tape {
 
     /// By the desk. Durable when it returns.
     async fn tell(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
-        if steps.is_empty() { Ok(()) } else { self.shared.jobs.tape(steps).await }
+        if steps.is_empty() { Ok(()) } else { self.job_control.jobs.tape(steps).await }
     }
 
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Catalog) -> Result<T, CatalogError> + Send + 'static,
     ) -> Result<T, Fault> {
-        let catalog = self.shared.kernel.catalog.clone();
+        let catalog = self.job_control.kernel.catalog.clone();
         blocking(move || Ok(read(&catalog)?)).await
     }
 
     fn config(&self) -> &TapeConfig {
-        &self.shared.config.jobs.tape
+        &self.job_control.settings.jobs.tape
     }
 }
 

@@ -15,7 +15,7 @@ use longhaul_model::Timestamp;
 use longhaul_scheduler::{Limits, LinkShares};
 use serde::{Deserialize, Serialize};
 
-use super::clouds::Cloud;
+use crate::cloud_keys::Cloud;
 
 /// Name of the setting.
 const SETTING: &str = "fts";

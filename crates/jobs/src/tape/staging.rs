@@ -9,9 +9,9 @@ use longhaul_model::{Fault, FaultCode, JobFileState, Retry, Timestamp};
 use longhaul_storage_remote::{End, Remote, StageFile, StageState, StagedFile, plain_path};
 
 use super::Tape;
-use crate::jobs::submission::FileDetails;
-use crate::jobs::terms::Terms;
-use crate::jobs::{order, remote};
+use crate::job_options::Terms;
+use crate::submission::FileDetails;
+use crate::{order, remote};
 
 /// Where a job names none of the two.
 const WEEK: Duration = Duration::from_secs(604_800);
@@ -52,8 +52,8 @@ impl Tape {
         let Some((_, file)) = row.files.first() else { return Ok(None) };
         let (file, job) = (file.clone(), row.jobs.get(&file.job).cloned());
         let Some(job) = job else { return Ok(None) };
-        let shared = self.shared.clone();
-        let ends = self.read(move |_| Ok(order::ends(&shared, &job, &file))).await??;
+        let job_control = self.job_control.clone();
+        let ends = self.read(move |_| Ok(order::ends(&job_control, &job, &file))).await??;
         Ok(Some(remote::end(&ends.0)))
     }
 
@@ -96,10 +96,10 @@ impl Tape {
             .filter(|wish| wish.stands == TapeFileState::Requested && wish.state == JobFileState::Staging)
             .map(|wish| wish.file)
             .collect();
-        let shared = self.shared.clone();
+        let job_control = self.job_control.clone();
         let asked = self.read(move |_| {
             let verdict = |file: &u64| {
-                shared.identity.may_still_transfer(jobs.get(file)?, *file).err().map(|why| (*file, why))
+                job_control.identity.may_still_transfer(jobs.get(file)?, *file).err().map(|why| (*file, why))
             };
             Ok(wanted.iter().filter_map(verdict).collect::<Vec<_>>())
         });
@@ -119,7 +119,7 @@ impl Tape {
     }
 
     async fn give_up_late(&self, wishes: &mut [Wish]) -> Result<(), Fault> {
-        let now = self.shared.kernel.now();
+        let now = self.job_control.kernel.now();
         let mut late = Vec::new();
         for wish in
             wishes.iter_mut().filter(|wish| wish.stands == TapeFileState::Requested && wish.until <= now)
@@ -142,7 +142,7 @@ impl Tape {
         if wanted.is_empty() {
             return Ok(());
         }
-        let now = self.shared.kernel.now();
+        let now = self.job_control.kernel.now();
         let (base, fault) = match self.stage(end, &files(row, &wanted)).await {
             Ok((base, id)) => {
                 tracing::info!(files = wanted.len(), at = %base, request = %id, "asked a tape system for \
@@ -232,7 +232,7 @@ impl Tape {
                 failed = true;
             }
         }
-        let now = self.shared.kernel.now();
+        let now = self.job_control.kernel.now();
         let waits = failed || wishes.iter().any(|wish| wish.stands == TapeFileState::Requested);
         let look = if waits {
             self.later(row, now, failed)

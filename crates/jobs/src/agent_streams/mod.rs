@@ -21,10 +21,10 @@ use longhaul_model::{AgentId, AttemptId, Blame, Fault, FaultCode, Retry, SiteId}
 use longhaul_storage_remote::RemoteUrl;
 use tokio::time::Instant;
 
-use super::mover::{Begun, CopyOrder, ForeignMover, Stop};
-use super::{Moved, Work, by_circuit};
-use crate::fts::Ways;
-use crate::shared::Shared;
+use crate::JobControl;
+use crate::derived_limits::Ways;
+use crate::mover::{Begun, CopyOrder, ForeignMover, Stop};
+use crate::{Moved, Work, by_circuit};
 
 pub use book::Handed;
 use book::{Ended, Taken, is_lost};
@@ -36,14 +36,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const DURABLE_WITHIN: Duration = Duration::from_secs(20);
 
 /// As the mover's own; streamed by an agent, where one can and nothing else does.
-pub(super) async fn copy(
-    shared: &Shared,
+pub(crate) async fn copy(
+    job_control: &JobControl,
     mover: &dyn ForeignMover,
     order: CopyOrder,
     progress: &(dyn Fn(u64) + Send + Sync),
     stop: Stop,
 ) -> Result<Moved, Fault> {
-    if !order.ways.stream || shared.control.agents.movers(shared.kernel.now()).is_empty() {
+    if !order.ways.stream || job_control.control.agents.movers(job_control.kernel.now()).is_empty() {
         return mover.copy(order, progress, stop).await;
     }
     let wanted = match mover.up_to_stream(order.clone(), progress, stop.clone()).await? {
@@ -53,20 +53,21 @@ pub(super) async fn copy(
     let mut tried: Vec<AgentId> = Vec::new();
     let mut before: Vec<String> = Vec::new();
     let why_ours = loop {
-        let candidates = candidates(shared, &order, &tried);
-        let taken = match shared.jobs.handed.take(order.attempt, order.epoch, candidates, Instant::now()) {
+        let candidates = candidates(job_control, &order, &tried);
+        let taken = match job_control.jobs.handed.take(order.attempt, order.epoch, candidates, Instant::now())
+        {
             Ok(taken) => taken,
             Err(why) => break why,
         };
         let Some(copy) = wire::told(&order, order.epoch, &wanted).await else {
-            shared.jobs.handed.settle(order.attempt);
+            job_control.jobs.handed.settle(order.attempt);
             break "keys of S3 stay with the service".to_owned();
         };
         let (name, agent) = (taken.candidate.name(), taken.candidate.agent);
-        note(shared, order.attempt, &taken.choice).await?;
-        shared.control.agents.put_copy(agent, copy);
-        shared.jobs.handed.sent(order.attempt, Instant::now());
-        match word(shared, order.attempt, taken, progress, stop.clone()).await {
+        note(job_control, order.attempt, &taken.choice).await?;
+        job_control.control.agents.put_copy(agent, copy);
+        job_control.jobs.handed.sent(order.attempt, Instant::now());
+        match word(job_control, order.attempt, taken, progress, stop.clone()).await {
             Ok(bytes) => return Ok(Moved { bytes, mode: format!("stream by {name}") }),
             Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => break fault.detail,
             Err(fault) if is_of_place(&fault) && !*stop.borrow() => {
@@ -74,7 +75,7 @@ pub(super) async fn copy(
                     copy; another way is taken");
                 before.push(format!("{name}: {}", fault.detail));
                 tried.push(agent);
-                shared.jobs.handed.settle(order.attempt);
+                job_control.jobs.handed.settle(order.attempt);
             }
             Err(mut fault) => {
                 fault.detail = format!("{} (streamed by {name})", fault.detail);
@@ -82,10 +83,10 @@ pub(super) async fn copy(
             }
         }
     };
-    shared.jobs.handed.settle(order.attempt);
+    job_control.jobs.handed.settle(order.attempt);
     let why = [before, vec![why_ours]].concat();
     let why: Vec<String> = why.into_iter().filter(|text| !text.is_empty()).collect();
-    note(shared, order.attempt, &format!("the service itself: {}", why.join("; "))).await?;
+    note(job_control, order.attempt, &format!("the service itself: {}", why.join("; "))).await?;
     let ways = Ways { pull: false, push: false, stream: true };
     let streamed = mover.copy(CopyOrder { ways, ..order }, progress, stop).await;
     streamed.map_err(|mut fault| {
@@ -97,17 +98,17 @@ pub(super) async fn copy(
 }
 
 /// Durable before it leaves: who moves it, in the explanation of the attempt.
-async fn note(shared: &Shared, attempt: AttemptId, by: &str) -> Result<(), Fault> {
-    let noted = shared.jobs.ask(|reply| Work::Carried(attempt, by.to_owned(), reply)).await;
+async fn note(job_control: &JobControl, attempt: AttemptId, by: &str) -> Result<(), Fault> {
+    let noted = job_control.jobs.ask(|reply| Work::Carried(attempt, by.to_owned(), reply)).await;
     if noted.is_err() {
-        shared.jobs.handed.settle(attempt);
+        job_control.jobs.handed.settle(attempt);
     }
     noted
 }
 
 /// The agent's, or what follows from its silence.
 async fn word(
-    shared: &Shared,
+    job_control: &JobControl,
     attempt: AttemptId,
     taken: Taken,
     progress: &(dyn Fn(u64) + Send + Sync),
@@ -116,7 +117,7 @@ async fn word(
     let Taken { candidate, mut end, .. } = taken;
     let agent = candidate.agent;
     let take_back = |fault: Fault| {
-        shared.control.agents.cancel(agent, [attempt]);
+        job_control.control.agents.cancel(agent, [attempt]);
         Err(fault)
     };
     loop {
@@ -131,22 +132,24 @@ async fn word(
             }
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
-        let Some((bytes, silent)) = shared.jobs.handed.progress(attempt, Instant::now()) else { continue };
+        let Some((bytes, silent)) = job_control.jobs.handed.progress(attempt, Instant::now()) else {
+            continue;
+        };
         progress(bytes);
         if is_lost(silent) {
             let seconds = silent.as_secs();
             let text = format!("{} has said nothing of it for {seconds} s", candidate.name());
             return take_back(Fault::new(FaultCode::Interrupted, text));
         }
-        if site_state(shared, &candidate) == Some(SiteState::Paused) {
+        if site_state(job_control, &candidate) == Some(SiteState::Paused) {
             let text = format!("the site of {} was paused", candidate.name());
             return take_back(Fault::new(FaultCode::GivenBack, text));
         }
     }
 }
 
-fn site_state(shared: &Shared, candidate: &Candidate) -> Option<SiteState> {
-    let directory = shared.kernel.directory();
+fn site_state(job_control: &JobControl, candidate: &Candidate) -> Option<SiteState> {
+    let directory = job_control.kernel.directory();
     directory.sites.values().find(|row| row.name == candidate.site).map(|row| row.state)
 }
 
@@ -162,10 +165,10 @@ fn is_of_place(fault: &Fault) -> bool {
     }
 }
 
-fn candidates(shared: &Shared, order: &CopyOrder, tried: &[AgentId]) -> Vec<Candidate> {
-    let directory = shared.kernel.directory();
-    let (source, target) = (site_at(shared, &order.source.url), site_at(shared, &order.target.url));
-    let movers = shared.control.agents.movers(shared.kernel.now());
+fn candidates(job_control: &JobControl, order: &CopyOrder, tried: &[AgentId]) -> Vec<Candidate> {
+    let directory = job_control.kernel.directory();
+    let (source, target) = (site_at(job_control, &order.source.url), site_at(job_control, &order.target.url));
+    let movers = job_control.control.agents.movers(job_control.kernel.now());
     let movers = movers.into_iter().filter(|(known, _)| !tried.contains(&known.id));
     movers
         .map(|(known, offer)| {
@@ -196,14 +199,14 @@ fn candidates(shared: &Shared, order: &CopyOrder, tried: &[AgentId]) -> Vec<Cand
 }
 
 /// The site of the host in a URL: as the administrator says of circuits, else that of an agent on this host.
-fn site_at(shared: &Shared, url: &str) -> Option<SiteId> {
-    let said = by_circuit::site_of(shared, url);
-    said.or_else(|| shared.control.agents.site_of_host(RemoteUrl::parse(url).ok()?.host()))
+fn site_at(job_control: &JobControl, url: &str) -> Option<SiteId> {
+    let said = by_circuit::site_of(job_control, url);
+    said.or_else(|| job_control.control.agents.site_of_host(RemoteUrl::parse(url).ok()?.host()))
 }
 
 /// What a report says of copies, durable when this is true; else it is to be said again.
-pub(crate) async fn take_in(shared: &Shared, agent: AgentId, report: &Report) -> bool {
-    let handed = &shared.jobs.handed;
+pub async fn take_in(job_control: &JobControl, agent: AgentId, report: &Report) -> bool {
+    let handed = &job_control.jobs.handed;
     let mut ended = Vec::new();
     for entry in &report.entries {
         let Fact::Outcome(outcome) = &entry.fact else { continue };

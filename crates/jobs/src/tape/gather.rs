@@ -7,7 +7,7 @@ use longhaul_catalog::TapeStep;
 use longhaul_model::job::storage_element;
 use longhaul_model::{Fault, Timestamp};
 
-use crate::shared::Shared;
+use crate::JobControl;
 
 /// Files of one end point that are looked at together; further ones wait until these have been asked for.
 const FILES_AT_ONCE: usize = 4_000;
@@ -30,8 +30,8 @@ pub struct Gather {
 
 impl Gather {
     /// The bulks that are to be made now.
-    pub fn look(&mut self, shared: &Shared, now: Timestamp) -> Result<Vec<TapeStep>, Fault> {
-        let catalog = &shared.kernel.catalog;
+    pub fn look(&mut self, job_control: &JobControl, now: Timestamp) -> Result<Vec<TapeStep>, Fault> {
+        let catalog = &job_control.kernel.catalog;
         let mut groups: BTreeMap<Group, Vec<u64>> = BTreeMap::new();
         for end in catalog.staging_endpoints()? {
             for file in catalog.staging_files(end, FILES_AT_ONCE, now)? {
@@ -45,12 +45,12 @@ impl Gather {
         }
         let urls: BTreeMap<u64, String> =
             catalog.job_endpoints()?.into_iter().map(|end| (end.id, end.url)).collect();
-        let config = &shared.config.jobs.tape;
+        let config = &job_control.settings.jobs.tape;
         let mut made = 0;
         let mut steps = Vec::new();
         for (group, files) in groups {
             let (all, of_end) = catalog.count_tape_requests(group.end, &group.vo)?;
-            let limit = limit(shared, urls.get(&group.end), &group.vo).unwrap_or(u64::MAX);
+            let limit = limit(job_control, urls.get(&group.end), &group.vo).unwrap_or(u64::MAX);
             let room =
                 limit.saturating_sub(of_end).min(u64::from(config.requests).saturating_sub(all + made));
             let bulks = self.bulks(&group, &files, config, now);
@@ -83,8 +83,8 @@ impl Gather {
 }
 
 /// As an administrator set it by FTS's API: requests of one community at one storage.
-fn limit(shared: &Shared, url: Option<&String>, vo: &str) -> Option<u64> {
-    let kept = shared.fts.get().ok()?;
+fn limit(job_control: &JobControl, url: Option<&String>, vo: &str) -> Option<u64> {
+    let kept = job_control.config_store.get().ok()?;
     let settings = kept.storages.get(&storage_element(url?)?)?;
     settings.operations.as_ref()?.get(vo)?.get("staging").map(|limit| u64::from(*limit))
 }

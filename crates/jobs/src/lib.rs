@@ -1,0 +1,60 @@
+//! Jobs: copies between URLs of storages that need not know us, as users of FTS submit them; an executor of the
+//! scheduler's leases.
+//!
+//! | thread | module | owns | waits for |
+//! | --- | --- | --- | --- |
+//! | `job-loop` | `job_loop` | the order in which changes of jobs become durable, many in one transaction | the catalog |
+//!
+//! Copies, tape and renewal of tokens are tasks of the service's runtime; each tells the job loop how it ended.
+//! The scheduler is the same as that of subscriptions (`docs/decisions/0017`): end points are storages of it,
+//! and what waits for one end point under the same terms is one demand, whose files it asks for a window at a
+//! time. The FTS configuration is policy here: bans, links, limits, keys ([`config_store`]).
+//!
+//! Not here: the states (`model::job`), rows (`catalog`), how bytes move ([`ForeignMover`]), FTS's own paths and
+//! texts (`service`). Start with [`JobControl`], then follow a file: `job_loop` → `queues` → `control::brain` →
+//! `job_loop` → `copies` → `job_loop`.
+
+pub mod agent_streams;
+mod attempts;
+mod authorise;
+pub mod by_circuit;
+pub mod cloud_keys;
+pub mod config_store;
+mod copies;
+mod derived_limits;
+mod executor;
+mod ids;
+mod job_control;
+mod job_loop;
+mod job_options;
+mod jobs;
+mod mover;
+mod names;
+mod order;
+mod pairs;
+mod queued;
+mod queues;
+mod remote;
+mod s3;
+mod submission;
+pub mod tape;
+mod tokens;
+pub mod views;
+
+pub use config_store::ConfigStore;
+pub use copies::{Moving, Progress};
+pub use derived_limits::{HostCopies, Ways};
+pub use executor::QueuedFilesSource;
+pub use job_control::{ChangeListener, JobControl, JobSettings};
+pub use job_loop::run;
+pub use jobs::{JobNews, Jobs, JobsConfig, Moved, Reply, Unmoved, UserFiles, Work};
+pub use mover::{Begun, CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
+pub use names::{NamesConfig, url_names};
+pub use order::delegated;
+pub use pairs::{Minute, Pairs};
+pub use queued::QueuedFiles;
+pub use remote::{end as remote_end, mover};
+pub use s3::S3Config;
+pub use submission::{FileDetails, OWN_TOKEN, TOO_MANY};
+pub use tape::TapeConfig;
+pub use tokens::{Tokens, Wanted, run as run_tokens};
