@@ -1,18 +1,18 @@
-//! Jobs: copies between URLs of storages that need not know us, as users of FTS submit them; an executor of the
-//! scheduler's leases.
+//! Jobs: copies between URLs of storages that need not know us, as users of FTS submit them; an executor of
+//! the scheduler's leases.
 //!
 //! | thread | module | owns | waits for |
 //! | --- | --- | --- | --- |
-//! | `job-loop` | `job_loop` | the order in which changes of jobs become durable, many in one transaction | the catalog |
+//! | `job-loop` | `job_loop` | the order in which jobs' changes become durable, many at once | the catalog |
 //!
-//! Copies, tape and renewal of tokens are tasks of the service's runtime; each tells the job loop how it ended.
-//! The scheduler is the same as that of subscriptions (`docs/decisions/0017`): end points are storages of it,
-//! and what waits for one end point under the same terms is one demand, whose files it asks for a window at a
-//! time. The FTS configuration is policy here: bans, links, limits, keys ([`config_store`]).
+//! Copies, tape and renewal of tokens are tasks of the service's runtime; each tells the job loop how it
+//! ended. The scheduler is the same as that of subscriptions (`docs/decisions/0017`): end points are storages
+//! of it, and what waits for one end point under the same terms is one demand, whose files it asks for a
+//! window at a time. The FTS configuration is policy here: bans, links, limits, keys ([`config_store`]).
 //!
-//! Not here: the states (`model::job`), rows (`catalog`), how bytes move ([`ForeignMover`]), FTS's own paths and
-//! texts (`service`). Start with [`JobControl`], then follow a file: `job_loop` → `queues` → `control::brain` →
-//! `job_loop` → `copies` → `job_loop`.
+//! Not here: the states (`model::job`), rows (`catalog`), how bytes move ([`ForeignMover`]), FTS's own paths
+//! and texts (`service`). Start with [`JobControl`], then follow a file: `job_loop` → `queues` →
+//! `control::brain` → `job_loop` → `copies` → `job_loop`.
 
 pub mod agent_streams;
 mod attempts;

@@ -7,10 +7,10 @@
 //! last for the service itself, within the attempt.
 //!
 //! Not here: how a copy is made (`storage-remote`, at both), what agents do about it (`agent::foreign`).
-//! Start with [`copy`]; `choice` says which agent, `book` which copies they have.
+//! Start with [`copy`]; `choice` says which agent, `ledger` which copies they have.
 
-mod book;
 mod choice;
+mod ledger;
 mod wire;
 
 use std::time::Duration;
@@ -26,9 +26,9 @@ use crate::derived_limits::Ways;
 use crate::mover::{Begun, CopyOrder, ForeignMover, Stop};
 use crate::{Moved, Work, by_circuit};
 
-pub use book::Handed;
-use book::{Ended, Taken, is_lost};
 use choice::{Candidate, Near};
+pub use ledger::Handed;
+use ledger::{Ended, Taken, is_lost};
 
 /// How often it is looked whether an agent still speaks of its copy, and how far it is.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

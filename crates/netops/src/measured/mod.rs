@@ -1,5 +1,5 @@
-//! Measurements by others and by our agents: mapped from hosts to sites, then passed to the scheduler loop, which
-//! believes them or says why not.
+//! Measurements by others and by our agents: mapped from hosts to sites, then passed to the scheduler loop,
+//! which believes them or says why not.
 //!
 //! Pushed results and what is read from archives ([`puller`]) come through [`take`]; what our agents look at
 //! and count through [`probe_state::take`]. What changed is told by [`changes`]. Not here: formats (`gateways`),

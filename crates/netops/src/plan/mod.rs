@@ -8,8 +8,8 @@
 
 mod apply;
 mod config;
-mod shown;
 mod snapshot;
+mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ use snapshot::PlanInput;
 pub use snapshot::pair_of;
 
 pub use config::{BudgetConfig, CircuitsConfig, HostConfig, Level, ProviderConfig};
-pub use shown::{booked, lately, of_link, plan};
+pub use views::{booked, lately, of_link, plan};
 
 /// Who wants a circuit, where people are named otherwise.
 pub const PLAN: &str = "the service's plan";
@@ -224,8 +224,8 @@ impl State {
         decision: &Decision,
         now: Timestamp,
     ) {
-        let (pair, words) = shown::decision(directory, decision);
-        tracing::info!(link = shown::pair(directory, pair), "circuit: {words}");
+        let (pair, words) = views::decision(directory, decision);
+        tracing::info!(link = views::pair(directory, pair), "circuit: {words}");
         let what = match decision {
             Decision::Request(_) => "ask",
             Decision::Release { .. } => "give-back",
