@@ -20,7 +20,7 @@ pub(crate) fn community() -> Option<CommunityName> {
 
 /// What they are entitled to where nothing else was set.
 pub(crate) fn shares() -> Option<(CommunityName, CommunityShare)> {
-    Some((community()?, CommunityShare::of(WEIGHT)))
+    Some((community()?, CommunityShare::with_weight(WEIGHT)))
 }
 
 /// How they are limited where no other limit was set.

@@ -244,21 +244,21 @@ impl Bench {
         let links = (0..SITES).flat_map(|from| {
             (1..=TARGETS_OF_A_SITE).map(move |step| (StorageId(from), StorageId((from + step) % SITES)))
         });
-        bench.tell(Event::Links(Some(links.collect())));
+        bench.handle_event(Event::Links(Some(links.collect())));
         let communities = (0..COMMUNITIES).map(|at| {
             let activities = [("production", 4.0), ("analysis", 1.0)];
             let activities = activities.map(|(name, weight)| (name.parse().unwrap(), weight)).into();
-            let share = CommunityShare { activities, ..CommunityShare::of(1.0 + at as f64) };
+            let share = CommunityShare { activities, ..CommunityShare::with_weight(1.0 + at as f64) };
             (format!("community-{at}").parse().unwrap(), share)
         });
-        bench.tell(Event::Shares(Shares { communities: communities.collect(), default: 1.0 }));
+        bench.handle_event(Event::Shares(Shares { communities: communities.collect(), default: 1.0 }));
         let demands = (queue + u64::from(HELD) * SITES) / FILES_OF_A_BLOCK;
         (0..demands).for_each(|_| bench.add_demand());
         bench
     }
 
     fn add_site(&mut self, site: u64) {
-        self.tell(Event::Site(SiteInfo {
+        self.handle_event(Event::Site(SiteInfo {
             id: SiteId(site),
             name: format!("site-{site}").parse().unwrap(),
             state: SiteState::Open,
@@ -270,7 +270,7 @@ impl Bench {
                 out_bytes_per_s: Some(50_000_000_000),
             },
         }));
-        self.tell(Event::Storage(StorageInfo {
+        self.handle_event(Event::Storage(StorageInfo {
             id: StorageId(site),
             name: format!("storage-{site}").parse().unwrap(),
             site: SiteId(site),
@@ -279,17 +279,17 @@ impl Bench {
             trouble: None,
         }));
         let (storage, agent) = (StorageId(site), Some(AgentId(site + 1)));
-        self.tell(Event::Agent { storage, agent, connected: true });
+        self.handle_event(Event::Agent { storage, agent, connected: true });
     }
 
     fn add_demand(&mut self) {
         let demand = demand_of(self.next);
         self.next += 1;
         self.demands.insert((demand.id.block.0, demand.target.0), (demand.id, FILES_OF_A_BLOCK));
-        self.tell(Event::Demand(demand));
+        self.handle_event(Event::Demand(demand));
     }
 
-    fn tell(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         self.scheduler.handle(event, self.now);
     }
 
@@ -316,16 +316,16 @@ impl Bench {
 
     /// It began, it is there, and perhaps it was the last of its block.
     fn end(&mut self, lease: &Lease) {
-        self.tell(Event::Started { attempt: lease.attempt });
+        self.handle_event(Event::Started { attempt: lease.attempt });
         let (attempt, epoch, bytes_moved) = (lease.attempt, lease.epoch, lease.size);
-        self.tell(Event::Outcome(Outcome { attempt, epoch, fault: None, bytes_moved }));
+        self.handle_event(Event::Outcome(Outcome { attempt, epoch, fault: None, bytes_moved }));
         let key = (lease.block.0, lease.target.0);
         let left = self.demands.get_mut(&key).unwrap();
         left.1 -= 1;
         if left.1 == 0 {
             let (id, _) = self.demands.remove(&key).unwrap();
-            self.tell(Event::BlockComplete { block: lease.block, storage: lease.target });
-            self.tell(Event::DemandGone { id });
+            self.handle_event(Event::BlockComplete { block: lease.block, storage: lease.target });
+            self.handle_event(Event::DemandGone { id });
             self.add_demand();
         }
     }
@@ -367,7 +367,7 @@ impl Bench {
             });
             let files = files.collect();
             let begin = used();
-            self.tell(Event::Files { demand, files, exhausted: to == all.end });
+            self.handle_event(Event::Files { demand, files, exhausted: to == all.end });
             self.telling += used() - begin;
         }
     }

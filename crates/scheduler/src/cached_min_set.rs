@@ -17,7 +17,7 @@ impl<T> Default for CachedMinSet<T> {
 }
 
 impl<T: Ord + Copy> CachedMinSet<T> {
-    pub(crate) fn of(value: T) -> Self {
+    pub(crate) fn from_value(value: T) -> Self {
         CachedMinSet { first: Some(value), set: BTreeSet::from([value]) }
     }
 

@@ -176,7 +176,13 @@ impl Trial {
 
     /// Records an arrival under a limit of `files`; one that `counts` may begin or end a measurement. Returns
     /// the mean number of files and the rate when the measurement is complete.
-    fn look(&mut self, look: &Sample, files: u32, counts: bool, now: Timestamp) -> Option<(f64, FlowBytes)> {
+    fn record(
+        &mut self,
+        look: &Sample,
+        files: u32,
+        counts: bool,
+        now: Timestamp,
+    ) -> Option<(f64, FlowBytes)> {
         let seen = mem::replace(&mut self.last_arrival, now);
         if self.settled.is_some() {
             self.file_seconds += f64::from(look.files) * now.since(seen).as_secs_f64();
@@ -258,14 +264,14 @@ impl ConcurrencyTuner {
     }
 
     /// Records an arrival.
-    pub(crate) fn look(&mut self, look: &Sample, least: u32, now: Timestamp) {
+    pub(crate) fn record_sample(&mut self, look: &Sample, least: u32, now: Timestamp) {
         self.count_with_last(look.report, now);
         let counts = look.report || self.last_report.is_none_or(|at| now.since(at) > REPORT_ABSENCE_MIN);
         let files = self.files(least);
         let period = self.trial.get_or_insert_with(|| Trial::begin(now));
         if now.since(period.last_arrival) > SILENCE_MAX {
             *period = Trial::begin(now);
-        } else if let Some((held, rate)) = period.look(look, files, counts, now) {
+        } else if let Some((held, rate)) = period.record(look, files, counts, now) {
             let wanted = period.limited;
             self.conclude(files, held, rate, wanted, least);
             self.trial = Some(Trial::begin(now));
@@ -443,7 +449,7 @@ mod tests {
                     self.at_once.note_limited();
                 }
                 let look = Sample { bytes: self.come, files, moving: files, report: true };
-                self.at_once.look(&look, 2, self.now);
+                self.at_once.record_sample(&look, 2, self.now);
                 let bytes = rate(files);
                 self.come.link += bytes;
                 self.come.source += bytes * (1.0 - taken);
@@ -478,7 +484,7 @@ mod tests {
             let files = run.at_once.files(2).max(3);
             run.at_once.note_limited();
             let look = Sample { bytes: run.come, files, moving: files, report: true };
-            run.at_once.look(&look, 2, run.now);
+            run.at_once.record_sample(&look, 2, run.now);
             let bytes = 70e6 * f64::from(files.min(18));
             run.come.link += bytes;
             run.come.source += bytes;

@@ -73,7 +73,7 @@ pub struct Lease {
     /// The agent that runs it, at the target.
     pub agent: AgentId,
     pub priority: u8,
-    /// Of this transfer, counted from 1.
+    /// Number of this try of the transfer, from 1.
     pub try_number: u32,
     pub chosen: Timestamp,
     /// An attempt not begun by then must not begin.

@@ -75,7 +75,7 @@ impl Scheduler {
         let rank = Rank { due: created, created, subscription: id.subscription, block: id.block };
         let want = Want {
             relay: false,
-            demands: DemandSet::of(id.subscription, wish),
+            demands: DemandSet::with_demand(id.subscription, wish),
             exhausted: false,
             shift,
             ..Want::relay(id.block, target, lane, wish.party, strategy, rank)

@@ -99,7 +99,7 @@ pub struct Demand {
     pub target: StorageId,
     /// 1 (least) to 9; others are taken as the nearest of these.
     pub priority: u8,
-    /// Whose share it is charged to.
+    /// The party whose share it is charged to.
     pub party: Party,
     /// When the subscription was made: the age of its demands.
     pub created: Timestamp,
@@ -171,7 +171,7 @@ pub struct AdoptedTransfer {
     pub sources: Vec<StorageId>,
     /// Attempts that have ended.
     pub attempts: u32,
-    /// Of the last lease.
+    /// Epoch of the last lease.
     pub epoch: Epoch,
     pub not_before: Option<Timestamp>,
     pub lease: Option<AdoptedLease>,

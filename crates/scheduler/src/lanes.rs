@@ -59,10 +59,10 @@ pub(crate) struct TurnOrder {
     strict: bool,
     /// By tag, with their places.
     communities: Vec<(f64, u32)>,
-    /// Of this community.
+    /// Community that the activities belong to.
     community: u32,
     activities: Vec<(f64, u32)>,
-    /// Of one activity.
+    /// Lanes of one activity.
     lanes: Vec<usize>,
 }
 
@@ -555,10 +555,10 @@ mod tests {
         fn both(weights: &[f64]) -> [Market; 2] {
             let named = || ["a", "b", "c", "d"].into_iter().zip(weights);
             let communities =
-                named().map(|(name, &weight)| (name.parse().unwrap(), CommunityShare::of(weight)));
+                named().map(|(name, &weight)| (name.parse().unwrap(), CommunityShare::with_weight(weight)));
             let communities = Shares { communities: communities.collect(), default: 1.0 };
             let activities = named().map(|(name, &weight)| (name.parse().unwrap(), weight)).collect();
-            let one = CommunityShare { activities, ..CommunityShare::of(1.0) };
+            let one = CommunityShare { activities, ..CommunityShare::with_weight(1.0) };
             let activities =
                 Shares { communities: BTreeMap::from([("all".parse().unwrap(), one)]), default: 1.0 };
             let community = |(name, _): (&str, _)| Party { community: name.parse().unwrap(), activity: None };

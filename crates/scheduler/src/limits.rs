@@ -50,8 +50,9 @@ pub type Pattern = (Option<StorageId>, Option<StorageId>);
 #[serde(default)]
 pub struct Limits {
     pub links: Vec<((StorageId, StorageId), Limit)>,
-    /// Of what comes to a storage, and of what leaves it.
+    /// Limits of what enters a storage.
     pub into: Vec<(StorageId, Limit)>,
+    /// Limits of what leaves a storage.
     pub out: Vec<(StorageId, Limit)>,
     pub communities: Vec<(CommunityName, Limit)>,
     /// Files at once on each link between end points of jobs that fits; besides what its own limit says.
@@ -59,7 +60,7 @@ pub struct Limits {
     /// Links that carry the work of `testers` only.
     pub uncommissioned: Vec<(StorageId, StorageId)>,
     pub testers: Option<CommunityName>,
-    /// Whose work goes by circuits only. Of several that fit, the first counts.
+    /// Work that goes by circuits only; the first rule that fits counts.
     pub circuits: Vec<CircuitRule>,
 }
 

@@ -1,7 +1,7 @@
 //! Link shares: weights of communities on links that have their own, in place of [`Shares`](crate::Shares); a
 //! second fair queue (`claim`) per link, below that of the target.
 //!
-//! Whose turn it is at a target follows from the weights of all (`lanes`). When the file that has its turn
+//! The turn at a target follows from the weights of all (`lanes`). When the file that has its turn
 //! would go over a link with weights of its own, the link's accounts say whose file goes instead: among the
 //! communities with work for that link, the one furthest back. The turn is paid for by the community whose
 //! turn it was. So the target's time for that link is divided by the link's weights, and what comes over
@@ -31,11 +31,10 @@ use crate::strategy::Strategy;
 /// Weights on the links that fit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkShares {
-    /// Of several that fit a link the most specific one counts.
+    /// The links; the most specific pattern that fits a link counts.
     pub links: Pattern,
     pub communities: BTreeMap<CommunityName, f64>,
-    /// Of all that are not named, together: those that want something share it evenly. 0: only what nobody
-    /// else can use.
+    /// Weight of all communities not named, shared evenly by those with work. 0: only what nobody else can use.
     pub others: f64,
 }
 
@@ -43,7 +42,7 @@ pub struct LinkShares {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkWeight {
     pub weight: f64,
-    /// Of all that wanted the link then.
+    /// Sum of the weights of all that wanted the link then.
     pub all: f64,
 }
 
@@ -61,13 +60,13 @@ struct LinkShareRule {
     others: f64,
 }
 
-/// Who got how much of a link, by community.
+/// Accounts of a link by community: how much each got.
 #[derive(Default)]
 struct LinkAccount(BTreeMap<u32, AccountEntry>);
 
 #[derive(Clone, Copy, Debug)]
 struct AccountEntry {
-    /// Of the present, in bytes over weight.
+    /// Lead over the present, in bytes over weight.
     lead: f64,
     /// By which it was served last, and what counted in full of what it is behind: see `claim`.
     weight: f64,
@@ -331,7 +330,7 @@ mod tests {
         (0..).zip(weights).map(one).collect()
     }
 
-    /// Of a claim of 100 bytes.
+    /// Full claim of a contender, for a claim of 100 bytes in total.
     fn full(contenders: &[Contender]) -> f64 {
         100.0 / contenders.iter().map(|one| one.weight).sum::<f64>()
     }

@@ -3,10 +3,10 @@
 //! | blame | what backs off | for how long |
 //! | --- | --- | --- |
 //! | source, permanent | that replica is suspect and not used | until it is a replica again |
-//! | target full or read-only | the whole target, except single probes | until it says so, or 30 s, 1 min, … 1 h |
+//! | target full or read-only | the target, except probes | until it says so, or 30 s, 1 min, … 1 h |
 //! | target or request, permanent | the transfer has failed | until it is requested again |
 //! | target, otherwise | the transfer | 30 s, 1 min, … 1 h |
-//! | all others | that source for this file; other sources are used at once | by `model::fault::retry_delay` |
+//! | all others | that source for this file; others are used at once | by `model::fault::retry_delay` |
 //!
 //! A source that cannot be reached several times in a row is only probed, over that link or altogether
 //! (circuit breaker, see `breaker`).

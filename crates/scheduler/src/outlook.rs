@@ -32,7 +32,7 @@ struct SubscriptionProgress {
     parked: u64,
     failed: u64,
     fault: Option<Fault>,
-    /// Of queued ones, how many could use each source.
+    /// Queued transfers that could use each source.
     sources: BTreeMap<u32, u64>,
     bytes_arrived: u128,
     has_parked_files: bool,

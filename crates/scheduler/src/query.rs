@@ -111,7 +111,7 @@ pub struct Counts {
     pub leased: u64,
     pub started: u64,
     pub queued_bytes: u64,
-    /// Of leased files, what has not arrived.
+    /// Bytes of leased files that have not arrived.
     pub leased_bytes: u64,
 }
 

@@ -26,7 +26,7 @@ fn insert<T: Ord + Copy>(sets: &mut BySource<T>, source: u32, value: T) -> bool 
             false
         }
         Err(at) => {
-            sets.insert(at, (source, CachedMinSet::of(value)));
+            sets.insert(at, (source, CachedMinSet::from_value(value)));
             true
         }
     }

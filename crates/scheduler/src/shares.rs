@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use longhaul_model::{ActivityName, CommunityName};
 use serde::{Deserialize, Serialize};
 
-/// Whose work it is.
+/// The owner of work: a community, and an activity within it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Party {
     pub community: CommunityName,
@@ -28,7 +28,7 @@ pub struct Shares {
 pub struct CommunityShare {
     pub weight: f64,
     pub activities: BTreeMap<ActivityName, f64>,
-    /// Of each activity not named, and of work without an activity.
+    /// Weight of each activity not named, and of work without an activity.
     pub default_activity: f64,
 }
 
@@ -41,7 +41,7 @@ impl Default for Shares {
 
 impl CommunityShare {
     /// All its activities are equal.
-    pub fn of(weight: f64) -> Self {
+    pub fn with_weight(weight: f64) -> Self {
         CommunityShare { weight, activities: BTreeMap::new(), default_activity: 1.0 }
     }
 }
@@ -163,7 +163,7 @@ mod tests {
         let atlas = parties.number(&party("atlas", Some("production")));
         let other = parties.number(&party("lhcb", None));
         assert_eq!(parties.weight_of_community(parties.community(atlas)), 1.0);
-        let mut share = CommunityShare::of(7.0);
+        let mut share = CommunityShare::with_weight(7.0);
         share.activities.insert("production".parse().unwrap(), f64::NAN);
         share.default_activity = -3.0;
         let communities = BTreeMap::from([("atlas".parse().unwrap(), share)]);

@@ -15,7 +15,7 @@ impl Scheduler {
         self.wants[transfer.want].strategy
     }
 
-    /// Of the sources that do not rest, the one it shall wait for: by its place in the list.
+    /// The source to wait for among those not in backoff, by position in the list.
     pub(crate) fn choose_source(&self, index: u32, now: Timestamp) -> Option<usize> {
         self.choose_source_by(self.strategy_of(&self.transfers[index]), index, now)
     }

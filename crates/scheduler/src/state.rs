@@ -203,7 +203,7 @@ pub(crate) struct LinkState {
     /// Leased and not ended.
     pub bytes: u128,
     pub files: u32,
-    /// Of these files, of how many something has come.
+    /// Leased files that have received bytes.
     pub moving: u32,
     /// Time of the last arrival, or of new work after a pause.
     pub last_arrival: Timestamp,
@@ -300,7 +300,7 @@ pub(crate) struct Want {
     /// By place of the source; each transfer is in the queue of each source it may use now.
     pub queues: Vec<(u32, CachedMinSet<QueueKey>)>,
     pub bytes_left: u128,
-    /// Of running attempts.
+    /// Bytes that running attempts have received.
     pub bytes_arrived: u128,
     pub lane: usize,
     pub target: u32,
@@ -409,7 +409,7 @@ pub(crate) struct DemandTerms {
 pub(crate) struct DemandSet(Vec<(SubscriptionId, DemandTerms)>);
 
 impl DemandSet {
-    pub(crate) fn of(id: SubscriptionId, wish: DemandTerms) -> Self {
+    pub(crate) fn with_demand(id: SubscriptionId, wish: DemandTerms) -> Self {
         DemandSet(vec![(id, wish)])
     }
 
@@ -507,7 +507,7 @@ pub(crate) struct ActiveLease {
     pub attempt: AttemptId,
     pub agent: AgentId,
     pub source: u32,
-    /// Whose files at once it counts among.
+    /// Party whose limits it counts against.
     pub party: u32,
     /// Under which limits it was leased: see [`crate::limits::LimitTable::version`].
     pub limits: u32,
@@ -522,7 +522,7 @@ pub(crate) struct ActiveLease {
 }
 
 impl Transfer {
-    /// Of a queued transfer under another strategy than `best`: the one source it waits for.
+    /// The one source that a queued transfer waits for under a strategy other than `best`.
     pub(crate) fn assigned(&self) -> Option<u32> {
         self.sources.get(self.queues.trailing_zeros() as usize).map(|source| source.storage)
     }

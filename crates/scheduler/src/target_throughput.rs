@@ -86,7 +86,7 @@ impl Scheduler {
                 target: row.bytes_arrived,
             };
             let look = Sample { bytes: come, files: wide.files_used, moving: wide.files_moving, report };
-            row.concurrency.look(&look, self.settings.target_files_always, now);
+            row.concurrency.record_sample(&look, self.settings.target_files_always, now);
         } else {
             self.storages[target].target.concurrency.count_with_last(report, now);
         }
@@ -96,7 +96,7 @@ impl Scheduler {
         let row = &mut self.storages[target].target;
         let Some(link) = row.links.get_mut(source) else { return };
         let come = FlowBytes { link: link.bytes_arrived, source: before, target: row.bytes_arrived };
-        link.concurrency.look(
+        link.concurrency.record_sample(
             &Sample { bytes: come, files: link.files, moving: link.moving, report },
             least,
             now,

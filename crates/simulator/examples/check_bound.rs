@@ -53,7 +53,7 @@ struct Group {
 #[derive(Default)]
 struct Proof {
     bound: f64,
-    /// Of the last request, and of tape drives.
+    /// Bounds without prices: of the last request, and of tape drives.
     own: f64,
     relays: Vec<bool>,
     capacities: Vec<Capacity>,
@@ -116,7 +116,7 @@ impl Prices {
         Ok(Prices { count, relays, direct, whole })
     }
 
-    /// Of bringing a byte to all targets of a group: by the cheapest tree from its first replicas, as targets
+    /// Price of bringing a byte to all targets of a group: by the cheapest tree from its first replicas, as targets
     /// and relays may pass it on. Of many targets there are too many trees, and a sum that is never above the
     /// cheapest is taken.
     fn least(&self, group: &Group) -> f64 {

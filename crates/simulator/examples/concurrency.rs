@@ -16,8 +16,8 @@ const FIXED: [u32; 13] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96];
 /// By then the number is found; until then it is watched.
 const FOUND_S: f64 = 300.0;
 const END_S: f64 = 600.0;
-const LOOK: Span = Span(10.0);
-/// Of the best fixed number's rate.
+const SNAPSHOT_INTERVAL: Span = Span(10.0);
+/// Required share of the best fixed number's rate.
 const RATE_MIN: f64 = 0.9;
 /// The fewest files with this part of the best rate are told.
 const AS_GOOD: f64 = 0.99;
@@ -57,7 +57,7 @@ struct Link {
 
 /// What a way made of each link.
 #[derive(Clone, Default)]
-struct Made {
+struct LinkResult {
     rate: f64,
     /// The least and the most files at once.
     numbers: Option<(u32, u32)>,
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     plan.until = END_S;
     let links = links(&plan);
     let ours = run(&plan, "best", &links);
-    let fixed: Vec<(u32, Vec<Made>)> =
+    let fixed: Vec<(u32, Vec<LinkResult>)> =
         FIXED.iter().map(|&number| (number, run(&plan, &format!("best/at-once-{number}"), &links))).collect();
     let (mut page, mut missed) = (TITLE.to_owned(), Vec::new());
     print!("{TITLE}");
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn row(link: &Link, number: u32, rate: f64, ours: &Made) -> (String, bool) {
+fn row(link: &Link, number: u32, rate: f64, ours: &LinkResult) -> (String, bool) {
     let ratio = ours.rate / rate;
     let steady = ours.numbers.is_some_and(|(least, most)| most - least <= SWING_MAX);
     let asked = match (ratio >= RATE_MIN, steady) {
@@ -140,10 +140,12 @@ fn links(plan: &Plan) -> Vec<Link> {
     links
 }
 
-fn run(plan: &Plan, policy: &str, links: &[Link]) -> Vec<Made> {
-    let mut made = vec![Made::default(); links.len()];
+fn run(plan: &Plan, policy: &str, links: &[Link]) -> Vec<LinkResult> {
+    let mut made = vec![LinkResult::default(); links.len()];
     let mut before = vec![0.0; links.len()];
-    simulate_observed(plan, &Policy::parse(policy).unwrap(), LOOK, &mut |glimpse: &Snapshot<'_>| {
+    simulate_observed(plan, &Policy::parse(policy).unwrap(), SNAPSHOT_INTERVAL, &mut |glimpse: &Snapshot<
+        '_,
+    >| {
         if glimpse.seconds < FOUND_S {
             return;
         }

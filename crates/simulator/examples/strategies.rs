@@ -16,7 +16,7 @@ use longhaul_simulator::criteria::{
 };
 use longhaul_simulator::{Plan, Scenario};
 
-const LONG: [&str; 2] = ["grid", "steady-month"];
+const SCENARIOS_LONG: [&str; 2] = ["grid", "steady-month"];
 
 const TITLE: &str = "\
 # Strategies compared
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         eprintln!("there is no scenario {unknown}; there are {}", shipped.join(", "));
         return ExitCode::from(2);
     }
-    let short = |name: &String| names.is_empty() && !LONG.contains(&&name[..]);
+    let short = |name: &String| names.is_empty() && !SCENARIOS_LONG.contains(&&name[..]);
     let wanted = |name: &&String| all || short(name) || names.contains(name);
     let mut text = TITLE.to_owned();
     print!("{TITLE}");

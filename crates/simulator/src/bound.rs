@@ -145,7 +145,7 @@ pub struct Group {
     pub bytes: f64,
     pub sources: Vec<u32>,
     pub targets: Vec<u32>,
-    /// Of all its targets together, for one byte.
+    /// Price of one byte for all its targets together.
     pub price: f64,
 }
 

@@ -151,7 +151,7 @@ impl CircuitProviders {
         self.active.iter().map(|(pair, place)| (*pair, *place))
     }
 
-    /// Of a port, in bytes a second.
+    /// Reserved rate of a port, in bytes per second.
     fn reserved_at(&self, site: usize, inward: bool) -> f64 {
         let ends = |held: &&Reservation| if inward { held.pair.1 == site } else { held.pair.0 == site };
         self.reservations.values().filter(ends).map(|held| held.mbit as f64 * MBIT_BYTES_PER_S).sum()

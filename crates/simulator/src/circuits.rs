@@ -61,7 +61,7 @@ pub struct CircuitsSummary {
 pub(crate) struct Circuits {
     planner: Option<Planner>,
     managed: BTreeMap<u32, ManagedCircuit>,
-    /// Of agents, by pair.
+    /// Circuits of agents, by pair.
     by_pair: BTreeMap<(usize, usize), u32>,
     last_number: u32,
     /// What pairs carried of late without a circuit while they had work: bytes, and seconds.

@@ -55,7 +55,7 @@ pub struct Comparison {
     pub ours: Option<BestPolicy>,
     pub nine: Option<BestPolicy>,
     pub theirs: Option<BestPolicy>,
-    /// Of `best`, in full.
+    /// Full report of `best`.
     pub report: Option<Report>,
     pub has_choice: bool,
     pub known_at_start: bool,
@@ -187,8 +187,8 @@ pub fn is_known_at_start(plan: &Plan) -> bool {
 /// wrong.
 ///
 /// Whatever a request lacks must pass the port of its target and be written there, one byte after the other.
-/// Of the work of one machine the mean end is the least when the shortest comes first; each target is at best
-/// such a machine, of all that it can take.
+/// The mean completion time of one machine is least in shortest-job-first order (W. E. Smith, 1956); each
+/// target is at best such a machine, at its full intake rate.
 pub fn mean_bound(plan: &Plan) -> Option<f64> {
     if !is_known_at_start(plan) || !plan.failures.is_empty() || plan.work.requests.is_empty() {
         return None;

@@ -39,7 +39,7 @@ pub struct SitePlan {
     pub limit_out: Option<f64>,
     pub out_capacities: Vec<u32>,
     pub in_capacities: Vec<u32>,
-    /// Of its ports together: how large a site it is.
+    /// Sum of its ports: how large a site it is.
     pub size: f64,
     pub tape: Option<Tape>,
     pub relay: bool,

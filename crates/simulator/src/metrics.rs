@@ -32,7 +32,7 @@ pub struct RunMetrics {
     pub contended: Vec<u128>,
     /// When dataset completions happened, for their curve: seconds.
     pub dataset_ends: Vec<f32>,
-    /// Of each request in the plan's order: seconds until it was complete.
+    /// Seconds until each request was complete, in the plan's order.
     pub requests: Vec<Option<f32>>,
     /// What capacities were from when on, in microseconds; only where they change.
     pub history: Vec<(i64, Vec<f64>)>,

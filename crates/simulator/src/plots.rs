@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::report::Report;
 
 const WIDTH: f64 = 900.0;
-/// Of the frame, if the names of the lines need no more.
+/// Height of the frame, if the names of the lines need no more.
 const HEIGHT_MIN: f64 = 320.0;
 const NAME_HEIGHT: f64 = 20.0;
 const LEFT: f64 = 76.0;

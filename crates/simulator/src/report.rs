@@ -73,13 +73,13 @@ pub struct Report {
     /// By community: name, share wanted, part obtained while all wanted something.
     pub shares: Vec<(String, f64, f64)>,
     pub recomputations: u64,
-    /// Of every capacity: name, bytes that went through, bytes a second that it has.
+    /// Every capacity: name, bytes that went through, its rate in bytes per second.
     pub bytes_through: Vec<(String, f64, f64)>,
     /// The most that was ever used of one at a time: 1 is all of it.
     pub utilization_max: f64,
     pub certificate: Certificate,
     pub knowledge: KnowledgeReport,
-    /// Of each request in the plan's order: seconds until it was complete.
+    /// Seconds until each request was complete, in the plan's order.
     pub requests: Vec<Option<f32>>,
 }
 

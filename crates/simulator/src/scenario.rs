@@ -260,7 +260,7 @@ pub struct Circuit {
     pub end: Span,
 }
 
-/// Who asks for circuits, and when they seem worth it.
+/// Rules by which circuits are requested.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Circuits {
@@ -277,7 +277,7 @@ pub struct Circuits {
     pub gain: Span,
     /// Waiting work counts as one priority higher for each such time.
     pub age_step: Span,
-    /// Of each community in a day, in Gbit/s times hours.
+    /// Budget of each community per day, in Gbit/s times hours.
     pub budget: Option<f64>,
     /// What is forecast of a link is off by this factor, up or down by the seed.
     pub forecast_error: f64,
@@ -323,7 +323,7 @@ impl Default for Circuits {
     }
 }
 
-/// Who makes circuits: what it reserves is taken from the ports of both ends, used or not.
+/// A circuit provider: what it reserves is taken from the ports of both ends, used or not.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provider {
@@ -334,7 +334,7 @@ pub struct Provider {
     pub rates: Vec<Rate>,
     /// Circuits at once.
     pub at_once: u32,
-    /// Of all of them together.
+    /// Capacity of all circuits together.
     pub capacity: Option<Rate>,
     /// The part of each port that may be reserved.
     #[serde(default = "default_port_share")]
@@ -392,7 +392,7 @@ pub struct Dataset {
     pub at: Vec<String>,
     /// At so many of these, chosen by the seed for each dataset; else at all.
     pub copies: Option<u32>,
-    /// Of the replicas, beyond the first: damaged, or gone.
+    /// Share of the replicas beyond the first that are damaged or gone.
     #[serde(default)]
     pub bad: Share,
 }
@@ -515,7 +515,7 @@ pub struct Failure {
     pub rtt_factor: Option<f64>,
     /// The error that attempts end with.
     pub code: Option<String>,
-    /// Of attempts that meet it.
+    /// Share of attempts that meet it.
     pub share: Option<Share>,
     /// For clocks: how far, in seconds; may be negative.
     pub jump: Option<f64>,

@@ -69,7 +69,7 @@ impl World<'_> {
         let rows = self.plan.work.communities.iter().map(|community| {
             let share = CommunityShare {
                 activities: community.activities.clone(),
-                ..CommunityShare::of(community.share)
+                ..CommunityShare::with_weight(community.share)
             };
             (community.name.clone(), share)
         });

@@ -15,7 +15,7 @@ pub struct DriveBound {
     /// Seconds until a tape is mounted and wound.
     pub mount: f64,
     pub bytes: f64,
-    /// Of one drive.
+    /// Rate of one drive.
     pub rate: f64,
     pub drives: u32,
 }
@@ -36,9 +36,9 @@ pub struct SessionBound {
     pub bytes: f64,
     /// Seconds of each file beside the reading.
     pub wait_s: f64,
-    /// Of one drive.
+    /// Rate of one drive.
     pub rate: f64,
-    /// Of all sessions between pools of the two sites.
+    /// Files open in all sessions between pools of the two sites.
     pub open: u32,
 }
 

@@ -26,7 +26,7 @@ const COMMUNITY_DEFAULT: &str = "default";
 
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// Of all files, in bytes.
+    /// Sizes of all files in bytes.
     pub sizes: Vec<u64>,
     pub blocks: Vec<BlockPlan>,
     pub datasets: Vec<DatasetPlan>,

@@ -179,8 +179,9 @@ pub struct World<'a> {
     pub(crate) attempts: Vec<Attempt>,
     free: Vec<u32>,
     pub(crate) by_id: BTreeMap<AttemptId, u32>,
-    /// Of each pool, attempts that have begun, and sessions that wait for it.
+    /// Started attempts of each pool.
     pub(crate) pool_busy: Vec<u32>,
+    /// Sessions that wait for each pool.
     pub(crate) pool_waiting: Vec<BTreeSet<u32>>,
     pub(crate) wants: BTreeMap<(u32, u32), Want>,
     /// Blocks that each request still waits for.

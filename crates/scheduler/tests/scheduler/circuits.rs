@@ -21,7 +21,7 @@ fn circuits(links: &[(u64, u64)]) -> Event {
 }
 
 /// What came from each of two sources within that time.
-fn come(world: &mut World, target: u64, time: Duration) -> [u64; 2] {
+fn bytes_arrived(world: &mut World, target: u64, time: Duration) -> [u64; 2] {
     let before = [0, 1].map(|source| world.bytes_between(source, target));
     world.run_for(time);
     [0, 1].map(|source| world.bytes_between(source, target) - before[source as usize])
@@ -30,20 +30,20 @@ fn come(world: &mut World, target: u64, time: Duration) -> [u64; 2] {
 /// Two sources with the same files: the first of 10 MB/s, and far more by its circuit; the second of 60 MB/s.
 #[test]
 fn a_source_with_a_circuit_is_chosen_from_the_first_moment_and_not_after_its_last() {
-    let mut places = vec![Place::new(10e6), Place::new(60e6), Place::new(1e9)];
+    let mut places = vec![WorldSite::new(10e6), WorldSite::new(60e6), WorldSite::new(1e9)];
     places[2].limits.active_in = Some(8);
     let mut world = World::new(places, 1);
     world.add_files(1, 0, vec![2 * MB; 10_000]);
     world.replicas.extend((0..10_000).map(|file| (file, 1)));
     world.subscribe(1, &[1], 2, 5);
     world.run_for(30 * SECONDS);
-    let [first, second] = come(&mut world, 2, 10 * SECONDS);
+    let [first, second] = bytes_arrived(&mut world, 2, 10 * SECONDS);
     assert!(second > 3 * first, "{first} and {second} the plain way");
 
     world.places[0].out_bytes_per_s = BOOKED;
     world.handle(circuits(&[(0, 2)]));
     world.reasons.clear();
-    let [first, second] = come(&mut world, 2, 3 * SECONDS);
+    let [first, second] = bytes_arrived(&mut world, 2, 3 * SECONDS);
     assert!(first > 3 * second && first > 200 * MB, "{first} and {second} by the circuit");
     let said = |reason: &&String| reason.starts_with("storage-0 by a circuit, because it finishes first");
     assert!(world.reasons.iter().filter(said).count() > 50, "{:?}", world.reasons.first());
@@ -53,7 +53,7 @@ fn a_source_with_a_circuit_is_chosen_from_the_first_moment_and_not_after_its_las
     // What was leased before comes as it can.
     world.run_for(5 * SECONDS);
     world.reasons.clear();
-    let [first, second] = come(&mut world, 2, 5 * SECONDS);
+    let [first, second] = bytes_arrived(&mut world, 2, 5 * SECONDS);
     assert!(second > 3 * first, "{first} and {second} after it");
     assert!(!world.reasons.is_empty() && !world.reasons.iter().any(|reason| reason.contains("circuit")));
     world.run(Duration::from_secs(3_600));
@@ -62,7 +62,7 @@ fn a_source_with_a_circuit_is_chosen_from_the_first_moment_and_not_after_its_las
 /// The older work comes from the second source, the younger from the first, and the target takes two files at
 /// a time.
 fn queues(older_is_due: bool) -> World {
-    let mut places = vec![Place::new(BOOKED), Place::new(20e6), Place::new(1e9)];
+    let mut places = vec![WorldSite::new(BOOKED), WorldSite::new(20e6), WorldSite::new(1e9)];
     places[2].limits.active_in = Some(2);
     let mut world = World::new(places, 1);
     world.add_files(1, 1, vec![10 * MB; 500]);
@@ -79,10 +79,10 @@ fn queues(older_is_due: bool) -> World {
 #[test]
 fn what_comes_by_a_circuit_goes_before_what_is_not_due_yet() {
     let mut world = queues(false);
-    let [younger, older] = come(&mut world, 2, 3 * SECONDS);
+    let [younger, older] = bytes_arrived(&mut world, 2, 3 * SECONDS);
     assert!(older > younger, "by age: {older} and {younger}");
     world.handle(circuits(&[(0, 2)]));
-    let [younger, older] = come(&mut world, 2, 3 * SECONDS);
+    let [younger, older] = bytes_arrived(&mut world, 2, 3 * SECONDS);
     assert!(younger > 5 * older, "by the circuit: {younger} and {older}");
     // Nothing is lost by it.
     world.run(Duration::from_secs(3_600));
@@ -92,14 +92,14 @@ fn what_comes_by_a_circuit_goes_before_what_is_not_due_yet() {
 fn what_is_due_is_overtaken_by_no_circuit_and_neither_is_a_higher_priority() {
     let mut world = queues(true);
     world.handle(circuits(&[(0, 2)]));
-    let [younger, older] = come(&mut world, 2, 5 * SECONDS);
+    let [younger, older] = bytes_arrived(&mut world, 2, 5 * SECONDS);
     assert!(older > younger, "{older} and {younger}");
 
     let mut world = queues(false);
     world.subscriptions.get_mut(&1).unwrap().2 = 8;
     world.tell_demands(1);
     world.handle(circuits(&[(0, 2)]));
-    let [younger, older] = come(&mut world, 2, 5 * SECONDS);
+    let [younger, older] = bytes_arrived(&mut world, 2, 5 * SECONDS);
     assert!(older > younger, "{older} and {younger}");
 }
 
@@ -107,7 +107,7 @@ fn what_is_due_is_overtaken_by_no_circuit_and_neither_is_a_higher_priority() {
 /// circuit.
 #[test]
 fn work_that_goes_by_circuits_only_waits_for_one() {
-    let mut world = World::new(vec![Place::new(BOOKED), Place::new(1e9), Place::new(1e9)], 1);
+    let mut world = World::new(vec![WorldSite::new(BOOKED), WorldSite::new(1e9), WorldSite::new(1e9)], 1);
     world.add_files(1, 0, vec![10 * MB; 300]);
     world.add_files(2, 0, vec![10 * MB; 30]);
     world.parties.insert(1, party("cms", Some("raw")));

@@ -56,14 +56,14 @@ impl World {
             files: 0,
         };
         for id in 0..2 * LINKS {
-            world.tell(Event::Site(SiteInfo {
+            world.handle_event(Event::Site(SiteInfo {
                 id: SiteId(id),
                 name: format!("site-{id}").parse().unwrap(),
                 state: SiteState::Open,
                 reason: None,
                 limits: SiteLimits::default(),
             }));
-            world.tell(Event::Storage(StorageInfo {
+            world.handle_event(Event::Storage(StorageInfo {
                 id: StorageId(id),
                 name: format!("storage-{id}").parse().unwrap(),
                 site: SiteId(id),
@@ -71,14 +71,14 @@ impl World {
                 relay: false,
                 trouble: None,
             }));
-            world.tell(Event::Agent {
+            world.handle_event(Event::Agent {
                 storage: StorageId(id),
                 agent: Some(AgentId(id + 1)),
                 connected: true,
             });
         }
         for link in 0..LINKS {
-            world.tell(Event::Demand(Demand {
+            world.handle_event(Event::Demand(Demand {
                 id: DemandId { subscription: SubscriptionId(link + 1), block: BlockId(link) },
                 target: StorageId(LINKS + link),
                 priority: 5,
@@ -93,7 +93,7 @@ impl World {
         world
     }
 
-    fn tell(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         self.scheduler.handle(event, self.now);
     }
 
@@ -101,7 +101,7 @@ impl World {
         while let Some(decision) = self.scheduler.poll_decision(self.now) {
             match decision {
                 Decision::Lease(lease) => {
-                    self.tell(Event::Started { attempt: lease.attempt });
+                    self.handle_event(Event::Started { attempt: lease.attempt });
                     self.running[lease.source.0 as usize].push(Running { lease, came: 0.0 });
                 }
                 Decision::Expand { demand, limit, .. } => {
@@ -111,7 +111,7 @@ impl World {
                     let files = (from..self.files)
                         .map(|file| WantedFile { file: FileId(file), size: SIZE, sources: sources.clone() })
                         .collect();
-                    self.tell(Event::Files { demand, files, exhausted: false });
+                    self.handle_event(Event::Files { demand, files, exhausted: false });
                 }
                 _ => {}
             }
@@ -128,13 +128,16 @@ impl World {
             for row in &mut running {
                 row.came += each;
                 if row.came < SIZE as f64 {
-                    self.tell(Event::Progress { attempt: row.lease.attempt, bytes_done: row.came as u64 });
+                    self.handle_event(Event::Progress {
+                        attempt: row.lease.attempt,
+                        bytes_done: row.came as u64,
+                    });
                 }
             }
             let (done, left) = running.into_iter().partition(|row| row.came >= SIZE as f64);
             self.running[link as usize] = left;
             for row in Vec::<Running>::into_iter(done) {
-                self.tell(Event::Outcome(Outcome {
+                self.handle_event(Event::Outcome(Outcome {
                     attempt: row.lease.attempt,
                     epoch: row.lease.epoch,
                     fault: None,

@@ -9,13 +9,13 @@ use longhaul_scheduler::*;
 use crate::world::*;
 
 const MB: u64 = 1_000_000;
-/// Of two communities that share a target of 100 MB/s evenly.
+/// The urgent subscription, of one of two communities that share a target of 100 MB/s evenly.
 const URGENT: u64 = 2;
 
 /// ATLAS has much of high priority, and little of low priority that is to be there in a minute; CMS has much
 /// as well.
 fn contended() -> World {
-    let mut world = World::new(vec![Place::new(100e6), Place::new(100e6)], 1);
+    let mut world = World::new(vec![WorldSite::new(100e6), WorldSite::new(100e6)], 1);
     world.deadlines.insert(URGENT, world.now + Duration::from_secs(60));
     for (block, community, files, priority) in
         [(1, "atlas", 800, 8), (URGENT, "atlas", 100, 3), (3, "cms", 800, 5)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::world::{Dice, Place, World};
+use crate::world::{Dice, World, WorldSite};
 
 /// As `longhaul demo` makes it: 2,000 files and about 1 GB in two blocks.
 fn demo_sizes(seed: u64) -> Vec<u64> {
@@ -17,7 +17,7 @@ fn demo_sizes(seed: u64) -> Vec<u64> {
 }
 
 fn one_source_two_targets(rate: f64, scale: u64) -> (World, f64, f64) {
-    let mut world = World::new(vec![Place::new(rate), Place::new(rate), Place::new(rate)], 1);
+    let mut world = World::new(vec![WorldSite::new(rate), WorldSite::new(rate), WorldSite::new(rate)], 1);
     for block in 1..=2 {
         world.add_files(block, 0, demo_sizes(block).into_iter().map(|size| size * scale));
     }

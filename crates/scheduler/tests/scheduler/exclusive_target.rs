@@ -6,7 +6,7 @@ use std::time::Duration;
 use longhaul_scheduler::SiteState;
 use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 
-use crate::world::{Place, World};
+use crate::world::{World, WorldSite};
 
 const MB: u64 = 1_000_000;
 const FILE: u64 = 10 * MB;
@@ -16,7 +16,8 @@ const PORT: f64 = 30e6;
 /// Two sources that could each fill the port of the target, one with the smaller block, and one with the
 /// larger.
 fn two_blocks(out: [f64; 2], seed: u64) -> World {
-    let mut world = World::new(vec![Place::new(out[0]), Place::new(out[1]), Place::new(PORT)], seed);
+    let mut world =
+        World::new(vec![WorldSite::new(out[0]), WorldSite::new(out[1]), WorldSite::new(PORT)], seed);
     world.add_files(1, 0, vec![FILE; 200]);
     world.add_files(2, 1, vec![FILE; 600]);
     world.subscribe(1, &[1], 2, 5);

@@ -6,14 +6,15 @@ use std::time::Duration;
 use longhaul_model::StorageId;
 use longhaul_scheduler::*;
 
-use crate::world::{Place, World};
+use crate::world::{World, WorldSite};
 
 const MB: u64 = 1_000_000;
 
 /// Both sources have all files; the target takes more than both give.
 fn two_sources(lease_recall: bool) -> World {
     let settings = Settings { lease_recall: lease_recall, ..Settings::default() };
-    let mut world = World::with(vec![Place::new(1e9), Place::new(4e8), Place::new(2e9)], 7, settings);
+    let mut world =
+        World::with(vec![WorldSite::new(1e9), WorldSite::new(4e8), WorldSite::new(2e9)], 7, settings);
     world.add_files(1, 0, vec![10 * MB; 2_800]);
     (0..world.files.len() as u64).for_each(|file| {
         world.replicas.insert((file, 1));
@@ -72,7 +73,7 @@ fn nothing_is_recalled_in_a_steady_world_or_without_another_source() {
     let mut steady = two_sources(true);
     steady.run(Duration::from_secs(3_600));
     assert_eq!(steady.recalled, Vec::<String>::new());
-    let mut alone = World::new(vec![Place::new(1e9), Place::new(2e9)], 7);
+    let mut alone = World::new(vec![WorldSite::new(1e9), WorldSite::new(2e9)], 7);
     alone.add_files(1, 0, vec![10 * MB; 1_200]);
     alone.subscribe(1, &[1], 1, 5);
     alone.run_for(Duration::from_secs(8));

@@ -12,7 +12,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A source with much for a target of 100 MB/s, charged to `community`.
 fn busy(files: usize, size: u64, community: &str) -> World {
-    let mut world = World::new(vec![Place::new(100e6); 3], 1);
+    let mut world = World::new(vec![WorldSite::new(100e6); 3], 1);
     world.add_files(1, 0, vec![size; files]);
     world.parties.insert(1, party(community, None));
     world.subscribe(1, &[1], 1, 5);
@@ -164,7 +164,7 @@ fn a_link_that_is_not_commissioned_carries_test_transfers_only() {
 
 #[test]
 fn files_go_around_a_link_that_is_not_commissioned() {
-    let mut rows = vec![Place::new(100e6); 3];
+    let mut rows = vec![WorldSite::new(100e6); 3];
     rows[2].relay = true;
     let mut world = World::new(rows, 1);
     world.handle(uncommissioned(&[(0, 1)]));
@@ -184,7 +184,7 @@ fn test_transfers_have_a_small_part_beside_production_and_are_limited_when_alone
     world.parties.insert(2, party("commissioning", None));
     world.subscribe(2, &[2], 1, 1);
     let tests: longhaul_model::CommunityName = "commissioning".parse().unwrap();
-    let communities = [(tests.clone(), CommunityShare::of(1.0 / 19.0))].into_iter().collect();
+    let communities = [(tests.clone(), CommunityShare::with_weight(1.0 / 19.0))].into_iter().collect();
     world.handle(Event::Shares(Shares { communities, default: 1.0 }));
     world.handle(Event::Limits(Limits { communities: vec![(tests, active(64))], ..Limits::default() }));
     world.run_for(Duration::from_secs(60));

@@ -12,7 +12,7 @@ use crate::world::*;
 const MB: u64 = 1_000_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 /// The source with weights of its own to the target, the target, and a source without.
-const OWN: u64 = 0;
+const WEIGHTED: u64 = 0;
 const TARGET: u64 = 1;
 const PLAIN: u64 = 2;
 
@@ -23,13 +23,13 @@ fn weights(links: (Option<u64>, Option<u64>), named: &[(&str, f64)], others: f64
 
 /// Weights of all: 3 for atlas, 1 for each other.
 fn shares() -> Event {
-    let communities = BTreeMap::from([("atlas".parse().unwrap(), CommunityShare::of(3.0))]);
+    let communities = BTreeMap::from([("atlas".parse().unwrap(), CommunityShare::with_weight(3.0))]);
     Event::Shares(Shares { communities, default: 1.0 })
 }
 
 /// A community's block for itself at each source that is named, more than comes in two hours.
 fn world(rates: [f64; 3], wants: &[(&str, u64)], files: u64) -> World {
-    let mut world = World::new(rates.map(Place::new).to_vec(), 1);
+    let mut world = World::new(rates.map(WorldSite::new).to_vec(), 1);
     world.handle(shares());
     for (block, &(community, source)) in (1..).zip(wants) {
         world.add_files(block, source, (0..files).map(|at| MB + at % 5 * MB));
@@ -77,11 +77,11 @@ fn near(got: f64, all: f64, wanted: f64) {
 /// An hour in which both want the pair: by its weights; taken away: by those of all again.
 #[test]
 fn a_link_is_dealt_by_its_own_weights_for_an_hour_and_then_by_those_of_all() {
-    let mut world = world([10e6; 3], &[("atlas", OWN), ("cms", OWN)], 30_000);
+    let mut world = world([10e6; 3], &[("atlas", WEIGHTED), ("cms", WEIGHTED)], 30_000);
     settle(&mut world);
     let got = comes(&mut world, Duration::from_secs(600));
     near(got[0], got[0] + got[1], 0.75);
-    let own = weights((Some(OWN), Some(TARGET)), &[("atlas", 1.0), ("cms", 4.0)], 0.0);
+    let own = weights((Some(WEIGHTED), Some(TARGET)), &[("atlas", 1.0), ("cms", 4.0)], 0.0);
     world.handle(Event::LinkShares(vec![own]));
     settle(&mut world);
     let got = comes(&mut world, HOUR);
@@ -101,13 +101,13 @@ fn a_link_is_dealt_by_its_own_weights_for_an_hour_and_then_by_those_of_all() {
 #[test]
 fn who_wants_nothing_over_the_link_has_as_much_as_without() {
     let parts = |own: Vec<LinkShares>, failures: f64| {
-        let mut world = world([10e6; 3], &[("atlas", OWN), ("cms", OWN), ("lhcb", PLAIN)], 20_000);
+        let mut world = world([10e6; 3], &[("atlas", WEIGHTED), ("cms", WEIGHTED), ("lhcb", PLAIN)], 20_000);
         world.failure_share = failures;
         world.handle(Event::LinkShares(own));
         settle(&mut world);
         comes(&mut world, HOUR / 2)
     };
-    let own = weights((Some(OWN), None), &[("atlas", 1.0), ("cms", 4.0)], 0.0);
+    let own = weights((Some(WEIGHTED), None), &[("atlas", 1.0), ("cms", 4.0)], 0.0);
     for failures in [0.0, 0.1] {
         let (before, after) = (parts(Vec::new(), failures), parts(vec![own.clone()], failures));
         near(after[1], after[0] + after[1], 0.8);
@@ -136,7 +136,7 @@ fn what_comes_to_nothing_is_given_back_to_who_paid_for_it() {
             }
         }
     };
-    let wants = [("cms", OWN), ("atlas", OWN), ("lhcb", PLAIN)];
+    let wants = [("cms", WEIGHTED), ("atlas", WEIGHTED), ("lhcb", PLAIN)];
     let mut world = world([2e6, 20e6, 10e6], &wants, 8_000);
     world.add_files(4, PLAIN, (0..8_000).map(|at| MB + at % 5 * MB));
     world.parties.insert(4, party("cms", Some("plain")));
@@ -144,9 +144,9 @@ fn what_comes_to_nothing_is_given_back_to_who_paid_for_it() {
     // So few that whose turn it is decides about each.
     world.places[TARGET as usize].limits.active_in = Some(20);
     world.tell_site(TARGET);
-    world.places[OWN as usize].limits.active_out = Some(5);
-    world.tell_site(OWN);
-    let own = weights((Some(OWN), None), &[("cms", 4.0), ("atlas", 1.0)], 0.0);
+    world.places[WEIGHTED as usize].limits.active_out = Some(5);
+    world.tell_site(WEIGHTED);
+    let own = weights((Some(WEIGHTED), None), &[("cms", 4.0), ("atlas", 1.0)], 0.0);
     world.handle(Event::LinkShares(vec![own]));
     run(&mut world, Duration::from_secs(60));
     let got = comes_while(&mut world, |world| run(world, HOUR / 2));
@@ -157,7 +157,7 @@ fn what_comes_to_nothing_is_given_back_to_who_paid_for_it() {
 /// The same communities on a link without weights get there what they would without any.
 #[test]
 fn links_without_weights_are_dealt_as_before() {
-    let wants = [("atlas", OWN), ("cms", OWN), ("atlas", PLAIN), ("cms", PLAIN), ("lhcb", PLAIN)];
+    let wants = [("atlas", WEIGHTED), ("cms", WEIGHTED), ("atlas", PLAIN), ("cms", PLAIN), ("lhcb", PLAIN)];
     let parts = |own: Vec<LinkShares>| {
         let mut world = world([5e6, 50e6, 5e6], &wants, 8_000);
         world.handle(Event::LinkShares(own));
@@ -165,7 +165,7 @@ fn links_without_weights_are_dealt_as_before() {
         comes(&mut world, HOUR)
     };
     let before = parts(Vec::new());
-    let own = weights((Some(OWN), Some(TARGET)), &[("atlas", 1.0), ("cms", 4.0)], 0.0);
+    let own = weights((Some(WEIGHTED), Some(TARGET)), &[("atlas", 1.0), ("cms", 4.0)], 0.0);
     let after = parts(vec![own]);
     near(after[1], after[0] + after[1], 0.8);
     let plain = |got: &[f64]| got[2..].iter().sum::<f64>();
@@ -178,7 +178,7 @@ fn links_without_weights_are_dealt_as_before() {
 /// need be.
 #[test]
 fn who_is_not_named_has_a_part_of_what_the_others_have_together() {
-    let wants = [("atlas", OWN), ("cms", OWN), ("lhcb", OWN)];
+    let wants = [("atlas", WEIGHTED), ("cms", WEIGHTED), ("lhcb", WEIGHTED)];
     let mut world = world([10e6; 3], &wants, 8_000);
     let own = |others| Event::LinkShares(vec![weights((None, Some(TARGET)), &[("atlas", 2.0)], others)]);
     world.handle(own(2.0));

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use longhaul_model::StorageId;
 
-use crate::world::{Place, World};
+use crate::world::{World, WorldSite};
 
 const MB: u64 = 1_000_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn world(places: usize, relays: &[usize], pairs: &[(u64, u64)]) -> World {
-    let mut rows = vec![Place::new(100e6); places];
+    let mut rows = vec![WorldSite::new(100e6); places];
     relays.iter().for_each(|&relay| rows[relay].relay = true);
     let mut world = World::new(rows, 1);
     world.limit_links(pairs.iter().copied());
@@ -129,7 +129,7 @@ fn what_only_passes_through_stops_when_nobody_wants_it_any_more() {
 
 /// Storage 1 is a relay between 0 and 2; the link from 0 to 2 carries 5 MB/s, all else 100.
 fn slow_link() -> World {
-    let mut rows = vec![Place::new(100e6); 3];
+    let mut rows = vec![WorldSite::new(100e6); 3];
     rows[1].relay = true;
     let mut world = World::new(rows, 1);
     world.slow.insert((0, 2), 5e6);
@@ -187,7 +187,7 @@ fn what_was_never_measured_is_no_reason_for_a_detour() {
 /// Five sources share the port of the target: each link is slow, but no way is faster.
 #[test]
 fn a_full_port_is_no_reason_for_a_detour() {
-    let mut rows = vec![Place::new(100e6); 7];
+    let mut rows = vec![WorldSite::new(100e6); 7];
     rows[5].relay = true;
     let mut world = World::new(rows, 1);
     for source in 0..5 {

@@ -22,12 +22,12 @@ fn by_block(world: &World) -> BTreeMap<u64, u64> {
 
 fn community(weight: f64, activities: &[(&str, f64)]) -> CommunityShare {
     let activities = activities.iter().map(|(name, weight)| (name.parse().unwrap(), *weight)).collect();
-    CommunityShare { activities, ..CommunityShare::of(weight) }
+    CommunityShare { activities, ..CommunityShare::with_weight(weight) }
 }
 
 /// One source, one target of 100 MB/s, and a subscription to a block of its own per party.
 fn contended(shares: Shares, parties: &[Party]) -> World {
-    let mut world = World::new(vec![Place::new(100e6), Place::new(100e6)], 1);
+    let mut world = World::new(vec![WorldSite::new(100e6), WorldSite::new(100e6)], 1);
     world.handle(Event::Shares(shares));
     for (block, party) in (1u64..).zip(parties) {
         // Files of different sizes, and more of them than arrive in the time looked at.
@@ -41,7 +41,7 @@ fn contended(shares: Shares, parties: &[Party]) -> World {
 /// What a target lacks is told by whose it is and how urgent, and becomes less as it comes.
 #[test]
 fn what_is_lacking_is_told_by_party_and_priority() {
-    let mut world = World::new(vec![Place::new(100e6), Place::new(100e6)], 1);
+    let mut world = World::new(vec![WorldSite::new(100e6), WorldSite::new(100e6)], 1);
     for (block, name, priority) in [(1, "atlas", 8), (2, "cms", 5)] {
         world.add_files(block, 0, (0..100).map(|_| block * MB));
         world.parties.insert(block, party(name, None));
@@ -116,7 +116,7 @@ fn a_weight_of_nothing_leaves_no_debt_and_no_disorder() {
         let communities = rows.map(|(name, weight)| (name.parse().unwrap(), community(weight, &[])));
         Shares { communities: communities.into(), default: 1.0 }
     };
-    let mut world = World::new(vec![Place::new(100e6), Place::new(100e6)], 1);
+    let mut world = World::new(vec![WorldSite::new(100e6), WorldSite::new(100e6)], 1);
     world.handle(Event::Shares(weights(0.0)));
     for (block, name) in [(1, "atlas"), (2, "cms"), (3, "lhcb")] {
         world.add_files(block, 0, (0..6_000).map(|_| 2 * MB));
@@ -155,7 +155,7 @@ fn a_weight_of_nothing_leaves_no_debt_and_no_disorder() {
 /// what it could not use, and afterwards it does not starve the other for long.
 #[test]
 fn waiting_for_a_source_earns_a_bounded_claim() {
-    let mut world = World::new(vec![Place::new(5e6), Place::new(100e6), Place::new(100e6)], 1);
+    let mut world = World::new(vec![WorldSite::new(5e6), WorldSite::new(100e6), WorldSite::new(100e6)], 1);
     for (block, source) in [(1, 0), (2, 2)] {
         world.add_files(block, source, (0..20_000).map(|_| MB));
         world.parties.insert(block, party(["", "atlas", "cms"][block as usize], None));
@@ -178,7 +178,7 @@ fn waiting_for_a_source_earns_a_bounded_claim() {
 /// long as it goes on, and share the source by their weights; and so what they catch up on when it is fast.
 #[test]
 fn those_that_wait_for_the_same_source_share_it_by_their_weights() {
-    let mut world = World::new(vec![Place::new(10e6), Place::new(100e6), Place::new(100e6)], 1);
+    let mut world = World::new(vec![WorldSite::new(10e6), WorldSite::new(100e6), WorldSite::new(100e6)], 1);
     let communities = BTreeMap::from([("atlas".parse().unwrap(), community(3.0, &[]))]);
     world.handle(Event::Shares(Shares { communities, default: 1.0 }));
     for (block, name, source) in [(1, "atlas", 0), (2, "cms", 0), (3, "lhcb", 2)] {
@@ -208,7 +208,7 @@ fn those_that_wait_for_the_same_source_share_it_by_their_weights() {
 /// same.
 #[test]
 fn an_older_answer_does_not_hide_a_newer_replica() {
-    let mut world = World::new(vec![Place::new(1e9); 3], 1);
+    let mut world = World::new(vec![WorldSite::new(1e9); 3], 1);
     world.add_files(1, 0, [MB]);
     let demand = DemandId { subscription: SubscriptionId(1), block: BlockId(1) };
     world.subscribe(1, &[1], 2, 5);

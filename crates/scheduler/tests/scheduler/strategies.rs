@@ -5,14 +5,14 @@ use std::time::Duration;
 use longhaul_model::StorageId;
 use longhaul_scheduler::{Backoff, Rules, Settings, SiteState, Strategy};
 
-use crate::world::{Place, World};
+use crate::world::{World, WorldSite};
 
 const MB: u64 = 1_000_000;
 
 /// Two sources of everything, the second five times as fast; both have been measured. Then 400 files are
 /// wanted.
 fn two_sources(strategy: Strategy) -> World {
-    let mut world = World::new(vec![Place::new(40e6), Place::new(200e6), Place::new(500e6)], 7);
+    let mut world = World::new(vec![WorldSite::new(40e6), WorldSite::new(200e6), WorldSite::new(500e6)], 7);
     for (block, source) in [(1, 0), (2, 1)] {
         world.add_files(block, source, vec![2 * MB; 60]);
         world.subscribe(block, &[block], 2, 5);
@@ -75,7 +75,7 @@ fn the_order_of_a_strategy_gives_way_when_its_source_is_gone() {
 #[test]
 fn by_the_rules_of_fts3_links_have_slots() {
     let settings = Settings { rules: Rules::Fts3, strategy: Strategy::Orderly, ..Settings::default() };
-    let mut world = World::with(vec![Place::new(50e6), Place::new(50e6)], 7, settings);
+    let mut world = World::with(vec![WorldSite::new(50e6), WorldSite::new(50e6)], 7, settings);
     world.add_files(1, 0, vec![10 * MB; 1_500]);
     world.add_files(2, 0, vec![MB; 200]);
     world.subscribe(1, &[1], 1, 5);
@@ -100,7 +100,7 @@ fn by_the_rules_of_fts3_links_have_slots() {
 fn a_transient_error_costs_seconds_and_not_an_hour() {
     let took = |backoff: Backoff| {
         let settings = Settings { backoff, ..Settings::default() };
-        let mut world = World::with(vec![Place::new(50e6), Place::new(50e6)], 7, settings);
+        let mut world = World::with(vec![WorldSite::new(50e6), WorldSite::new(50e6)], 7, settings);
         world.add_files(1, 0, vec![20 * MB; 100]);
         world.subscribe(1, &[1], 1, 5);
         world.run_for(Duration::from_secs(10));

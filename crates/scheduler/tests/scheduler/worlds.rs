@@ -12,7 +12,7 @@ use longhaul_scheduler::{
 };
 use proptest::prelude::{ProptestConfig, TestCaseError, any, prop_assert, prop_assert_eq, proptest};
 
-use crate::world::{Dice, Place, World, party};
+use crate::world::{Dice, World, WorldSite, party};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -34,7 +34,7 @@ fn random_world(seed: u64) -> World {
     let mut dice = Dice(seed);
     let count = 3 + dice.below(3);
     let places = (0..count).map(|_| {
-        let mut place = Place::new(10e6 * (1 + dice.below(40)) as f64);
+        let mut place = WorldSite::new(10e6 * (1 + dice.below(40)) as f64);
         if dice.chance(0.3) {
             place.limits.active_in = Some(1 + dice.below(30) as u32);
         }
@@ -43,7 +43,7 @@ fn random_world(seed: u64) -> World {
         }
         place
     });
-    let mut places: Vec<Place> = places.collect();
+    let mut places: Vec<WorldSite> = places.collect();
     // Sometimes all goes through the third.
     let star = dice.chance(0.3);
     places[2].relay = star || dice.chance(0.3);
@@ -236,7 +236,7 @@ proptest! {
         prop_assert_eq!(run(), run());
     }
 
-    /// Who wants more than comes gets its share, and within it no priority waits for ever.
+    /// A party that wants more than arrives gets its share, and within it no priority starves.
     #[test]
     fn shares_converge_and_nobody_starves(seed in any::<u64>()) {
         shares_converge(seed)?;
@@ -261,7 +261,7 @@ fn circuits_starve(seed: u64) -> Result<(), TestCaseError> {
     let mut dice = Dice(seed ^ 0x0c1c);
     let rate = 10e6 * (2 + dice.below(3)) as f64;
     // The target takes a few files at a time, so that who is chosen counts.
-    let mut places = vec![Place::new(10.0 * rate), Place::new(rate), Place::new(rate)];
+    let mut places = vec![WorldSite::new(10.0 * rate), WorldSite::new(rate), WorldSite::new(rate)];
     places[2].limits.active_in = Some(2 + dice.below(3) as u32);
     let mut world = World::new(places, seed);
     let (older, younger, files) = (1, 2, 10 + dice.below(20));
@@ -354,7 +354,7 @@ const TARGET: u64 = 0;
 /// What was leased before all had asked comes first.
 const SETTLED_S: u64 = 10;
 const CONTENDED_S: u64 = 30;
-/// Of all that comes meanwhile.
+/// Tolerance of a share, as a part of all that arrives meanwhile.
 const OFF: f64 = 0.03;
 const LARGEST: u64 = 6_000_000;
 /// What turns count for a file beside its bytes.
@@ -365,7 +365,7 @@ const TURN_BYTES: f64 = 1e6;
 struct Wish {
     party: Party,
     priority: u8,
-    /// Of all, together with those of the same party.
+    /// Share of all, together with the wishes of the same party.
     share: f64,
 }
 
@@ -394,8 +394,8 @@ fn contended(seed: u64, contended_s: u64) -> (World, Vec<Wish>) {
     let mut dice = Dice(seed ^ 0x5a5a);
     let port = 40e6 * (1 + dice.below(4)) as f64;
     let sources = 1 + dice.below(3);
-    let mut places = vec![Place::new(port)];
-    places.extend((0..sources).map(|_| Place::new(port * (1.0 + dice.below(3) as f64))));
+    let mut places = vec![WorldSite::new(port)];
+    places.extend((0..sources).map(|_| WorldSite::new(port * (1.0 + dice.below(3) as f64))));
     if dice.chance(0.3) {
         places[TARGET as usize].limits.active_in = Some(200 + dice.below(400) as u32);
     }
@@ -410,7 +410,7 @@ fn contended(seed: u64, contended_s: u64) -> (World, Vec<Wish>) {
         };
         let sum: f64 = activities.iter().map(|(_, weight)| weight).sum();
         let rows = activities.iter().map(|(name, weight)| (name.parse().unwrap(), *weight));
-        let share = CommunityShare { activities: rows.collect(), ..CommunityShare::of(weight) };
+        let share = CommunityShare { activities: rows.collect(), ..CommunityShare::with_weight(weight) };
         shares.communities.insert(name.parse().unwrap(), share);
         let mut parties: Vec<(Party, f64)> = activities
             .iter()
@@ -464,7 +464,7 @@ fn contended(seed: u64, contended_s: u64) -> (World, Vec<Wish>) {
 /// Promise 8: nothing starts at a paused site, what has not begun is taken back; afterwards all goes on.
 #[test]
 fn a_paused_site_gets_nothing() {
-    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(50e6), WorldSite::new(50e6)], 3);
     world.add_files(1, 0, vec![5_000_000; 200]);
     world.subscribe(1, &[1], 1, 5);
     world.run_for(Duration::from_secs(2));
@@ -486,7 +486,7 @@ fn a_paused_site_gets_nothing() {
 /// Promise 10: the queue of a full target waits with the reason, and goes on when there is room.
 #[test]
 fn a_full_target_waits_and_goes_on() {
-    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(50e6), WorldSite::new(50e6)], 3);
     world.add_files(1, 0, vec![1_000_000; 300]);
     world.subscribe(1, &[1], 1, 5);
     world.places[1].full = true;
@@ -514,7 +514,7 @@ fn a_full_target_waits_and_goes_on() {
 /// A damaged replica is told of, its storage is asked no more for that file, and another one serves it.
 #[test]
 fn a_damaged_replica_is_left_for_another() {
-    let mut world = World::new(vec![Place::new(400e6), Place::new(20e6), Place::new(50e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(400e6), WorldSite::new(20e6), WorldSite::new(50e6)], 3);
     world.add_files(1, 0, vec![1_000_000; 100]);
     (0..100).for_each(|file| {
         world.replicas.insert((file, 1));
@@ -533,7 +533,7 @@ fn a_damaged_replica_is_left_for_another() {
 /// Without any other replica the transfer is parked with a reason, and goes on when there is one.
 #[test]
 fn without_a_source_it_waits_for_one() {
-    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6), Place::new(50e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(50e6), WorldSite::new(50e6), WorldSite::new(50e6)], 3);
     world.add_files(1, 0, vec![1_000_000; 3]);
     world.corrupt.insert((1, 0));
     world.subscribe(1, &[1], 1, 5);
@@ -555,7 +555,7 @@ fn without_a_source_it_waits_for_one() {
 /// The least priority is served while the highest never ends, and the highest gets most.
 #[test]
 fn no_priority_starves() {
-    let mut world = World::new(vec![Place::new(20e6), Place::new(20e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(20e6), WorldSite::new(20e6)], 3);
     world.add_files(1, 0, vec![1_000_000; 4_000]);
     world.add_files(2, 0, vec![1_000_000; 20]);
     world.subscribe(2, &[2], 1, 1);
@@ -570,7 +570,7 @@ fn no_priority_starves() {
 /// An urgent subscription overtakes one that fills the horizon already.
 #[test]
 fn the_urgent_overtakes() {
-    let mut world = World::new(vec![Place::new(20e6), Place::new(20e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(20e6), WorldSite::new(20e6)], 3);
     world.add_files(1, 0, vec![1_000_000; 6_000]);
     world.add_files(2, 0, vec![1_000_000; 200]);
     world.subscribe(1, &[1], 1, 5);
@@ -584,7 +584,7 @@ fn the_urgent_overtakes() {
 /// The same block wanted twice at a target is moved once; one of the wishes may go.
 #[test]
 fn what_two_want_is_moved_once() {
-    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(50e6), WorldSite::new(50e6)], 3);
     world.add_files(1, 0, vec![1_000_000; 100]);
     world.subscribe(1, &[1], 1, 3);
     world.subscribe(2, &[1], 1, 7);
@@ -599,7 +599,7 @@ fn what_two_want_is_moved_once() {
 /// A source that cannot be reached costs a few attempts and single probes, and is used again when it can.
 #[test]
 fn an_unreachable_source_is_probed() {
-    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(50e6), WorldSite::new(50e6)], 3);
     world.add_files(1, 0, vec![100_000; 2_000]);
     world.places[0].unreachable = true;
     world.places[1].limits = SiteLimits { active_in: Some(50), ..SiteLimits::default() };
@@ -618,12 +618,12 @@ fn an_unreachable_source_is_probed() {
 #[test]
 fn a_short_failure_costs_little() {
     let clean = {
-        let mut world = World::new(vec![Place::new(20e6), Place::new(20e6)], 3);
+        let mut world = World::new(vec![WorldSite::new(20e6), WorldSite::new(20e6)], 3);
         world.add_files(1, 0, vec![500_000; 3_000]);
         world.subscribe(1, &[1], 1, 5);
         world.run(HOUR)
     };
-    let mut world = World::new(vec![Place::new(20e6), Place::new(20e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(20e6), WorldSite::new(20e6)], 3);
     world.add_files(1, 0, vec![500_000; 3_000]);
     world.subscribe(1, &[1], 1, 5);
     world.run_for(Duration::from_secs(10));
@@ -635,10 +635,10 @@ fn a_short_failure_costs_little() {
     assert!(lost < clean + Duration::from_secs(90), "{lost:?} instead of {clean:?}");
 }
 
-/// Who has mended something need not wait until a rest is over.
+/// A repaired cause need not wait until a backoff is over.
 #[test]
 fn a_resting_transfer_is_tried_at_once_by_request() {
-    let mut world = World::new(vec![Place::new(1e9), Place::new(1e9)], 3);
+    let mut world = World::new(vec![WorldSite::new(1e9), WorldSite::new(1e9)], 3);
     world.add_files(1, 0, [1_000]);
     world.subscribe(1, &[1], 1, 5);
     world.failure_share = 1.0;
@@ -655,10 +655,10 @@ fn a_resting_transfer_is_tried_at_once_by_request() {
     world.handle(Event::TryNow { transfer: transfers[0] });
 }
 
-/// Of two sources the faster gets more, none is left idle, and both together beat the faster alone.
+/// The faster of two sources gets more, none is left idle, and both together beat the faster alone.
 #[test]
 fn sources_are_used_by_their_rates() {
-    let mut world = World::new(vec![Place::new(80e6), Place::new(20e6), Place::new(1e9)], 3);
+    let mut world = World::new(vec![WorldSite::new(80e6), WorldSite::new(20e6), WorldSite::new(1e9)], 3);
     world.add_files(1, 0, vec![2_000_000; 2_000]);
     (0..2_000).for_each(|file| {
         world.replicas.insert((file, 1));
@@ -673,7 +673,7 @@ fn sources_are_used_by_their_rates() {
 /// One site's limit on attempts out is shared by targets of different priority, and none is left out.
 #[test]
 fn slots_of_a_site_are_shared() {
-    let mut places = vec![Place::new(100e6); 4];
+    let mut places = vec![WorldSite::new(100e6); 4];
     places[0].limits.active_out = Some(4);
     let mut world = World::new(places, 3);
     world.add_files(1, 0, vec![1_000_000; 400]);
@@ -690,7 +690,7 @@ fn slots_of_a_site_are_shared() {
 /// Leases reach the agent before it runs dry: no time is lost between small files.
 #[test]
 fn no_gap_between_files() {
-    let mut world = World::new(vec![Place::new(500e6), Place::new(500e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(500e6), WorldSite::new(500e6)], 3);
     world.add_files(1, 0, vec![64_000; 30_000]);
     world.subscribe(1, &[1], 1, 5);
     let took = world.run(HOUR).as_secs_f64();
@@ -701,7 +701,7 @@ fn no_gap_between_files() {
 /// Promise 10: there is an expected time, it is about right, and it holds nine times in ten.
 #[test]
 fn the_outlook_is_about_right() {
-    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(50e6), WorldSite::new(50e6)], 3);
     world.add_files(1, 0, vec![2_000_000; 2_000]);
     world.subscribe(1, &[1], 1, 5);
     world.run_for(Duration::from_secs(10));
@@ -718,7 +718,7 @@ fn the_outlook_is_about_right() {
 /// What goes first to the same target is counted, and told.
 #[test]
 fn the_outlook_tells_who_goes_before() {
-    let mut world = World::new(vec![Place::new(50e6), Place::new(50e6)], 3);
+    let mut world = World::new(vec![WorldSite::new(50e6), WorldSite::new(50e6)], 3);
     world.add_files(1, 0, vec![2_000_000; 500]);
     world.add_files(2, 0, vec![2_000_000; 50]);
     world.subscribe(1, &[1], 1, 9);
@@ -733,7 +733,7 @@ fn the_outlook_tells_who_goes_before() {
 /// A choice among several is told with the number that decided it.
 #[test]
 fn a_choice_tells_its_reason() {
-    let mut world = World::new(vec![Place::new(80e6), Place::new(20e6), Place::new(1e9)], 3);
+    let mut world = World::new(vec![WorldSite::new(80e6), WorldSite::new(20e6), WorldSite::new(1e9)], 3);
     world.keep_log = true;
     world.add_files(1, 0, vec![2_000_000; 500]);
     (0..500).for_each(|file| {

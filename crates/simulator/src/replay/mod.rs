@@ -40,7 +40,7 @@ pub struct Replay {
     /// None before the head.
     scheduler: Option<Scheduler>,
     names: BTreeMap<StorageId, StorageName>,
-    /// Of a line that has not come whole yet.
+    /// Bytes of a line that is not complete yet.
     rest: Vec<u8>,
     report: ReplayReport,
 }
@@ -56,7 +56,7 @@ pub struct ReplayReport {
     pub inputs: InputCounts,
     /// Decisions of the recording that were made here too.
     pub equal: u64,
-    /// Of these, leases.
+    /// Leases among the equal decisions.
     pub leases: u64,
     pub difference: Option<Difference>,
     /// Bytes of a last line that is not whole: the service was killed while it wrote.
@@ -111,7 +111,7 @@ impl Replay {
                 names.join(", ")
             ));
         }
-        let beside = wish.compare.iter().map(|&strategy| StrategyComparison::of(strategy)).collect();
+        let beside = wish.compare.iter().map(|&strategy| StrategyComparison::new(strategy)).collect();
         let so_far = ReplayReport { comparisons: beside, ..ReplayReport::default() };
         Ok(Replay {
             options: wish,
@@ -299,11 +299,11 @@ fn lease_of(line: &Line<'_>) -> Result<Option<Lease>, String> {
 }
 
 impl StrategyComparison {
-    fn of(strategy: Strategy) -> Self {
+    fn new(strategy: Strategy) -> Self {
         StrategyComparison { strategy, choices: 0, same: 0, bytes: BTreeMap::new(), example: None }
     }
 
-    /// Whom the strategy would have chosen for this lease, just before it was made.
+    /// The source that the strategy would have chosen for this lease, just before it was made.
     fn preferred(&self, scheduler: &Scheduler, lease: &Lease, now: Timestamp) -> Option<StorageId> {
         if self.strategy == Strategy::Best {
             // Its inputs stand in every choice.

@@ -10,15 +10,15 @@ const FOUND_S: f64 = 300.0;
 
 /// Each target has one link: bytes that came to it from the fifth minute on, and the files at once that were
 /// seen then, least and most; leased ones for a fixed number.
-type Seen = BTreeMap<u64, (f64, u32, u32)>;
+type LinkObservations = BTreeMap<u64, (f64, u32, u32)>;
 
-fn run(policy: &str) -> Seen {
+fn run(policy: &str) -> LinkObservations {
     let text = include_str!("../../../../scenarios/twenty-links.toml");
     let mut plan = Plan::new(&Scenario::parse(text).unwrap(), None).unwrap();
     plan.until = 600.0;
     let policy = Policy::parse(policy).unwrap();
     let mut before = Vec::new();
-    let mut seen = Seen::new();
+    let mut seen = LinkObservations::new();
     simulate_observed(&plan, &policy, Span(10.0), &mut |glimpse: &Snapshot<'_>| {
         if let Some(most) = policy.concurrency {
             assert!(glimpse.scheduler.links(glimpse.now).iter().all(|link| link.leased_files <= most));

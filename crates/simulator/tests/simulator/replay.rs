@@ -12,7 +12,7 @@ use serde_json::json;
 
 const BEGIN: i64 = 1_800_000_000_000_000;
 
-fn told(bytes: &[u8], at_once: usize) -> Result<ReplayReport, String> {
+fn replay(bytes: &[u8], at_once: usize) -> Result<ReplayReport, String> {
     let mut replay = Replay::new(ReplayOptions::default())?;
     bytes.chunks(at_once).try_for_each(|part| replay.feed(part))?;
     replay.end()
@@ -77,7 +77,7 @@ fn recording<'a>(batches: impl IntoIterator<Item = &'a [Event]>) -> Vec<u8> {
 #[test]
 fn what_was_recorded_is_decided_again_and_a_changed_decision_is_told() {
     let bytes = recording(events().chunks(1));
-    let same = told(&bytes, bytes.len()).unwrap();
+    let same = replay(&bytes, bytes.len()).unwrap();
     assert!(same.is_same(), "{same:?}");
     assert_eq!((same.leases, same.inputs.events), (2, 7), "{same:?}");
 
@@ -88,7 +88,7 @@ fn what_was_recorded_is_decided_again_and_a_changed_decision_is_told() {
         let body = line.body.replacen("\"source\":1", "\"source\":7", 1);
         put(&mut forged, line.number, line.kind, if line.kind == LineKind::Poll { &body } else { line.body });
     }
-    let other = told(&forged, forged.len()).unwrap();
+    let other = replay(&forged, forged.len()).unwrap();
     let difference = other.difference.unwrap();
     assert_eq!(difference.fields, ["Lease.source: 7 then, 1 now"]);
     assert!(difference.recorded.contains("for beta from storage 7"), "{difference:?}");
@@ -112,7 +112,7 @@ fn what_went_by_the_weights_of_a_link_is_decided_again() {
     let bytes = recording(all.chunks(1));
     let text = String::from_utf8_lossy(&bytes);
     assert!(text.contains(r#""link_weight":{"weight":3.0,"all":4.0}"#), "{text}");
-    let same = told(&bytes, bytes.len()).unwrap();
+    let same = replay(&bytes, bytes.len()).unwrap();
     assert!(same.is_same() && same.leases == 4, "{same:?}");
     // Without the weights others go first.
     let mut forgotten = Vec::new();
@@ -121,7 +121,7 @@ fn what_went_by_the_weights_of_a_link_is_decided_again() {
         let body = if line.body.contains("LinkShares") { r#"{"LinkShares":[]}"# } else { line.body };
         put(&mut forgotten, line.number, line.kind, body);
     }
-    assert!(!told(&forgotten, forgotten.len()).unwrap().is_same());
+    assert!(!replay(&forgotten, forgotten.len()).unwrap().is_same());
 }
 
 #[test]
@@ -133,15 +133,15 @@ fn what_cannot_be_is_refused() {
         change(&mut head);
         let mut bytes = Vec::new();
         put(&mut bytes, 0, LineKind::Head, &encode(&head).unwrap());
-        told(&bytes, 100).unwrap_err()
+        replay(&bytes, 100).unwrap_err()
     };
     assert_eq!(head(|head| head.format = 9), "line 0: its format is 9; this program understands 1");
     assert_eq!(head(|head| head.settings.relief = 0), "line 0: its settings say relief = 0");
     assert!(head(|head| head.knowledge = Some("{".into())).starts_with("line 0: its knowledge: "));
     let mut bytes = Vec::new();
     put(&mut bytes, 0, LineKind::Poll, "null");
-    assert_eq!(told(&bytes, 1).unwrap_err(), "line 0: a recording begins with its head");
-    assert!(told(b"[]\n", 1).unwrap_err().contains("no line of a recording"));
+    assert_eq!(replay(&bytes, 1).unwrap_err(), "line 0: a recording begins with its head");
+    assert!(replay(b"[]\n", 1).unwrap_err().contains("no line of a recording"));
 }
 
 proptest! {
@@ -149,12 +149,12 @@ proptest! {
     fn damage_ends_in_a_word_or_a_shorter_recording(place in any::<proptest::sample::Index>(),
         to in any::<u8>(), cut in any::<bool>(), at_once in 1..200_usize) {
         let whole = recording(events().chunks(1));
-        let before = told(&whole, whole.len()).unwrap();
+        let before = replay(&whole, whole.len()).unwrap();
         let place = place.index(whole.len());
         let mut bytes = whole.clone();
         if cut { bytes.truncate(place) } else { bytes[place] = to }
-        let found = told(&bytes, at_once);
-        prop_assert_eq!(&found, &told(&bytes, bytes.len().max(1)));
+        let found = replay(&bytes, at_once);
+        prop_assert_eq!(&found, &replay(&bytes, bytes.len().max(1)));
         if let Ok(found) = found {
             prop_assert!(found.is_same() && found.lines <= before.lines);
             prop_assert!(cut || bytes == whole || found.torn > 0);

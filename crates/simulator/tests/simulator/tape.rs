@@ -4,12 +4,13 @@ use longhaul_simulator::{Plan, Policy, Report, Scenario, simulate};
 
 /// 100 files of 1 GB; tapes are mounted and wound for 90 s, and read in 3 s.
 fn recall(drives: u32) -> Report {
+    let tape = format!("{{ drives = {drives}, rate = \"300 MB/s\", mount = \"90 s\" }}");
     let text = format!(
         r#"
         name = "recall"
         until = "1 d"
         site = [
-            {{ name = "archive", port = "10 Gbit/s", tape = {{ drives = {drives}, rate = "300 MB/s", mount = "90 s" }} }},
+            {{ name = "archive", port = "10 Gbit/s", tape = {tape} }},
             {{ name = "target", port = "10 Gbit/s" }},
         ]
         dataset = [{{ name = "old", files = 100, sizes = "1 GB", at = ["archive"] }}]

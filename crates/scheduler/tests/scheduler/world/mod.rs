@@ -43,7 +43,7 @@ impl Dice {
 
 /// One storage with its site and agent; all have the number of the storage.
 #[derive(Clone)]
-pub struct Place {
+pub struct WorldSite {
     pub out_bytes_per_s: f64,
     pub in_bytes_per_s: f64,
     pub limits: SiteLimits,
@@ -56,9 +56,9 @@ pub struct Place {
     pub relay: bool,
 }
 
-impl Place {
+impl WorldSite {
     pub fn new(rate: f64) -> Self {
-        Place {
+        WorldSite {
             out_bytes_per_s: rate,
             in_bytes_per_s: rate,
             limits: SiteLimits::default(),
@@ -87,7 +87,7 @@ pub struct Running {
 pub struct World {
     pub scheduler: Scheduler,
     pub now: Timestamp,
-    pub places: Vec<Place>,
+    pub places: Vec<WorldSite>,
     pub files: Vec<WorldFile>,
     /// (file, storage) as the catalog has it.
     pub replicas: BTreeSet<(u64, u64)>,
@@ -145,11 +145,11 @@ pub fn start() -> Timestamp {
 }
 
 impl World {
-    pub fn new(places: Vec<Place>, seed: u64) -> Self {
+    pub fn new(places: Vec<WorldSite>, seed: u64) -> Self {
         Self::with(places, seed, Settings::default())
     }
 
-    pub fn with(places: Vec<Place>, seed: u64, settings: Settings) -> Self {
+    pub fn with(places: Vec<WorldSite>, seed: u64, settings: Settings) -> Self {
         let mut world = World {
             scheduler: Scheduler::new(settings, Knowledge::default(), 0),
             now: start(),
@@ -284,7 +284,7 @@ impl World {
         at.flat_map(|row| row.1.iter().copied()).collect()
     }
 
-    /// Whose wish it may serve. A hop that was wanted for a wish that is gone may go on in its name, if
+    /// Communities whose demand it may serve. A hop that was wanted for a wish that is gone may go on in its name, if
     /// others want it too.
     fn communities(&self, lease: &Lease) -> BTreeSet<CommunityName> {
         let block = lease.block.0;
