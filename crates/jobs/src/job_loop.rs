@@ -1,4 +1,4 @@
-//! The desk: one thread through which all that happens to jobs becomes durable, many things in one
+//! The job loop: one thread through which all that happens to jobs becomes durable, many things in one
 //! transaction, before it is told to anybody.
 
 use std::collections::{BTreeMap, BTreeSet};

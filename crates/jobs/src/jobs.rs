@@ -112,7 +112,7 @@ impl JobsConfig {
     }
 }
 
-/// What the desk is told.
+/// Work for the job loop.
 pub enum Work {
     Submit(Vec<NewJob>, Reply<Vec<SubmitResult>>),
     Cancel(Vec<(JobId, Option<Vec<u64>>)>, String, Reply<Vec<JobCancelResult>>),
@@ -194,7 +194,7 @@ pub enum JobNews {
 /// News that wait for the slowest listener.
 const NEWS_MAX: usize = 4_096;
 
-/// The desk's counter: everything is durable when it is answered.
+/// Gives work to the job loop: everything is durable when it is answered.
 pub struct Jobs {
     pub(crate) desk: Sender<Work>,
     pub(crate) news: broadcast::Sender<JobNews>,

@@ -1,4 +1,4 @@
-//! A submission on its way to the desk: whose it is, what is banned, and what is kept of it.
+//! A submission on its way to the job loop: its owner, bans that concern it, and the rows it becomes.
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,7 @@
 //! and the service schedules it again. A service that gets no reports takes copies back after a while; before
 //! that they have been cancelled here.
 //!
-//! Not here: which agent gets which copy (`service::jobs::handed`), how one is made (`storage_remote`). Start
+//! Not here: which agent gets which copy (`jobs::agent_streams`), how one is made (`storage_remote`). Start
 //! with [`ForeignMover`].
 
 mod conversion;

@@ -3,7 +3,7 @@
 //! agent, with the credentials of this one copy.
 //!
 //! The service waits for the agent's word as for that of its own mover, so that the attempt, its retries and
-//! its end are the desk's as ever. An agent that cannot reach the storages makes room for another, and at
+//! its end are the job loop's as ever. An agent that cannot reach the storages makes room for another, and at
 //! last for the service itself, within the attempt.
 //!
 //! Not here: how a copy is made (`storage-remote`, at both), what agents do about it (`agent::foreign`).

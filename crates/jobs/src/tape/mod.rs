@@ -7,7 +7,7 @@
 //! has its id, the files are asked for again, and what was promised for the first request ends with its pin.
 //!
 //! Not here: the protocol (`storage-remote`), states (`model::job`), rows (`catalog`). What becomes of files
-//! goes by the desk, like all else of jobs. Start with [`run`]; then `gather` → `staging`, and `archiving`.
+//! goes by the job loop, like all else of jobs. Start with [`run`]; then `gather` → `staging`, and `archiving`.
 
 mod archiving;
 mod gather;
@@ -228,7 +228,7 @@ impl Tape {
         Ok(())
     }
 
-    /// By the desk. Durable when it returns.
+    /// Passes steps to the job loop; durable when it returns.
     async fn tell(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
         if steps.is_empty() { Ok(()) } else { self.job_control.jobs.tape(steps).await }
     }

@@ -43,7 +43,7 @@ const GATHER: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_secs(1);
 const DIRECTORY: &str = "messages";
 
-/// Where the desk says that there is something to tell, and what pages and metrics show.
+/// Where the job loop says that there is something to tell, and what pages and metrics show.
 #[derive(Default)]
 pub struct Messages {
     news: Notify,
@@ -125,7 +125,7 @@ impl Messages {
     }
 }
 
-/// Before the desk does anything: from then on changes are noted, or those noted by an earlier start are
+/// Before the job loop does anything: from then on changes are noted, or those noted by an earlier start are
 /// forgotten.
 pub fn prepare(shared: &Shared) -> Result<(), Fault> {
     Ok(shared.kernel.catalog.record_job_events(shared.config.messages.is_wanted())?)
