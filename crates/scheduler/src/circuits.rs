@@ -50,8 +50,8 @@ impl Scheduler {
         self.storages[target].target.circuit_sources.contains(&source)
     }
 
-    /// The first of the oldest blocks of a priority with files over a circuit. A block that is due is overtaken
-    /// by none.
+    /// The first of the oldest blocks of a priority with files over a circuit. A block that is due is
+    /// overtaken by none.
     pub(crate) fn pick_over_circuit(
         &mut self,
         target: u32,

@@ -34,7 +34,8 @@ pub struct LinkShares {
     /// The links; the most specific pattern that fits a link counts.
     pub links: Pattern,
     pub communities: BTreeMap<CommunityName, f64>,
-    /// Weight of all communities not named, shared evenly by those with work. 0: only what nobody else can use.
+    /// Weight of all communities not named, shared evenly by those with work. 0: only what nobody else can
+    /// use.
     pub others: f64,
 }
 

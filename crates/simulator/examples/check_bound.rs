@@ -116,9 +116,9 @@ impl Prices {
         Ok(Prices { count, relays, direct, whole })
     }
 
-    /// Price of bringing a byte to all targets of a group: by the cheapest tree from its first replicas, as targets
-    /// and relays may pass it on. Of many targets there are too many trees, and a sum that is never above the
-    /// cheapest is taken.
+    /// Price of bringing a byte to all targets of a group: by the cheapest tree from its first replicas, as
+    /// targets and relays may pass it on. Of many targets there are too many trees, and a sum that is never
+    /// above the cheapest is taken.
     fn least(&self, group: &Group) -> f64 {
         let mut targets = Vec::new();
         // Where nothing can bring it, it is not counted.

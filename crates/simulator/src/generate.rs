@@ -155,8 +155,8 @@ fn failures(text: &mut String, sites: &[String], random: &mut Random) {
     let _ = writeln!(text, "factor = {:.2}", random.between(0.1, 0.5));
 }
 
-/// A failure of one of the sites, within its first minutes. It lasts the first number of minutes at least, and less
-/// than both together.
+/// A failure of one of the sites, within its first minutes. It lasts the first number of minutes at least,
+/// and less than both together.
 fn failure(text: &mut String, kind: &str, sites: &[String], minutes: (usize, usize), random: &mut Random) {
     let _ = writeln!(
         text,

@@ -144,8 +144,8 @@ fn a_circuit_carries_past_a_narrow_segment() {
     assert!((275.0..280.0).contains(&fast), "{fast}");
 }
 
-/// Compares each world by the bytes of an hour. Means of datasets too; where files fail by lot, of several worlds
-/// together: a decision that falls another way there draws another lot for all files after it.
+/// Compares each world by the bytes of an hour. Means of datasets too; where files fail by lot, of several
+/// worlds together: a decision that falls another way there draws another lot for all files after it.
 #[test]
 fn once_a_second_is_near_enough() {
     for (kind, seeds) in [("mesh", 11..=13), ("streams", 11..=13), ("failures", 11..=18)] {

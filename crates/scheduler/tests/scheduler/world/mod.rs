@@ -284,8 +284,8 @@ impl World {
         at.flat_map(|row| row.1.iter().copied()).collect()
     }
 
-    /// Communities whose demand it may serve. A hop that was wanted for a wish that is gone may go on in its name, if
-    /// others want it too.
+    /// Communities whose demand it may serve. A hop that was wanted for a wish that is gone may go on in
+    /// its name, if others want it too.
     fn communities(&self, lease: &Lease) -> BTreeSet<CommunityName> {
         let block = lease.block.0;
         let wanting: Vec<_> = self.subscriptions.iter().filter(|(_, row)| row.1.contains(&block)).collect();
