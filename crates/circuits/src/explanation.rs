@@ -19,7 +19,7 @@ pub struct Explanation {
     pub mbit: u64,
     /// Mbit/s of a replacement, if one is requested.
     pub next_mbit: Option<u64>,
-    /// Who ordered it, if somebody did.
+    /// The person who ordered it, if somebody did.
     pub ordered_by: Option<String>,
     /// A central planner decides whether the work deserves a circuit.
     pub planned_centrally: bool,

@@ -8,7 +8,7 @@ use crate::RequestKey;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     pub id: CircuitOrderId,
-    /// Who gave it, for people.
+    /// The name of the person who gave it, for display.
     pub by: String,
     pub kind: OrderKind,
 }

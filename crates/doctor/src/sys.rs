@@ -223,7 +223,7 @@ fn icmp_error(mut control: &[u8]) -> Option<IcmpError> {
     }
 }
 
-/// Of a `sockaddr_in` or `sockaddr_in6`.
+/// The address of a `sockaddr_in` or `sockaddr_in6`.
 fn address(bytes: &[u8]) -> Option<IpAddr> {
     let family = i32::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
     match family {

@@ -16,7 +16,7 @@ pub trait AuditSink: Send + Sync {
 
 const ANONYMOUS: &str = "nobody";
 
-/// Who makes a request, as far as that is verified.
+/// The subject of a request, as far as it is verified.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditSubject {
     who: Option<String>,
@@ -27,7 +27,7 @@ pub(crate) struct AuditSubject {
 
 impl AuditSubject {
     /// Before anything is verified.
-    pub(crate) fn of(peer: &Peer, headers: &HeaderMap) -> AuditSubject {
+    pub(crate) fn from_request(peer: &Peer, headers: &HeaderMap) -> AuditSubject {
         let credential = match &peer.subjects {
             _ if headers.contains_key(header::AUTHORIZATION) => "a token that does not count",
             Err(_) => "a certificate that does not count",

@@ -57,7 +57,7 @@ pub(crate) struct Want {
 
 impl Want {
     /// Malformed wishes are none.
-    pub(crate) fn of(headers: &HeaderMap) -> Want {
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Want {
         let get = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         Want {
             old: get("want-digest").and_then(|text| preferred(text, ";q=")),
@@ -71,7 +71,7 @@ impl Want {
     }
 
     /// Adds the headers that were asked for, as far as the digests are there.
-    pub(crate) fn tell(self, digests: &DigestSet, headers: &mut HeaderMap) {
+    pub(crate) fn insert_headers(self, digests: &DigestSet, headers: &mut HeaderMap) {
         let mut set = |name: &'static str, value: String| {
             crate::answer::set(headers, http::HeaderName::from_static(name), &value);
         };
@@ -208,7 +208,7 @@ mod tests {
             .collect()
     }
 
-    fn of(bytes: &[u8]) -> DigestSet {
+    fn digests_of(bytes: &[u8]) -> DigestSet {
         let mut hasher = Hasher::new(SERVED);
         hasher.update(bytes);
         hasher.finish()
@@ -216,11 +216,11 @@ mod tests {
 
     #[test]
     fn wishes_are_weighed() {
-        let want = |old: &str| Want::of(&headers(&[("want-digest", old)])).old;
+        let want = |old: &str| Want::from_headers(&headers(&[("want-digest", old)])).old;
         assert_eq!(want("adler32, md5;q=0.5"), Some(Algorithm::Adler32));
         assert_eq!(want("adler32;q=0.3,MD5; q=0.5"), Some(Algorithm::Md5));
         assert_eq!(want("sha-256;q=0, unixsum"), None);
-        let new = |new: &str| Want::of(&headers(&[("want-repr-digest", new)])).new;
+        let new = |new: &str| Want::from_headers(&headers(&[("want-repr-digest", new)])).new;
         assert_eq!(new("sha-256=10, adler=3"), Some(Algorithm::Sha256));
         assert_eq!(new("sha-512=10, adler=3"), Some(Algorithm::Adler32));
         assert_eq!(new("adler=0"), None);
@@ -230,17 +230,17 @@ mod tests {
     fn digests_are_told_as_peers_expect_them() {
         let mut told = HeaderMap::new();
         let want = Want { old: Some(Algorithm::Adler32), new: Some(Algorithm::Adler32) };
-        want.tell(&of(b""), &mut told);
+        want.insert_headers(&digests_of(b""), &mut told);
         assert_eq!(told["digest"], "adler32=00000001");
         assert_eq!(told["repr-digest"], "adler=:AAAAAQ==:");
         let want = Want { old: Some(Algorithm::Md5), new: None };
-        want.tell(&of(b""), &mut told);
+        want.insert_headers(&digests_of(b""), &mut told);
         assert_eq!(told["digest"], "md5=1B2M2Y8AsgTpgAmY7PhCfg==");
     }
 
     #[test]
     fn claims_are_read_in_all_their_forms() {
-        let all = of(b"Wikipedia");
+        let all = digests_of(b"Wikipedia");
         let is = |list: &[(&'static str, &str)]| {
             let claimed = claimed(&headers(list)).unwrap();
             assert!(!claimed.is_empty() && claimed.contradiction(&all).is_none(), "{list:?}: {claimed}");
@@ -268,11 +268,11 @@ mod tests {
     fn what_is_remembered_counts_for_one_version() {
         let remembered = DigestCache::default();
         let version = Identity { size: 1, mtime_ns: 2, inode: 3 };
-        remembered.insert("a", &version, &of(b"a"));
-        assert_eq!(remembered.get("a", &version), of(b"a"));
+        remembered.insert("a", &version, &digests_of(b"a"));
+        assert_eq!(remembered.get("a", &version), digests_of(b"a"));
         assert!(remembered.get("a", &Identity { inode: 4, ..version.clone() }).is_empty());
         for number in 0..CACHED_FILES_MAX {
-            remembered.insert(&number.to_string(), &version, &of(b""));
+            remembered.insert(&number.to_string(), &version, &digests_of(b""));
         }
         assert!(remembered.get("a", &version).is_empty(), "the oldest leave");
     }
@@ -280,7 +280,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_header_panics(text in "([a-z0-9-]{0,8}|[=;:,]|q=|\\.){0,12}") {
-            let _ = Want::of(&headers(&[("want-digest", &text), ("want-repr-digest", &text)]));
+            let _ = Want::from_headers(&headers(&[("want-digest", &text), ("want-repr-digest", &text)]));
             let _ = claimed(&headers(&[("digest", &text), ("repr-digest", &text), ("content-md5", &text)]));
         }
     }

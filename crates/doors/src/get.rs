@@ -75,7 +75,7 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
         true => ranges::parse(single(headers, "range")?, identity.size),
         false => RangeRequest::Whole,
     };
-    let want = Want::of(headers);
+    let want = Want::from_headers(headers);
     // A question brings nothing from tape.
     let digests = match file.check_online() {
         Ok(()) => digests(&shared, &place, &identity, want).await?,
@@ -118,7 +118,7 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
         },
     };
     describe(&mut answer, &identity);
-    want.tell(&digests, answer.headers_mut());
+    want.insert_headers(&digests, answer.headers_mut());
     Ok(answer)
 }
 

@@ -58,7 +58,7 @@ pub(crate) trait ResourceState {
 
 impl IfHeader {
     /// `names` are those of the door.
-    pub(crate) fn of(headers: &HeaderMap, names: &[String]) -> Outcome<IfHeader> {
+    pub(crate) fn parse(headers: &HeaderMap, names: &[String]) -> Outcome<IfHeader> {
         let Some(text) = single(headers, "if")? else { return Ok(IfHeader::default()) };
         if text.len() > BYTES_MAX {
             return Err(Refusal::bad(format!("the header If has more than {BYTES_MAX} bytes")));
@@ -190,7 +190,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("host", "door:8443".parse().unwrap());
         headers.insert("if", text.parse().unwrap());
-        IfHeader::of(&headers, &[])
+        IfHeader::parse(&headers, &[])
     }
 
     #[test]

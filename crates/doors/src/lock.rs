@@ -59,7 +59,7 @@ pub(crate) fn check_locks(
     place: &RequestPath,
     touches: &[WriteScope<'_>],
 ) -> Outcome<IfHeader> {
-    let submitted = IfHeader::of(headers, &shared.settings.names)?;
+    let submitted = IfHeader::parse(headers, &shared.settings.names)?;
     let now = shared.uptime();
     if !submitted.holds(&place.path, &CurrentState { shared, now })? {
         return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "If: what it says is not so"));

@@ -1,4 +1,4 @@
-//! Who has locked what (RFC 4918, sections 6 and 7): a table without a clock, a socket or a disk.
+//! WebDAV locks (RFC 4918, sections 6 and 7): the lock table, without a clock, a socket or a disk.
 //!
 //! Locks bind the clients of one door to each other, and nothing else: transfers of Longhaul's go on, and a
 //! restart forgets all locks, as a server may. A lock on a directory keeps its list of members as it is; a

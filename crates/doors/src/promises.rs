@@ -38,7 +38,7 @@ pub fn headers(bytes: &[u8]) {
     match which % 5 {
         0 => {
             headers.insert("if", value);
-            let Some(submitted) = taken(IfHeader::of(&headers, &[])) else { return };
+            let Some(submitted) = taken(IfHeader::parse(&headers, &[])) else { return };
             assert!(submitted.tokens().iter().all(|token| !token.contains('>')));
             let (locked, free) = (submitted.holds("a", &World(true)), submitted.holds("a", &World(false)));
             assert!(locked.is_ok() && free.is_ok());

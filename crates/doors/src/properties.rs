@@ -87,7 +87,7 @@ impl Properties {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn of(&self, path: &str) -> DeadProperties {
+    pub(crate) fn get(&self, path: &str) -> DeadProperties {
         self.table().by_path.get(path).map(|kept| kept.own.clone()).unwrap_or_default()
     }
 
@@ -223,12 +223,12 @@ mod tests {
             properties.change(path, vec![set("p", path)]).unwrap();
         }
         properties.copy("a", "z", false).unwrap();
-        assert_eq!(properties.of("z/b/c")[&name("p")], "a/b/c");
+        assert_eq!(properties.get("z/b/c")[&name("p")], "a/b/c");
         properties.copy("a", "y", true).unwrap();
-        assert!(properties.of("y/b").is_empty());
+        assert!(properties.get("y/b").is_empty());
         properties.remove_all("a");
         for (path, left) in [("a", false), ("a/b", false), ("a/b/c", false), ("a.b", true), ("ab", true)] {
-            assert_eq!(!properties.of(path).is_empty(), left, "{path}");
+            assert_eq!(!properties.get(path).is_empty(), left, "{path}");
         }
         properties.change("ab", vec![(name("p"), None), (name("none"), None)]).unwrap();
         properties.remove_all("");
@@ -248,9 +248,9 @@ mod tests {
         drop(properties);
         fs::write(directory.path().join("properties/77.json"), "{").unwrap();
         let again = open();
-        let own = again.of("a/ü");
+        let own = again.get("a/ü");
         assert_eq!((own[&name("p")].as_str(), own[&name("q")].as_str()), ("3", "2"));
-        assert!(again.of("gone").is_empty());
+        assert!(again.get("gone").is_empty());
         again.change("new", vec![set("p", "1")]).unwrap();
         assert!(
             directory.path().join("properties/78.json").exists(),
@@ -265,7 +265,7 @@ mod tests {
         let large = "x".repeat(BYTES_OF_PATH_MAX);
         let refused = properties.change("a", vec![set("p", "2"), set("q", &large)]).unwrap_err();
         assert_eq!(refused.status, StatusCode::INSUFFICIENT_STORAGE);
-        assert_eq!(properties.of("a")[&name("p")], "1");
+        assert_eq!(properties.get("a")[&name("p")], "1");
         let half = "x".repeat(BYTES_OF_PATH_MAX / 2);
         let taken =
             (0..2_000).take_while(|n| properties.change(&format!("{n}"), vec![set("p", &half)]).is_ok());

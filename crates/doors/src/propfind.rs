@@ -257,7 +257,7 @@ impl ResourceInfo<'_> {
     /// What clients say of it: looked up only for questions that reach so far, since a directory may be
     /// large.
     fn own(&self) -> DeadProperties {
-        self.shared.properties.of(self.path)
+        self.shared.properties.get(self.path)
     }
 
     fn property(&self, name: &Name) -> Option<String> {

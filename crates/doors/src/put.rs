@@ -121,7 +121,7 @@ pub(crate) fn check_parent(shared: &DoorContext, place: &RequestPath) -> Outcome
     Err(Refusal::new(StatusCode::CONFLICT, "the directory of this file is not there"))
 }
 
-/// Who may only make new files replaces none, also none that came while this one was on its way.
+/// A right to make new files replaces none, also none that came while this one was on its way.
 pub(crate) fn may_replace(granted: &GrantedRights, path: &str, found: Option<&Identity>) -> Outcome<()> {
     if found.is_none() {
         return Ok(());

@@ -19,7 +19,7 @@ pub(crate) struct RequestPath {
 }
 
 impl RequestPath {
-    pub(crate) fn of<T>(request: &Request<T>) -> Outcome<RequestPath> {
+    pub(crate) fn from_request<T>(request: &Request<T>) -> Outcome<RequestPath> {
         match request.uri().path() {
             // A request about the server as a whole.
             "*" => Ok(RequestPath { path: String::new(), slash: true }),

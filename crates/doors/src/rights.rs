@@ -90,7 +90,7 @@ pub enum Subjects {
     Named(BTreeSet<String>),
     /// Identities of Longhaul's of one shape.
     Like(SubjectPattern),
-    /// Who has an attribute of a virtual organisation: `/atlas/prod`, which groups below it imply, or
+    /// Holders of an attribute of a virtual organisation: `/atlas/prod`, which groups below it imply, or
     /// `/atlas/Role=production`, exactly.
     Voms(BTreeSet<String>),
 }
@@ -165,7 +165,7 @@ pub(crate) struct GrantedRights {
     grants: Vec<Grant>,
     scoped: Option<TokenScope>,
     lent: Option<DelegatedRights>,
-    /// Who showed a credential that is believed: names of certificates, holders of tokens of issuers, "a
+    /// The subjects of verified credentials: names of certificates, holders of tokens of issuers, "a
     /// token".
     pub(crate) who: Vec<String>,
     /// The kind of that credential.
@@ -175,7 +175,7 @@ pub(crate) struct GrantedRights {
 impl Rights {
     /// `subjects` are the names in the client's certificate. A token counts beside a certificate; a bad one
     /// is an error even where none is needed, since its owner believes to be somebody.
-    pub(crate) async fn of(
+    pub(crate) async fn check(
         &self,
         subjects: &[String],
         headers: &HeaderMap,
@@ -196,7 +196,7 @@ impl Rights {
         let Some(issued) = issued.filter(|_| token.split('.').count() == 3) else {
             return Err(not_authenticated("the bearer token is not known here", Some("invalid_token")));
         };
-        let (scoped, who) = issued.of(token).await?;
+        let (scoped, who) = issued.verify(token).await?;
         granted.scoped = Some(scoped);
         granted.who.push(who);
         granted.by = "issuer's token";
@@ -353,14 +353,16 @@ mod tests {
     #[tokio::test]
     async fn certificates_count_by_their_subject() {
         let nobody = HeaderMap::new();
-        let alice = rights().of(&["/DC=org/CN=alice".to_owned()], &nobody, None).await.unwrap();
+        let alice = rights().check(&["/DC=org/CN=alice".to_owned()], &nobody, None).await.unwrap();
         assert!(alice.may(Action::Change, "home/alice/x") && alice.may(Action::Read, "public/y"));
         assert!(!alice.may(Action::Create, "home/alicex") && !alice.may(Action::Create, "public/y"));
         assert_eq!(alice.check(Action::Read, "x").unwrap_err().status, StatusCode::FORBIDDEN);
-        let beta =
-            rights().of(&["longhaul://d/agent/beta/0CMZ85KX70000".to_owned()], &nobody, None).await.unwrap();
+        let beta = rights()
+            .check(&["longhaul://d/agent/beta/0CMZ85KX70000".to_owned()], &nobody, None)
+            .await
+            .unwrap();
         assert!(beta.may(Action::Read, "home") && !beta.may(Action::Create, "home"));
-        let anonymous = rights().of(&[], &nobody, None).await.unwrap();
+        let anonymous = rights().check(&[], &nobody, None).await.unwrap();
         assert_eq!(anonymous.check(Action::Read, "public").unwrap_err().status, StatusCode::UNAUTHORIZED);
     }
 
@@ -388,12 +390,12 @@ mod tests {
     #[tokio::test]
     async fn tokens_count_in_their_directory() {
         for scheme in ["Bearer", "bearer", "BEARER"] {
-            let robot = rights().of(&[], &with(&format!("{scheme} {TOKEN}")), None).await.unwrap();
+            let robot = rights().check(&[], &with(&format!("{scheme} {TOKEN}")), None).await.unwrap();
             assert!(robot.may(Action::Create, "drop/x") && !robot.may(Action::Read, "dropped"));
         }
         for bad in ["Bearer", "Bearer 0123456789abcdefghiX", "Basic YTpi"] {
             assert_eq!(
-                rights().of(&[], &with(bad), None).await.unwrap_err().status,
+                rights().check(&[], &with(bad), None).await.unwrap_err().status,
                 StatusCode::UNAUTHORIZED,
                 "{bad}"
             );
@@ -411,7 +413,7 @@ mod tests {
             ("reader", [true, true, false, false]),
         ] {
             let granted =
-                rights.of(&[], &with(&format!("Bearer {who}-0123456789abcdef")), None).await.unwrap();
+                rights.check(&[], &with(&format!("Bearer {who}-0123456789abcdef")), None).await.unwrap();
             let found = [Action::Poll, Action::Read, Action::Stage, Action::Change]
                 .map(|action| granted.may(action, "run7/f"));
             assert_eq!(found, may, "{who}");

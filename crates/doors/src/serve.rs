@@ -139,7 +139,7 @@ impl DoorContext {
     /// The entry at a path, also in storages without directories.
     pub(crate) fn stat(&self, place: &RequestPath) -> Result<Option<Entry>, Fault> {
         if let Some(directories) = self.storage().directories() {
-            return directories.look(&place.path);
+            return directories.stat_entry(&place.path);
         }
         let at = longhaul_model::Pfn::new(self.storage().name().clone(), &place.path)
             .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
@@ -235,7 +235,7 @@ pub(crate) async fn serve(shared: Arc<DoorContext>, peer: Peer, request: Request
     let asks = matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS" | "PROPFIND");
     let only_asks = asks || is_tape && tape::only_asks(&path);
     let changes = !only_asks;
-    let (mut who, mut asked) = (Vec::new(), AuditSubject::of(&peer, request.headers()));
+    let (mut who, mut asked) = (Vec::new(), AuditSubject::from_request(&peer, request.headers()));
     let operation = audit::operation(&method, is_tape);
     let mut answer = match answer(shared.clone(), &peer, request, &mut who, &mut asked).await {
         Ok(answer) => {
@@ -281,7 +281,7 @@ async fn answer(
     asked_by: &mut AuditSubject,
 ) -> Outcome {
     check_framing(&request)?;
-    let place = RequestPath::of(&request)?;
+    let place = RequestPath::from_request(&request)?;
     if request.method() == Method::OPTIONS {
         return Ok(options());
     }
@@ -295,7 +295,7 @@ async fn answer(
     let rights = &shared.access().rights;
     let granted = match macaroons::verify_bearer(&shared.macaroons, request.headers(), peer.address.ip())? {
         Some(shown) => rights.delegated(subjects, shown),
-        None => rights.of(subjects, request.headers(), issued).await?,
+        None => rights.check(subjects, request.headers(), issued).await?,
     };
     who.clone_from(&granted.who);
     asked_by.authenticated(&granted);

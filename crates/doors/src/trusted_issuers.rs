@@ -42,7 +42,7 @@ pub(crate) struct TokenScope {
 
 impl TrustedIssuers {
     /// The scope of a token and the identity of its holder.
-    pub(crate) async fn of(&self, token: &str) -> Outcome<(TokenScope, String)> {
+    pub(crate) async fn verify(&self, token: &str) -> Outcome<(TokenScope, String)> {
         let identity = self.verifier.verify(token).await.map_err(refused)?;
         let who = printable(&format!("{} of {}", identity.subject, identity.issuer)).to_string();
         // An issuer that is believed has a directory, or nothing.

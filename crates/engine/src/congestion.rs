@@ -19,7 +19,7 @@ pub(crate) struct CongestionControls(Mutex<BTreeMap<IpAddr, CongestionControlSel
 
 impl CongestionControls {
     /// Adds what one stream to the peer reported. Returns whether its streams should use BBR.
-    pub(crate) fn look(
+    pub(crate) fn observe(
         &self,
         peer: IpAddr,
         seen: &PathReport,

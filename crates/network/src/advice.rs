@@ -382,7 +382,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LONG: PathShape = PathShape { rate_bytes_per_s: TEN_GBIT, rtt_us: 150_000 };
+    const LONG_PATH: PathShape = PathShape { rate_bytes_per_s: TEN_GBIT, rtt_us: 150_000 };
     const MIB: u64 = 1 << 20;
 
     /// A host with small send buffers and a large `wmem_max`.
@@ -398,12 +398,12 @@ mod tests {
 
     #[test]
     fn buffers_and_streams_match_the_bandwidth_delay_product() {
-        assert_eq!(LONG.bdp_bytes(), 187_500_000);
-        assert_eq!(LONG.buffer_bytes(1), 375_000_000);
-        assert_eq!(LONG.streams_needed(64 * MIB), 6);
-        assert_eq!(LONG.streams_needed(4 * MIB), 90);
-        assert_eq!(autotuning_ceiling(LONG, STREAMS_DEFAULT), 134_217_728);
-        let rate = stream_rate(4 * MIB, LONG.rtt_us);
+        assert_eq!(LONG_PATH.bdp_bytes(), 187_500_000);
+        assert_eq!(LONG_PATH.buffer_bytes(1), 375_000_000);
+        assert_eq!(LONG_PATH.streams_needed(64 * MIB), 6);
+        assert_eq!(LONG_PATH.streams_needed(4 * MIB), 90);
+        assert_eq!(autotuning_ceiling(LONG_PATH, STREAMS_DEFAULT), 134_217_728);
+        let rate = stream_rate(4 * MIB, LONG_PATH.rtt_us);
         assert_eq!((rate.guaranteed_bytes_per_s / 1_000_000, rate.most_bytes_per_s / 1_000_000), (13, 27));
         let australia = PathShape { rate_bytes_per_s: ONE_GBIT, rtt_us: 200_000 };
         assert_eq!(australia.bdp_bytes(), 25_000_000);
@@ -421,10 +421,10 @@ mod tests {
         );
         assert_eq!(send.best_bytes(), 512 * MIB);
         assert_eq!(
-            choose_buffers(LONG, 1, receive),
-            BufferChoice::MoreStreams { streams: LONG.streams_needed(32 * MIB), request_bytes: None }
+            choose_buffers(LONG_PATH, 1, receive),
+            BufferChoice::MoreStreams { streams: LONG_PATH.streams_needed(32 * MIB), request_bytes: None }
         );
-        assert_eq!(choose_buffers(LONG, 1, send), BufferChoice::Set { request_bytes: 187_500_000 });
+        assert_eq!(choose_buffers(LONG_PATH, 1, send), BufferChoice::Set { request_bytes: 187_500_000 });
         let short = PathShape { rate_bytes_per_s: ONE_GBIT, rtt_us: 1_000 };
         assert_eq!(choose_buffers(short, 1, send), BufferChoice::LeaveAlone);
     }
@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn lines_can_be_pasted() {
         let lines: Vec<String> =
-            advise(&mistuned(), LONG, 4, 1_500).iter().map(Advice::sysctl_line).collect();
+            advise(&mistuned(), LONG_PATH, 4, 1_500).iter().map(Advice::sysctl_line).collect();
         assert!(lines.contains(&"net.ipv4.tcp_wmem = 4096 65536 134217728".to_owned()), "{lines:?}");
         assert!(lines.contains(&"net.ipv4.tcp_rmem = 4096 131072 134217728".to_owned()), "{lines:?}");
         assert!(lines.contains(&"net.core.rmem_max = 134217728".to_owned()), "{lines:?}");

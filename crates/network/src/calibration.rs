@@ -128,7 +128,7 @@ impl LinkCalibration {
         self.outcomes
     }
 
-    pub(crate) fn to_stored(&self) -> (QuantileTracker, u16) {
+    pub(crate) fn to_stored(self) -> (QuantileTracker, u16) {
         (self.points, self.outcomes)
     }
 

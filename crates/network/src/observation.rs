@@ -86,7 +86,7 @@ pub enum Subject {
     Uplink { site: SiteId },
 }
 
-/// Who observed it.
+/// The observer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {

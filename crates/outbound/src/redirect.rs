@@ -28,7 +28,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Whom a credential is for: the origin that it was given for, and hosts that the configuration names
+/// The hosts that a credential is for: the origin that it was given for, and hosts that the configuration names
 /// (`pool.example.org`, or `.example.org` for all below), over TLS.
 #[derive(Clone, Debug)]
 pub struct CredentialScope<'a> {

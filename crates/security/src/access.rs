@@ -1,4 +1,4 @@
-//! Who may come in at a data port: by address before anything else is done, and by the name in the
+//! Access to a data port: by address before anything else is done, and by the name in the
 //! certificate after it.
 //!
 //! An empty list allows everybody: what is needed then is a certificate of the deployment, as always.

@@ -25,7 +25,7 @@ pub struct DelegationRequest {
     pub key_pem: Zeroizing<String>,
     /// PKCS#10, PEM: what the user signs a proxy for.
     pub request_pem: String,
-    /// Of the RSA key.
+    /// Size of the RSA key.
     pub bits: u32,
 }
 

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(60);
     const ALICE: &str = "/DC=org/CN=alice o'neil";
     const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn answers_are_cached() {
         let script = "case \"$1\" in */CN=alice*) echo higgs;; *) ;; esac";
-        let site = Site::new(script, LONG);
+        let site = Site::new(script, LONG_TIMEOUT);
         for second in [0, 1, 299] {
             let found = site.out.resolve(ALICE, after(second)).unwrap();
             assert_eq!(found.unwrap().as_str(), "higgs");
@@ -295,7 +295,8 @@ mod tests {
     /// The subject is one argument, whatever is in it.
     #[test]
     fn a_subject_is_an_argument_and_nothing_else() {
-        let site = Site::new("test $# = 1 && test \"$1\" = '/CN=$(touch x); echo b' && echo good", LONG);
+        let site =
+            Site::new("test $# = 1 && test \"$1\" = '/CN=$(touch x); echo b' && echo good", LONG_TIMEOUT);
         assert_eq!(site.out.resolve("/CN=$(touch x); echo b", NOW).unwrap().unwrap().as_str(), "good");
         for bad in ["", "/CN=a\0b", &"/".repeat(SUBJECT_BYTES_MAX + 1)] {
             assert!(site.out.resolve(bad, NOW).is_err());
@@ -315,7 +316,7 @@ mod tests {
             ("yes higgs", "more than 1024 bytes"),
             ("kill -9 $$", "signal"),
         ] {
-            let site = Site::new(script, LONG);
+            let site = Site::new(script, LONG_TIMEOUT);
             let fault = site.out.resolve(ALICE, NOW).unwrap_err();
             assert!(fault.detail.contains(why), "{script}: {fault}");
             assert_eq!(site.out.resolve(ALICE, after(4)).unwrap_err(), fault, "not asked at once again");
@@ -324,7 +325,11 @@ mod tests {
             assert_eq!(site.calls(), 2, "{script}");
         }
         let command = vec!["/no/such/program".to_owned()];
-        let out = MappingCallout::new(MappingCalloutSettings { command, time_limit: LONG, cache_ttl: LONG });
+        let out = MappingCallout::new(MappingCalloutSettings {
+            command,
+            time_limit: LONG_TIMEOUT,
+            cache_ttl: LONG_TIMEOUT,
+        });
         assert!(out.resolve(ALICE, NOW).unwrap_err().detail.contains("cannot be run"));
     }
 
@@ -337,7 +342,7 @@ mod tests {
         let command = vec!["/bin/sh".into(), "-c".into(), format!("cat {}", file.display())];
         let out = MappingCallout::new(MappingCalloutSettings {
             command,
-            time_limit: LONG,
+            time_limit: LONG_TIMEOUT,
             cache_ttl: Duration::from_secs(10),
         });
         assert!(out.resolve(ALICE, NOW).unwrap().is_some());
@@ -353,8 +358,11 @@ mod tests {
             let file = folder.path().join("pid");
             let command = ["/bin/sh", "-c", script, file.to_str().unwrap()].map(str::to_owned).to_vec();
             let limit = Duration::from_millis(400);
-            let out =
-                MappingCallout::new(MappingCalloutSettings { command, time_limit: limit, cache_ttl: LONG });
+            let out = MappingCallout::new(MappingCalloutSettings {
+                command,
+                time_limit: limit,
+                cache_ttl: LONG_TIMEOUT,
+            });
             let fault = out.resolve(ALICE, NOW).unwrap_err();
             assert!(fault.detail.contains("did not end within 400ms"), "{fault}");
             let pid = std::fs::read_to_string(&file).unwrap();
@@ -364,7 +372,7 @@ mod tests {
             };
             let begun = Instant::now();
             while !gone() {
-                assert!(begun.elapsed() < LONG, "a child lives on");
+                assert!(begun.elapsed() < LONG_TIMEOUT, "a child lives on");
                 std::thread::yield_now();
             }
         }
@@ -375,7 +383,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let go = folder.path().join("go");
         let script = format!("while ! test -e {}; do sleep 0.01; done; echo higgs", go.display());
-        let site = Site::new(&script, LONG);
+        let site = Site::new(&script, LONG_TIMEOUT);
         std::thread::scope(|scope| {
             let mut asked = Vec::new();
             for number in 0..COMMANDS_MAX {

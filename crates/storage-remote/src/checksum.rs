@@ -37,7 +37,7 @@ impl Checksum {
         Checksum { algorithm, value: None }
     }
 
-    pub fn of(digest: &Digest) -> Checksum {
+    pub fn from_digest(digest: &Digest) -> Checksum {
         let mut value = [0; 32];
         value[..digest.value().len()].copy_from_slice(digest.value());
         Checksum { algorithm: digest.algorithm(), value: Some(value) }
@@ -125,7 +125,7 @@ pub(crate) fn wanted(algorithm: Algorithm) -> Option<(&'static str, String)> {
 }
 
 /// The checksum of that algorithm that an answer tells, in whichever header and spelling.
-pub(crate) fn told(headers: &HeaderMap, wanted: Algorithm) -> Option<Checksum> {
+pub(crate) fn read_checksum(headers: &HeaderMap, wanted: Algorithm) -> Option<Checksum> {
     let values = |name: &str| {
         let texts: Vec<String> = headers
             .get_all(name)
@@ -203,21 +203,25 @@ mod tests {
     fn storages_tell_it_in_many_ways() {
         let adler: Checksum = "adler32:0a1b2c3d".parse().unwrap();
         for value in ["adler32=0a1b2c3d", "ADLER32=A1B2C3D", "md5=abc, adler=a1b2c3d", "adler32=ChssPQ=="] {
-            assert_eq!(told(&headers("digest", value), Algorithm::Adler32).as_ref(), Some(&adler), "{value}");
+            assert_eq!(
+                read_checksum(&headers("digest", value), Algorithm::Adler32).as_ref(),
+                Some(&adler),
+                "{value}"
+            );
         }
         let value = "sha-256=:AAAA:, adler=:ChssPQ==:";
-        assert_eq!(told(&headers("repr-digest", value), Algorithm::Adler32), Some(adler));
+        assert_eq!(read_checksum(&headers("repr-digest", value), Algorithm::Adler32), Some(adler));
         let md5: Checksum = "MD5:d41d8cd98f00b204e9800998ecf8427e".parse().unwrap();
         assert_eq!(
-            told(&headers("digest", "md5=1B2M2Y8AsgTpgAmY7PhCfg=="), Algorithm::Md5),
+            read_checksum(&headers("digest", "md5=1B2M2Y8AsgTpgAmY7PhCfg=="), Algorithm::Md5),
             Some(md5.clone())
         );
         assert_eq!(
-            told(&headers("digest", "MD5=d41d8cd98f00b204e9800998ecf8427e"), Algorithm::Md5),
+            read_checksum(&headers("digest", "MD5=d41d8cd98f00b204e9800998ecf8427e"), Algorithm::Md5),
             Some(md5)
         );
         for value in ["", "=", "adler32", "adler32=", "adler32=00000000", "md5=1B2M2Y8AsgTpgAmY7PhCfg=="] {
-            assert_eq!(told(&headers("digest", value), Algorithm::Adler32), None, "{value}");
+            assert_eq!(read_checksum(&headers("digest", value), Algorithm::Adler32), None, "{value}");
         }
     }
 
@@ -225,7 +229,7 @@ mod tests {
         #[test]
         fn what_is_printed_is_read_again(value: u32) {
             prop_assume!(value != 0);
-            let checksum = Checksum::of(&Digest::adler32(value));
+            let checksum = Checksum::from_digest(&Digest::adler32(value));
             prop_assert_eq!(&checksum.to_string().parse::<Checksum>().unwrap(), &checksum);
             let short = format!("ADLER32:{value:X}");
             prop_assert_eq!(&short.parse::<Checksum>().unwrap(), &checksum);

@@ -176,7 +176,7 @@ impl Remote {
     }
 
     async fn copy_in_time(&self, plan: &Plan<'_>, progress: Progress<'_>) -> ScopedResult<CopyOutcome> {
-        let mut comparison = Comparison::of(plan.order);
+        let mut comparison = Comparison::new(plan.order);
         let limit = self.limit(plan.order, plan.order.size);
         let found = timeout_at(plan.begun + limit, self.survey(plan, &mut comparison));
         let found = found.await.map_err(|_| overdue(limit))??;
@@ -377,7 +377,7 @@ impl Remote {
             let sent = self.stream(plan.source(), &found.stat, target, &algorithms, streams, progress).await;
             let digests = sent?;
             return match algorithms.first().and_then(|algorithm| digests.get(*algorithm)) {
-                Some(digest) => comparison.take_source(Checksum::of(&digest)),
+                Some(digest) => comparison.take_source(Checksum::from_digest(&digest)),
                 None => Ok(()),
             };
         }
@@ -407,7 +407,7 @@ impl Remote {
             self.gather(plan.source(), &found.stat, target, &algorithms, streams, progress, upload);
         let gathered = gathered.await?;
         let digest = algorithms.first().and_then(|algorithm| gathered.digests.get(*algorithm));
-        let sent = digest.map(|digest| Checksum::of(&digest));
+        let sent = digest.map(|digest| Checksum::from_digest(&digest));
         if let Some(sent) = &sent {
             comparison.take_source(sent.clone())?;
             if comparison.of_target().is_some() {

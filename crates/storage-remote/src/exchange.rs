@@ -412,7 +412,7 @@ fn request(call: &Call<'_>, url: &RemoteUrl, credential: &Credential) -> Result<
         headers.insert(AUTHORIZATION, bearer(token)?);
     }
     if let Payload::Upload(upload) = &call.payload {
-        upload.ask(&mut request);
+        upload.expect_continue(&mut request);
     }
     match credential {
         Credential::S3(keys) => {

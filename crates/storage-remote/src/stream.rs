@@ -32,7 +32,7 @@ pub(crate) const SEVERAL_BYTES_MIN: u64 = 64 << 20;
 const BLOCK_BYTES: u64 = 16 << 20;
 const STREAMS_MAX: u16 = 16;
 /// Pieces that wait between reading and writing; each is at most as large as a connection's buffer.
-const PIECES: usize = 8;
+const CHANNEL_PIECES_MAX: usize = 8;
 /// Reads that break without having brought this much in between are given up.
 const RESUMES_MAX: u32 = 5;
 const RESUME_PROGRESS_BYTES: u64 = 1 << 20;
@@ -67,7 +67,7 @@ impl Remote {
             progress(stat.size);
             return Ok(hasher.finish());
         }
-        let (sender, pieces) = mpsc::channel(PIECES);
+        let (sender, pieces) = mpsc::channel(CHANNEL_PIECES_MAX);
         let times = self.config.times;
         let upload = Upload::new(stat.size, pieces, times.may_send, times.stall);
         let pump = async move {
@@ -132,7 +132,7 @@ impl Remote {
         let mut tasks = JoinSet::new();
         let mut pieces = Vec::new();
         for lane in 0..lanes {
-            let (sender, receiver) = mpsc::channel(PIECES);
+            let (sender, receiver) = mpsc::channel(CHANNEL_PIECES_MAX);
             pieces.push(receiver);
             let reader = Reader {
                 exchange: self.exchange.clone(),

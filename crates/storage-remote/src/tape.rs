@@ -173,7 +173,7 @@ impl Remote {
         };
         let body = json!({ "files": files.iter().map(one).collect::<Vec<_>>() });
         let asked = async {
-            let answer = self.ask(base, Method::POST, "stage", Some(body)).await?.ok("POST").await?;
+            let answer = self.send(base, Method::POST, "stage", Some(body)).await?.ok("POST").await?;
             let (url, location) = (answer.url.clone(), answer.header(LOCATION.as_str()).map(str::to_owned));
             let body = answer.bytes(DOCUMENT_BYTES_MAX, self.config.times.stall).await?;
             tape_answers::request_id(&body, location.as_deref())
@@ -185,7 +185,7 @@ impl Remote {
     /// How far the files of a request are; none if the tape system does not know it.
     pub async fn stage_report(&self, base: &End, request: &str) -> Result<Option<Vec<StagedFile>>, Fault> {
         let asked = async {
-            let answer = self.ask(base, Method::GET, &format!("stage/{request}"), None).await?;
+            let answer = self.send(base, Method::GET, &format!("stage/{request}"), None).await?;
             if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
                 answer.finish().await;
                 return Ok(None);
@@ -223,7 +223,7 @@ impl Remote {
 
     async fn localities(&self, base: &End, paths: &[String]) -> Result<Vec<ArchiveInfo>, Failure> {
         let body = Some(json!({ "paths": paths }));
-        let answer = self.ask(base, Method::POST, "archiveinfo", body).await?.ok("POST").await?;
+        let answer = self.send(base, Method::POST, "archiveinfo", body).await?.ok("POST").await?;
         let url = answer.url.clone();
         let body = answer.bytes(BYTES_MAX, self.config.times.stall).await?;
         tape_answers::archive_info(&body)
@@ -234,7 +234,7 @@ impl Remote {
     async fn done(&self, base: &End, method: Method, place: &str, body: Option<Value>) -> Result<(), Fault> {
         let word = if method == Method::DELETE { "DELETE" } else { "POST" };
         let asked = async {
-            let answer = self.ask(base, method, place, body).await?;
+            let answer = self.send(base, method, place, body).await?;
             if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
                 answer.finish().await;
                 return Ok(());
@@ -245,7 +245,7 @@ impl Remote {
         asked.await.map_err(|failure: Failure| failure.at(Scope::Staging))
     }
 
-    async fn ask(
+    async fn send(
         &self,
         base: &End,
         method: Method,

@@ -60,7 +60,7 @@ impl Upload {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    pub(crate) fn ask(&self, request: &mut Request<Body>) {
+    pub(crate) fn expect_continue(&self, request: &mut Request<Body>) {
         request.headers_mut().insert(EXPECT, HeaderValue::from_static("100-continue"));
         let open = self.open.clone();
         hyper::ext::on_informational(request, move |answer| {

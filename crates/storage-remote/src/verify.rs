@@ -23,7 +23,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    pub(crate) fn of(order: &CopyOrder) -> Comparison {
+    pub(crate) fn new(order: &CopyOrder) -> Comparison {
         Comparison {
             mode: match order.checksum {
                 Some(_) if !order.unchecked => order.checksum_mode,
@@ -142,7 +142,7 @@ impl Remote {
             return Err(Failure::new(Kind::NoChecksum, text));
         }
         let digests = self.digest_by_reading(place, stat, algorithm).await?;
-        digests.get(algorithm).as_ref().map(Checksum::of).ok_or_else(|| {
+        digests.get(algorithm).as_ref().map(Checksum::from_digest).ok_or_else(|| {
             Failure::new(Kind::NoChecksum, format!("{}: no {algorithm} was computed", place.url))
         })
     }
@@ -158,7 +158,7 @@ mod tests {
         let mut order = CopyOrder::new("1", end.clone(), end);
         order.checksum = Some(user.parse().unwrap());
         order.checksum_mode = mode;
-        Comparison::of(&order)
+        Comparison::new(&order)
     }
 
     #[test]

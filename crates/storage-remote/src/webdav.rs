@@ -7,7 +7,7 @@ use longhaul_model::Algorithm;
 use longhaul_model::percent::decode_lenient;
 use longhaul_outbound::RetryPolicy;
 
-use crate::checksum::{told, wanted};
+use crate::checksum::{read_checksum, wanted};
 use crate::exchange::{Answer, Call, Payload};
 use crate::failure::{Failure, Kind};
 use crate::multistatus::{self, Member};
@@ -272,7 +272,7 @@ fn stat_of(answer: &Answer, size: u64, checksum: Option<Algorithm>) -> Stat {
         ranges: answer.header("accept-ranges").is_none_or(|units| units.contains("bytes")),
         checksum: checksum.and_then(|wanted| match answer.url.is_s3() {
             true => told_checksum(&answer.headers, wanted),
-            false => told(&answer.headers, wanted),
+            false => read_checksum(&answer.headers, wanted),
         }),
     }
 }

@@ -516,7 +516,7 @@ fn digests_are_those_of_the_bytes(storage: &dyn Storage) {
 fn directories_are_made_and_removed(storage: &dyn Storage) {
     let Some(tree) = storage.directories() else { return };
     let path = |path| at(storage, path);
-    assert!(done(tree.look(""), "the root").is_some_and(|root| root.is_directory));
+    assert!(done(tree.stat_entry(""), "the root").is_some_and(|root| root.is_directory));
     done(tree.make_directory(&path("d")), "make");
     refused(tree.make_directory(&path("d")), &[FaultCode::NameClash], "make it twice");
     refused(tree.make_directory(&path("none/d")), &[FaultCode::Conflict], "in a missing one");
@@ -532,13 +532,13 @@ fn directories_are_made_and_removed(storage: &dyn Storage) {
     for _ in 0..2 {
         done(tree.remove_file(&path("d/a"), &file), "remove the file, twice");
     }
-    assert_eq!(done(tree.look("d/a"), "look"), None);
-    let left = done(tree.look("d"), "look").map(|entry| (entry.name, entry.is_directory));
+    assert_eq!(done(tree.stat_entry("d/a"), "look"), None);
+    let left = done(tree.stat_entry("d"), "look").map(|entry| (entry.name, entry.is_directory));
     assert_eq!(left, Some(("d".to_owned(), true)), "an empty directory stays");
     done(tree.remove_directory(&path("d")), "remove");
     refused(tree.remove_directory(&path("d")), &[FaultCode::SourceMissing], "remove it twice");
-    assert_eq!(done(tree.look("d"), "look"), None);
-    refused(tree.look(".longhaul"), &[FaultCode::BadName], "the work directory");
+    assert_eq!(done(tree.stat_entry("d"), "look"), None);
+    refused(tree.stat_entry(".longhaul"), &[FaultCode::BadName], "the work directory");
 }
 
 fn names_change_in_one_step(storage: &dyn Storage) {
@@ -554,7 +554,7 @@ fn names_change_in_one_step(storage: &dyn Storage) {
     holds(storage, "b", b"b");
     done(tree.rename(&path("a"), &path("b"), Some(&b)), "over the expected one");
     holds(storage, "b", b"a");
-    assert_eq!(done(tree.look("a"), "look"), None);
+    assert_eq!(done(tree.stat_entry("a"), "look"), None);
     refused(tree.rename(&path("a"), &path("x"), None), &[FaultCode::SourceMissing], "what is not there");
     refused(tree.rename(&path("b"), &path("none/x"), None), &[FaultCode::Conflict], "to a missing directory");
     refused(tree.rename(&path("b"), &path("d"), None), &[FaultCode::NameClash], "over a directory");

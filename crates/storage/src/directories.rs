@@ -33,7 +33,7 @@ pub struct Listing {
 /// was expected), `Conflict` (the parent directory is missing, or the directory is not empty).
 pub trait Directories: Send + Sync {
     /// The entry at this path; none if there is none.
-    fn look(&self, path: &str) -> Result<Option<Entry>, Fault>;
+    fn stat_entry(&self, path: &str) -> Result<Option<Entry>, Fault>;
 
     /// Examines at most `limit` names, some of which may be hidden.
     fn list(&self, path: &str, after: Option<&str>, limit: usize) -> Result<Listing, Fault>;

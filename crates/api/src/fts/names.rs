@@ -50,8 +50,8 @@ impl UrlNames {
         target: &str,
         served: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, String> {
-        let Some(of) = self.of(url) else { return Ok(None) };
-        let target = self.of(target).and_then(|of| of.site.as_deref());
+        let Some(of) = self.find(url) else { return Ok(None) };
+        let target = self.find(target).and_then(|of| of.site.as_deref());
         let asked = |protocol| Asked { protocol, target, custodial: of.rules.own.custodial };
         let mut why = "no rule from PFN to LFN fits".to_owned();
         for protocol in of.rules.protocols(Direction::PfnToLfn) {
@@ -82,7 +82,7 @@ impl UrlNames {
         ))
     }
 
-    fn of(&self, url: &str) -> Option<&HostNames> {
+    fn find(&self, url: &str) -> Option<&HostNames> {
         let host = host(url)?;
         self.of.iter().find(|of| of.hosts.contains(&host))
     }

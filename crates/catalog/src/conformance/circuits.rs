@@ -9,7 +9,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] =
     &[circuits_are_stored_as_reported_by_their_agent, orders_are_open_until_they_are_done];
 
 const AGENT: AgentId = AgentId(7);
-const OTHER: AgentId = AgentId(8);
+const OTHER_AGENT: AgentId = AgentId(8);
 
 fn circuit(id: &str, agent: AgentId, at: i64, details: &str) -> CircuitRow {
     let (source, asked) = ("beta".parse().unwrap(), Timestamp(NOW.0 + at));
@@ -31,11 +31,11 @@ fn circuits_are_stored_as_reported_by_their_agent(world: &mut World) {
     assert_eq!(catalog.circuit_links().unwrap(), [link(2)]);
     assert_eq!(catalog.circuit("a").unwrap(), Some(ended.clone()));
     // An agent that claims another's circuit changes nothing.
-    catalog.record_circuits(&[], &[circuit("b", OTHER, 3, "mine")], &[]).unwrap();
+    catalog.record_circuits(&[], &[circuit("b", OTHER_AGENT, 3, "mine")], &[]).unwrap();
     assert_eq!(catalog.circuit("b").unwrap(), Some(second.clone()));
     let beta = "beta".parse().unwrap();
     assert_eq!(catalog.circuits_of(AGENT, &beta, 9).unwrap(), [second.clone(), ended.clone()]);
-    assert!(catalog.circuits_of(OTHER, &beta, 9).unwrap().is_empty());
+    assert!(catalog.circuits_of(OTHER_AGENT, &beta, 9).unwrap().is_empty());
     let page = catalog.circuits_page(None, 1).unwrap();
     assert_eq!(page, [second]);
     assert_eq!(catalog.circuits_page(Some((page[0].requested, "b")), 9).unwrap(), [ended]);
@@ -61,7 +61,7 @@ fn orders_are_open_until_they_are_done(world: &mut World) {
     let entry = catalog.audit(None, None, 1).unwrap().remove(0);
     assert_eq!((entry.who.as_str(), entry.what.as_str()), ("ada", "wants another"));
     // Another agent cannot change the order, nor can a late report about one that is done.
-    let foreign = CircuitOrderRow { agent: OTHER, ..over(2, "stolen") };
+    let foreign = CircuitOrderRow { agent: OTHER_AGENT, ..over(2, "stolen") };
     catalog.record_circuits(&[], &[], &[foreign, over(1, "late")]).unwrap();
     catalog.record_circuits(&[], &[], &[over(2, "refused")]).unwrap();
     let beta = "beta".parse().unwrap();

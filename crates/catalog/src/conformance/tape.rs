@@ -33,7 +33,7 @@ fn step(play: &Play<'_>, steps: &[TapeStep]) {
 }
 
 /// Requests all files that wait at that end point; returns the bulk request and its files.
-fn ask(play: &Play<'_>, url: &str) -> (u64, Vec<u64>) {
+fn request_all(play: &Play<'_>, url: &str) -> (u64, Vec<u64>) {
     let (end, now) = (play.end(url), play.world.now);
     assert!(play.world.catalog.staging_endpoints().unwrap().contains(&end));
     let waiting = play.world.catalog.staging_files(end, 100, now).unwrap();
@@ -64,7 +64,7 @@ fn files_are_copied_once_staged(world: &mut World) {
         [("https://a/1", "https://b/1"), ("https://a/2", "https://b/2"), ("https://a/3", "https://a/3")];
     play.submit(from_tape(1, JobKind::Regular, &pairs));
     assert!(play.waiting().is_empty());
-    let (bulk, files) = ask(&play, "https://a");
+    let (bulk, files) = request_all(&play, "https://a");
     assert_eq!((play.state(1).0, play.files(1)), (JobState::Staging, vec![JobFileState::Staging; 3]));
     taken(&play, bulk);
     assert_eq!(play.files(1), [JobFileState::Started; 3]);
@@ -87,7 +87,7 @@ fn files_are_copied_once_staged(world: &mut World) {
     play.run(files[0], "https://a", again);
     assert_eq!(play.files(1)[0], JobFileState::Staging);
     assert_eq!((stands(&play, bulk), due(&play, 0)), (vec![TapeFileState::Consumed], vec![bulk]));
-    let (second, _) = ask(&play, "https://a");
+    let (second, _) = request_all(&play, "https://a");
     taken(&play, second);
     step(&play, &[TapeStep::OnDisk { request: second, files: vec![files[0]] }]);
     step(&play, &[TapeStep::Released { request: bulk, files: vec![files[0]] }]);
@@ -109,7 +109,7 @@ fn unwanted_files_are_released(world: &mut World) {
         JobKind::Regular,
         &[("https://a/1", "https://b/1"), ("https://a/2", "https://b/2")],
     ));
-    let (bulk, files) = ask(&play, "https://a");
+    let (bulk, files) = request_all(&play, "https://a");
     let cancel = |files: Option<Vec<u64>>| {
         play.world.catalog.cancel_job_files(&[(id(1), files)], "enough", play.world.now).unwrap();
     };
@@ -134,7 +134,7 @@ fn replicas_and_hops_are_staged_too(world: &mut World) {
     let mut play = Play { world, attempts: 0 };
     let pairs = [("https://a/1", "https://t/1"), ("https://c/1", "https://t/1")];
     play.submit(from_tape(1, JobKind::Replicas, &pairs));
-    let (bulk, files) = ask(&play, "https://a");
+    let (bulk, files) = request_all(&play, "https://a");
     taken(&play, bulk);
     step(&play, &[TapeStep::OnDisk { request: bulk, files: files.clone() }]);
     assert_eq!(play.waiting(), [(files[0], vec![play.end("https://a")])], "the other one may be on tape");
@@ -170,7 +170,7 @@ fn replicas_and_hops_are_staged_too(world: &mut World) {
     let row = play.world.catalog.job_files(&[id(3)]).unwrap().remove(0).remove(0);
     assert!(row.reason.contains("no replica on disk is left") && row.reason.contains("SOURCE [5] broken"));
     assert_eq!(row.retries, 0, "nothing was tried in vain");
-    let (bulk, files) = ask(&play, "https://d");
+    let (bulk, files) = request_all(&play, "https://d");
     taken(&play, bulk);
     step(&play, &[TapeStep::OnDisk { request: bulk, files: files.clone() }]);
     assert_eq!(play.waiting(), [(files[0], vec![play.end("https://d")])]);
@@ -179,7 +179,7 @@ fn replicas_and_hops_are_staged_too(world: &mut World) {
 
     let hops = [("https://h/2", "https://h/2"), ("https://h/2", "https://t/2")];
     play.submit(from_tape(2, JobKind::Hops, &hops));
-    let (bulk, files) = ask(&play, "https://h");
+    let (bulk, files) = request_all(&play, "https://h");
     taken(&play, bulk);
     step(&play, &[TapeStep::OnDisk { request: bulk, files }]);
     assert_eq!(play.files(2), [JobFileState::Finished, JobFileState::Submitted]);

@@ -82,7 +82,7 @@ pub struct LiveTransferRow {
     pub block: BlockId,
     pub dataset: DatasetId,
     pub target: StorageId,
-    /// Whose share it is charged to.
+    /// The community whose share is charged.
     pub subscription: SubscriptionId,
     pub state: TransferState,
     /// Attempts begun so far.

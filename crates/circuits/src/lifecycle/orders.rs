@@ -257,9 +257,9 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const START: Timestamp = Timestamp(1_790_000_000_000_000);
     /// Three hours of work at 100 MB/s.
-    const LITTLE: u64 = 3 * 3600 * 100_000_000;
+    const WORKLOAD_BYTES_SMALL: u64 = 3 * 3600 * 100_000_000;
     /// Eight hours of work at 100 MB/s.
-    const MUCH: u64 = 8 * 3600 * 100_000_000;
+    const WORKLOAD_BYTES_LARGE: u64 = 8 * 3600 * 100_000_000;
 
     struct Link {
         machine: Lifecycle,
@@ -375,7 +375,7 @@ mod tests {
         fn refuse_all_then(&mut self, order: Order) -> CircuitRequest {
             let before = circuit(order.id.0 - 1, 100, 6 * HOUR);
             self.handle(Event::Orders(vec![before]));
-            self.work(MUCH);
+            self.work(WORKLOAD_BYTES_LARGE);
             let wish = self.after(2 * MINUTE).unwrap();
             self.refuse(wish.key, false);
             assert!(matches!(self.machine.state(), State::Cooldown(_)));
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn a_released_circuit_is_not_requested_again_for_work_at_once() {
         let mut link = Link::new();
-        link.work(MUCH);
+        link.work(WORKLOAD_BYTES_LARGE);
         let wish = link.after(2 * MINUTE).unwrap();
         link.grant(&wish);
         link.handle(Event::Orders(vec![release(1, RequestKey(7))]));
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn a_release_cools_down_even_if_killed_while_draining() {
         let mut link = Link::new();
-        link.work(MUCH);
+        link.work(WORKLOAD_BYTES_LARGE);
         let wish = link.after(MINUTE).unwrap();
         link.grant(&wish);
         link.handle(Event::Users(2));
@@ -424,7 +424,7 @@ mod tests {
         let torn_down = std::iter::from_fn(|| link.machine.poll())
             .any(|action| matches!(action, Action::TearDown(key) if key == wish.key));
         assert!(torn_down, "what was there is given back");
-        link.work(MUCH);
+        link.work(WORKLOAD_BYTES_LARGE);
         assert_eq!(link.after(HOUR - 2 * MINUTE), None, "the work brings none before");
         assert!(link.after(2 * MINUTE).is_some() || link.after(MINUTE).is_some());
     }
@@ -497,7 +497,7 @@ mod tests {
             let wish = match begun {
                 true => link.handle(Event::Orders(vec![circuit(1, 400, HOUR)])),
                 false => {
-                    link.work(MUCH);
+                    link.work(WORKLOAD_BYTES_LARGE);
                     link.after(2 * MINUTE)
                 }
             };
@@ -526,7 +526,7 @@ mod tests {
     fn with_a_central_planner_only_orders_request_circuits() {
         let mut link = Link::new();
         link.handle(Event::SetPlannedCentrally(true));
-        link.work(MUCH);
+        link.work(WORKLOAD_BYTES_LARGE);
         assert_eq!(link.after(HOUR), None);
         let why = link.why();
         assert!(why.contains("2.88 TB wait") && why.contains("the service's plan decides"), "{why}");
@@ -535,7 +535,7 @@ mod tests {
         assert!(link.is_used());
         link.handle(Event::Orders(vec![release(2, wish.key)]));
         link.handle(Event::SetPlannedCentrally(false));
-        link.work(MUCH);
+        link.work(WORKLOAD_BYTES_LARGE);
         assert!(link.after(2 * HOUR).is_some(), "and when it does no more, the work counts again");
     }
 
@@ -543,9 +543,9 @@ mod tests {
     fn a_link_explains_why_it_has_no_circuit() {
         let mut link = Link::new();
         assert!(link.why().contains("nothing waits; a circuit is asked for"), "{}", link.why());
-        link.handle(Event::Work { pending_bytes: LITTLE, bytes_per_s: None });
+        link.handle(Event::Work { pending_bytes: WORKLOAD_BYTES_SMALL, bytes_per_s: None });
         assert!(link.why().contains("nobody knows yet what the link carries"), "{}", link.why());
-        link.work(LITTLE);
+        link.work(WORKLOAD_BYTES_SMALL);
         let why = link.why();
         assert_eq!(
             why,
@@ -553,9 +553,9 @@ mod tests {
                 circuit is asked \
              for above 5.0 h, which is 1.80 TB"
         );
-        link.handle(Event::Work { pending_bytes: MUCH, bytes_per_s: Some(2e8) });
+        link.handle(Event::Work { pending_bytes: WORKLOAD_BYTES_LARGE, bytes_per_s: Some(2e8) });
         assert!(link.why().contains("a circuit of 1000 Mbit/s would not be faster"), "{}", link.why());
-        link.work(MUCH);
+        link.work(WORKLOAD_BYTES_LARGE);
         assert!(link.why().contains("more than 5.0 h, as 0 of 1 checks"), "{}", link.why());
         let wish = link.after(2 * MINUTE).unwrap();
         assert!(link.why().contains("the provider has not answered"), "{}", link.why());

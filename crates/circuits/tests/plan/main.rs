@@ -460,7 +460,7 @@ fn reasons_are_sentences() {
 
 /// What becomes of the wishes, in turn.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum CircuitFate {
     Granted { less: bool },
     Refused,
     Lost,
@@ -479,12 +479,12 @@ fn rows() -> impl Strategy<Value = Vec<PendingWork>> {
     })
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
+fn fate() -> impl Strategy<Value = CircuitFate> {
     prop_oneof![
-        6 => any::<bool>().prop_map(|less| Fate::Granted { less }),
-        1 => Just(Fate::Refused),
-        1 => Just(Fate::Lost),
-        1 => Just(Fate::Slow),
+        6 => any::<bool>().prop_map(|less| CircuitFate::Granted { less }),
+        1 => Just(CircuitFate::Refused),
+        1 => Just(CircuitFate::Lost),
+        1 => Just(CircuitFate::Slow),
     ]
 }
 
@@ -588,16 +588,16 @@ proptest! {
                             prop_assert!(!request.pair_is_away(&world.view));
                             let id = request.booking;
                             match fates.next().unwrap() {
-                                Fate::Granted { less } => {
+                                CircuitFate::Granted { less } => {
                                     let mbit = if less { request.mbit / 2 } else { request.mbit };
                                     news.push((id, BookingEvent::Established { mbit }));
                                 }
-                                Fate::Refused => news.push((id, BookingEvent::Failed)),
-                                Fate::Lost => {
+                                CircuitFate::Refused => news.push((id, BookingEvent::Failed)),
+                                CircuitFate::Lost => {
                                     news.push((id, BookingEvent::Established { mbit: request.mbit }));
                                     news.push((id, BookingEvent::Ended { carried: 0 }));
                                 }
-                                Fate::Slow => {}
+                                CircuitFate::Slow => {}
                             }
                         }
                     }
@@ -654,7 +654,7 @@ proptest! {
         prop_assert!(left <= asked.values().map(|count| *count as usize).sum::<usize>() + renewals);
     }
 
-    /// Of two links that differ in the priority of what waits only, the higher one has the only circuit.
+    /// The only circuit goes to the link of higher priority, if two links differ in that alone.
     #[test]
     fn the_higher_priority_comes_first(one in 5..10_u8, more in 1..5_u8, tb in 3..40_u64) {
         let other = 5 + (one - 5 + more) % 5;

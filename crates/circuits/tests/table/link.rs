@@ -12,8 +12,8 @@ pub const MINUTE: Duration = Duration::from_secs(60);
 pub const HOUR: Duration = Duration::from_secs(3600);
 pub const START: Timestamp = Timestamp(1_790_000_000_000_000);
 /// At 100 MB/s: just less and just more than five hours.
-pub const LITTLE: u64 = 5 * 3600 * 100_000_000;
-pub const MUCH: u64 = LITTLE + 100_000_000;
+pub const WORKLOAD_BYTES_SMALL: u64 = 5 * 3600 * 100_000_000;
+pub const WORKLOAD_BYTES_LARGE: u64 = WORKLOAD_BYTES_SMALL + 100_000_000;
 
 pub struct Link {
     pub machine: Lifecycle,
@@ -60,7 +60,7 @@ impl Link {
 
     /// Until a request has left.
     pub fn asked(&mut self) -> CircuitRequest {
-        self.work(MUCH);
+        self.work(WORKLOAD_BYTES_LARGE);
         wish(&self.after(MINUTE)).expect("a request")
     }
 

@@ -14,12 +14,15 @@ use longhaul_circuits::{
 mod link;
 mod replacement;
 
-use link::{HOUR, LITTLE, Link, MINUTE, MUCH, START, ends, granted, has_note, in_order, refused, wish};
+use link::{
+    HOUR, Link, MINUTE, START, WORKLOAD_BYTES_LARGE, WORKLOAD_BYTES_SMALL, ends, granted, has_note, in_order,
+    refused, wish,
+};
 
 #[test]
 fn row_1_a_circuit_is_asked_for_when_work_waits_and_its_record_is_written_before() {
     let mut link = Link::new(Settings::default());
-    link.work(MUCH);
+    link.work(WORKLOAD_BYTES_LARGE);
     let actions = link.after(MINUTE);
     let wish = wish(&actions).unwrap();
     assert_eq!((wish.mbit, wish.lifetime), (1000, None));
@@ -34,7 +37,7 @@ fn row_1_a_circuit_is_asked_for_when_work_waits_and_its_record_is_written_before
 fn row_2_nothing_is_asked_for_when_little_waits_or_no_rate_is_known() {
     let rates = [Some(1e8), None, Some(0.0), Some(f64::NAN), Some(f64::INFINITY), Some(-1.0)];
     for (pending_bytes, bytes_per_s) in
-        rates.map(|rate| (if rate == Some(1e8) { LITTLE } else { MUCH }, rate))
+        rates.map(|rate| (if rate == Some(1e8) { WORKLOAD_BYTES_SMALL } else { WORKLOAD_BYTES_LARGE }, rate))
     {
         let mut link = Link::new(Settings::default());
         link.handle(Event::Work { pending_bytes, bytes_per_s });
@@ -44,7 +47,7 @@ fn row_2_nothing_is_asked_for_when_little_waits_or_no_rate_is_known() {
     }
     // Several checks in a row are wanted: one in between that finds little begins anew.
     let mut link = Link::new(Settings { checks_in_a_row: 2, ..Settings::default() });
-    for pending in [MUCH, LITTLE, MUCH] {
+    for pending in [WORKLOAD_BYTES_LARGE, WORKLOAD_BYTES_SMALL, WORKLOAD_BYTES_LARGE] {
         link.work(pending);
         assert_eq!(wish(&link.after(MINUTE)), None);
     }
@@ -252,7 +255,7 @@ fn a_cooldown_survives_a_restart() {
     let wish_before = link.asked();
     link.answer(wish_before.key, refused(false));
     let (mut link, _) = Link::restored(link.book.clone(), link.now.plus(30 * MINUTE));
-    link.work(MUCH);
+    link.work(WORKLOAD_BYTES_LARGE);
     assert_eq!(wish(&link.after(29 * MINUTE)), None);
     assert!(wish(&[link.after(2 * MINUTE), link.after(MINUTE)].concat()).is_some());
 }
@@ -392,7 +395,7 @@ fn a_measured_rate_precedes_a_forecast_and_a_fast_link_needs_no_circuit() {
         events.iter().for_each(|event| drop(link.handle(event.clone())));
         wish(&link.after(MINUTE)).is_some()
     };
-    let told = |bytes_per_s| Event::Work { pending_bytes: MUCH, bytes_per_s };
+    let told = |bytes_per_s| Event::Work { pending_bytes: WORKLOAD_BYTES_LARGE, bytes_per_s };
     assert!(asks(&[told(Some(1e8))]));
     assert!(asks(&[told(None), moved(1_000_000_000)]), "100 MB/s were seen");
     assert!(!asks(&[told(Some(1e8)), moved(1_200_000_000)]), "120 MB/s were seen");

@@ -8,7 +8,9 @@ use longhaul_circuits::{
 };
 use longhaul_model::{CircuitOrderId, Timestamp};
 
-use crate::link::{HOUR, Link, MINUTE, MUCH, START, ends, granted, has_note, in_order, refused, wish};
+use crate::link::{
+    HOUR, Link, MINUTE, START, WORKLOAD_BYTES_LARGE, ends, granted, has_note, in_order, refused, wish,
+};
 
 fn others() -> CircuitEndpoints {
     CircuitEndpoints { source: "10.2.0.1".into(), target: "10.2.0.2".into() }
@@ -187,7 +189,7 @@ fn releasing_a_superseded_circuit_releases_its_successor() {
         let actions = link.handle(release(1, first.key));
         assert!(is_released(&link, &actions, third.key), "{actions:?}");
         // What is asked for afterwards is another matter.
-        link.work(MUCH);
+        link.work(WORKLOAD_BYTES_LARGE);
         let fourth = wish(&link.after(2 * HOUR)).or_else(|| wish(&link.after(MINUTE)));
         let fourth = fourth.expect("the work counts again");
         let actions = link.handle(release(2, first.key));
@@ -284,7 +286,7 @@ fn enough_work_renews_a_circuit_before_expiry() {
 
     // With little to do it ends as it always did.
     let (mut link, _) = expiring(10 * HOUR);
-    link.work(MUCH / 10);
+    link.work(WORKLOAD_BYTES_LARGE / 10);
     assert_eq!(wish(&link.after(10 * HOUR - 15 * MINUTE)), None);
 
     // Refused, it is not asked for again and again.

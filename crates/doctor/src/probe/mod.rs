@@ -115,14 +115,14 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
     #[test]
     fn a_peer_on_this_host_answers_over_both_families() {
         let (four, six) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0"));
         let mut addresses = vec![four.local_addr().unwrap().to_string()];
         addresses.extend(six.as_ref().ok().map(|six| six.local_addr().unwrap().to_string()));
-        let ways = probe_peer(&addresses, PATIENCE).unwrap();
+        let ways = probe_peer(&addresses, TEST_TIMEOUT).unwrap();
         assert_eq!(ways.len(), addresses.len());
         for way in &ways {
             assert_eq!(way.reach, Reach::Answers, "{way:?}");
@@ -136,15 +136,17 @@ mod tests {
     #[test]
     fn a_port_where_nobody_listens_refuses() {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let ways = probe_peer(&[closed.to_string()], PATIENCE).unwrap();
+        let ways = probe_peer(&[closed.to_string()], TEST_TIMEOUT).unwrap();
         assert_eq!(ways[0].reach, Reach::Refused);
         assert!(ways[0].rtts_us.is_empty() && ways[0].mtu.is_none());
     }
 
     #[test]
     fn an_unresolvable_name_is_reported() {
-        let why = probe_peer(&["no-such-host.invalid:7470".to_owned()], PATIENCE).unwrap_err();
+        let why = probe_peer(&["no-such-host.invalid:7470".to_owned()], TEST_TIMEOUT).unwrap_err();
         assert!(why.contains("no-such-host.invalid"), "{why}");
-        assert!(probe_peer(&[], PATIENCE).is_err() && probe_peer(&["x".to_owned()], PATIENCE).is_err());
+        assert!(
+            probe_peer(&[], TEST_TIMEOUT).is_err() && probe_peer(&["x".to_owned()], TEST_TIMEOUT).is_err()
+        );
     }
 }

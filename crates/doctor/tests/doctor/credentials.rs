@@ -11,14 +11,14 @@ fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
 }
 
-struct Made {
+struct TestCredential {
     _directory: tempfile::TempDir,
     certificate: PathBuf,
     key: PathBuf,
     other_key: PathBuf,
 }
 
-fn made(from: (i32, u8, u8), until: (i32, u8, u8)) -> Made {
+fn make_credential(from: (i32, u8, u8), until: (i32, u8, u8)) -> TestCredential {
     let directory = tempfile::tempdir().unwrap();
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(["far.example".to_owned()]).unwrap();
@@ -32,7 +32,7 @@ fn made(from: (i32, u8, u8), until: (i32, u8, u8)) -> Made {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         path
     };
-    Made {
+    TestCredential {
         certificate: write("cert.pem", &certificate.pem()),
         key: write("key.pem", &key.serialize_pem()),
         other_key: write("other.pem", &KeyPair::generate().unwrap().serialize_pem()),
@@ -58,7 +58,7 @@ fn finding<'a>(all: &'a [Finding], check: &str) -> &'a Finding {
 
 #[test]
 fn a_pair_that_belongs_together_is_fine() {
-    let made = made((2026, 1, 1), (2027, 3, 1));
+    let made = make_credential((2026, 1, 1), (2027, 3, 1));
     let all = examine_with(Some(&made.certificate), Some(&made.key), None);
     assert!(all.iter().all(|one| one.severity == Severity::Ok), "{all:#?}");
     assert_eq!(all.len(), 3);
@@ -69,7 +69,7 @@ fn a_pair_that_belongs_together_is_fine() {
 
 #[test]
 fn a_key_of_another_certificate_and_a_key_for_all_to_read_are_problems() {
-    let made = made((2026, 1, 1), (2027, 3, 1));
+    let made = make_credential((2026, 1, 1), (2027, 3, 1));
     std::fs::set_permissions(&made.other_key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let all = examine_with(Some(&made.certificate), Some(&made.other_key), None);
     let mismatch = finding(&all, "key and certificate");
@@ -83,7 +83,7 @@ fn a_key_of_another_certificate_and_a_key_for_all_to_read_are_problems() {
 #[test]
 fn dates_are_told() {
     let level = |from, until| {
-        let made = made(from, until);
+        let made = make_credential(from, until);
         let all = examine_with(Some(&made.certificate), None, None);
         (all[0].severity, all[0].found.clone())
     };
@@ -98,7 +98,7 @@ fn dates_are_told() {
 
 #[test]
 fn invalid_credential_files_are_reported() {
-    let made = made((2026, 1, 1), (2027, 3, 1));
+    let made = make_credential((2026, 1, 1), (2027, 3, 1));
     let all = examine_with(Some(&made.key), Some(&made.certificate), None);
     assert_eq!(finding(&all, "certificate").severity, Severity::Problem);
     assert!(finding(&all, "key").found.contains("no private key"));
@@ -108,9 +108,10 @@ fn invalid_credential_files_are_reported() {
 
 #[test]
 fn a_chain_out_of_order_is_a_problem() {
-    let (first, second) = (made((2026, 1, 1), (2027, 3, 1)), made((2026, 1, 1), (2027, 3, 1)));
+    let (first, second) =
+        (make_credential((2026, 1, 1), (2027, 3, 1)), make_credential((2026, 1, 1), (2027, 3, 1)));
     // Two of one name: in order by name. A third, of another name, is not.
-    let text = |made: &Made| std::fs::read_to_string(&made.certificate).unwrap();
+    let text = |made: &TestCredential| std::fs::read_to_string(&made.certificate).unwrap();
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name.push(DnType::CommonName, "stranger");

@@ -24,7 +24,7 @@ pub(crate) use requests::{FILES_MAX, METADATA_BYTES_MAX, parse_stage, path, path
 
 const WELL_KNOWN: &str = ".well-known/wlcg-tape-rest-api";
 const BASE: &str = "api/v1/tape";
-/// Who has asked for as much as is kept is told to come again after this.
+/// `Retry-After` for a subject that has as many requests as are kept.
 const RETRY_AFTER: &str = "300";
 
 /// What is behind a door whose storage is on tape. Paths are those of files beneath the storage's root. Each

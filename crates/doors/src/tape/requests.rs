@@ -28,7 +28,7 @@ const DAY_S: i64 = 86_400;
 /// said of it.
 pub(crate) fn parse_stage(body: &[u8], storage: &StorageName, site: &str) -> Outcome<Vec<RequestedFile>> {
     #[derive(Deserialize)]
-    struct Asked {
+    struct StageBody {
         files: Vec<One>,
     }
     #[derive(Deserialize)]
@@ -38,7 +38,7 @@ pub(crate) fn parse_stage(body: &[u8], storage: &StorageName, site: &str) -> Out
         disk_lifetime: Option<String>,
         targeted_metadata: Option<Map<String, Value>>,
     }
-    let asked: Asked = read(body, "{\"files\": [{\"path\": \"/…\", \"diskLifetime\": \"PT48H\"}]}")?;
+    let asked: StageBody = read(body, "{\"files\": [{\"path\": \"/…\", \"diskLifetime\": \"PT48H\"}]}")?;
     check_count(asked.files.len())?;
     let mut files: Vec<RequestedFile> = Vec::with_capacity(asked.files.len());
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -65,10 +65,10 @@ pub(crate) fn parse_stage(body: &[u8], storage: &StorageName, site: &str) -> Out
 /// Paths as they were written: what is wrong with one of them may be an answer.
 pub(crate) fn paths(body: &[u8]) -> Outcome<Vec<String>> {
     #[derive(Deserialize)]
-    struct Asked {
+    struct PathsBody {
         paths: Vec<String>,
     }
-    let asked: Asked = read(body, "{\"paths\": [\"/…\"]}")?;
+    let asked: PathsBody = read(body, "{\"paths\": [\"/…\"]}")?;
     check_count(asked.paths.len())?;
     Ok(asked.paths)
 }

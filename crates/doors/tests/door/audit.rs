@@ -1,4 +1,4 @@
-//! Who was allowed or refused what is told to who listens, and no secret with it.
+//! The audit sink hears every decision of a door, and no secret with it.
 
 use std::sync::{Arc, Mutex};
 
@@ -37,17 +37,17 @@ fn words(decision: &Decision) -> (bool, &str, &str, &str, &str) {
 fn refusals_and_changes_are_told_and_reading_is_not() {
     let (house, heard) = house();
     let reader = format!("Bearer {READER}");
-    assert_eq!(house.ask("PUT", "/a%20b", PLAIN, b"x").status, 201);
-    assert_eq!(house.ask("GET", "/a%20b", PLAIN, b"").status, 200);
-    assert_eq!(house.ask("PROPFIND", "/", &[("Depth", "1")], b"").status, 207);
-    let put = house.ask("PUT", "/c?token=canary", &[("Authorization", &reader)], b"x");
+    assert_eq!(house.request("PUT", "/a%20b", PLAIN, b"x").status, 201);
+    assert_eq!(house.request("GET", "/a%20b", PLAIN, b"").status, 200);
+    assert_eq!(house.request("PROPFIND", "/", &[("Depth", "1")], b"").status, 207);
+    let put = house.request("PUT", "/c?token=canary", &[("Authorization", &reader)], b"x");
     assert_eq!(put.status, 403);
-    assert_eq!(house.ask("GET", "/a%20b", &[("Authorization", "")], b"").status, 401);
+    assert_eq!(house.request("GET", "/a%20b", &[("Authorization", "")], b"").status, 401);
     assert_eq!(
-        house.ask("DELETE", "/a%20b", &[("Authorization", "Bearer canary-0123456789")], b"").status,
+        house.request("DELETE", "/a%20b", &[("Authorization", "Bearer canary-0123456789")], b"").status,
         401
     );
-    assert_eq!(house.ask("GET", "/none", PLAIN, b"").status, 404, "no decision");
+    assert_eq!(house.request("GET", "/none", PLAIN, b"").status, 404, "no decision");
     let list = heard.take();
     assert_eq!(
         list.iter().map(words).collect::<Vec<_>>(),

@@ -37,7 +37,7 @@ fn nothing_outside_is_reached() {
         "/./f",
     ] {
         for method in ["GET", "PUT", "DELETE", "PROPFIND", "MKCOL"] {
-            let reply = house.ask(method, path, &[("Depth", "0")], b"");
+            let reply = house.request(method, path, &[("Depth", "0")], b"");
             assert!((400..500).contains(&reply.status), "{method} {path}: {}", reply.status);
             assert!(
                 !reply.text().contains("secret\n") && !reply.text().contains("root:"),
@@ -45,14 +45,14 @@ fn nothing_outside_is_reached() {
                 reply.text()
             );
         }
-        let from = house.ask("MOVE", "/f", &[("Destination", path)], b"").status;
+        let from = house.request("MOVE", "/f", &[("Destination", path)], b"").status;
         assert!((400..500).contains(&from), "MOVE to {path}: {from}");
-        let copied = house.ask("COPY", "/f", &[("Destination", path)], b"").status;
+        let copied = house.request("COPY", "/f", &[("Destination", path)], b"").status;
         assert!((400..500).contains(&copied), "COPY to {path}: {copied}");
     }
     assert_eq!(std::fs::read(house.file("secret")).unwrap(), b"secret");
     assert_eq!(std::fs::read(house.root.join("f")).unwrap(), b"x");
-    let listed = house.ask("PROPFIND", "/", &[("Depth", "1")], b"").text();
+    let listed = house.request("PROPFIND", "/", &[("Depth", "1")], b"").text();
     assert!(!listed.contains("link") && !listed.contains("/up") && !listed.contains("longhaul"), "{listed}");
 }
 
@@ -105,16 +105,16 @@ fn heads_and_documents_have_bounds() {
     let many: String = (0..200).map(|n| format!("X{n}: y\r\n")).collect();
     wire.send(format!("{}{many}\r\n", head("GET", "/")).as_bytes());
     assert!(matches!(wire.reply(false).status, 0 | 431));
-    assert_eq!(house.ask("GET", &format!("/{}", "x".repeat(5_000)), PLAIN, b"").status, 414);
+    assert_eq!(house.request("GET", &format!("/{}", "x".repeat(5_000)), PLAIN, b"").status, 414);
     let bomb = "<!DOCTYPE a [<!ENTITY b 'bbbbbbbbbb'><!ENTITY c '&b;&b;&b;&b;'>]><propfind \
         xmlns='DAV:'>&c;</propfind>";
     let deep = "<a>".repeat(20_000);
     let large = " ".repeat(100_000);
     for (document, status) in [(bomb, 400), (&deep, 400), (&large, 413), ("<propfind/>", 400)] {
-        let reply = house.ask("PROPFIND", "/", &[("Depth", "0")], document.as_bytes());
+        let reply = house.request("PROPFIND", "/", &[("Depth", "0")], document.as_bytes());
         assert_eq!(reply.status, status, "{}", &document[..document.len().min(40)]);
     }
-    assert_eq!(house.ask("GET", "/", PLAIN, b"").status, 200, "and the door goes on");
+    assert_eq!(house.request("GET", "/", PLAIN, b"").status, 200, "and the door goes on");
 }
 
 /// Promise 1.
@@ -181,7 +181,7 @@ fn the_slow_are_not_waited_for() {
     idle.send(format!("{}\r\n", head("GET", "/large")).as_bytes());
     let mut seen_busy = false;
     for _ in 0..400 {
-        let status = house.ask("GET", "/large", &[("Range", "bytes=0-0")], b"").status;
+        let status = house.request("GET", "/large", &[("Range", "bytes=0-0")], b"").status;
         seen_busy |= status == 503;
         if seen_busy && status == 206 {
             return;
@@ -208,7 +208,7 @@ fn connections_have_bounds() {
     assert_eq!(third.reply(false).status, 0);
     kept.clear();
     for _ in 0..2_000 {
-        if house.ask("OPTIONS", "/", PLAIN, b"").status == 200 {
+        if house.request("OPTIONS", "/", PLAIN, b"").status == 200 {
             return;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -164,7 +164,7 @@ impl House {
     }
 
     /// One request with the writer's token on a connection of its own.
-    pub fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         self.ask_over(self.connect(), method, path, headers, body)
     }
 

@@ -8,7 +8,7 @@ const SHARED: &str =
     "<lockinfo xmlns='DAV:'><lockscope><shared/></lockscope><locktype><write/></locktype></lockinfo>";
 
 fn lock(house: &House, path: &str, body: &str, headers: &[(&str, &str)]) -> Reply {
-    house.ask("LOCK", path, headers, body.as_bytes())
+    house.request("LOCK", path, headers, body.as_bytes())
 }
 
 /// With brackets, as the header has it.
@@ -17,13 +17,13 @@ fn token(reply: &Reply) -> String {
 }
 
 fn put(house: &House, path: &str, headers: &[(&str, &str)]) -> u16 {
-    house.ask("PUT", path, headers, b"x").status
+    house.request("PUT", path, headers, b"x").status
 }
 
 #[test]
 fn what_is_locked_is_changed_by_its_holder_only() {
     let house = House::new();
-    house.ask("MKCOL", "/d", PLAIN, b"");
+    house.request("MKCOL", "/d", PLAIN, b"");
     assert_eq!(put(&house, "/d/a", PLAIN), 201);
     let locked = lock(&house, "/d/a", LOCK, PLAIN);
     assert_eq!(locked.status, 200, "{locked:?}");
@@ -46,7 +46,7 @@ fn what_is_locked_is_changed_by_its_holder_only() {
         let patch = b"<propertyupdate xmlns='DAV:'><set><prop><p xmlns='u'/></prop></set></propertyupdate>";
         let body: &[u8] = if method == "PROPPATCH" { patch } else { b"" };
         let expected = if method == "COPY" { 412 } else { 423 };
-        assert_eq!(house.ask(method, path, &headers, body).status, expected, "{method}");
+        assert_eq!(house.request(method, path, &headers, body).status, expected, "{method}");
     }
     // The directory goes only with all that is locked in it.
     let other = lock(&house, "/d", SHARED, &[("Depth", "infinity")]);
@@ -55,9 +55,9 @@ fn what_is_locked_is_changed_by_its_holder_only() {
     // A reader may not lock, and a token is of no use to somebody else.
     let reader = format!("Bearer {READER}");
     assert_eq!(lock(&house, "/d/b", LOCK, &[("Authorization", &reader)]).status, 403);
-    assert_eq!(house.ask("UNLOCK", "/d/b", &[("Lock-Token", &held)], b"").status, 409);
-    assert_eq!(house.ask("UNLOCK", "/d/a", PLAIN, b"").status, 400);
-    assert_eq!(house.ask("UNLOCK", "/d/a", &[("Lock-Token", &held)], b"").status, 204);
+    assert_eq!(house.request("UNLOCK", "/d/b", &[("Lock-Token", &held)], b"").status, 409);
+    assert_eq!(house.request("UNLOCK", "/d/a", PLAIN, b"").status, 400);
+    assert_eq!(house.request("UNLOCK", "/d/a", &[("Lock-Token", &held)], b"").status, 204);
     assert_eq!(put(&house, "/d/a", PLAIN), 204);
 }
 
@@ -67,14 +67,14 @@ fn a_name_can_be_locked_before_there_is_a_file() {
     let locked = lock(&house, "/new", LOCK, &[("Timeout", "Second-60")]);
     assert_eq!(locked.status, 201, "{locked:?}");
     assert!(locked.text().contains("Second-60") || locked.text().contains("Second-59"), "{}", locked.text());
-    assert_eq!(house.ask("GET", "/new", PLAIN, b"").body, b"");
+    assert_eq!(house.request("GET", "/new", PLAIN, b"").body, b"");
     assert_eq!(lock(&house, "/new", SHARED, PLAIN).status, 423);
     let held = format!("({})", token(&locked));
     let again = lock(&house, "/new", "", &[("If", &held), ("Timeout", "Infinite")]);
     assert_eq!(again.status, 200, "{again:?}");
     assert!(again.text().contains("Second-3600") || again.text().contains("Second-3599"), "{}", again.text());
     assert_eq!(lock(&house, "/new", "", PLAIN).status, 412, "which one?");
-    assert_eq!(house.ask("DELETE", "/new", &[("If", &held)], b"").status, 204);
+    assert_eq!(house.request("DELETE", "/new", &[("If", &held)], b"").status, 204);
     assert_eq!(put(&house, "/new", PLAIN), 201, "a lock goes with what it was on");
     for (body, depth, expected) in [("<x/>", "0", 400), (LOCK, "1", 400), ("<", "0", 400)] {
         assert_eq!(lock(&house, "/new", body, &[("Depth", depth)]).status, expected, "{body} {depth}");
@@ -85,30 +85,30 @@ fn a_name_can_be_locked_before_there_is_a_file() {
 #[test]
 fn a_locked_directory_keeps_its_members() {
     let house = House::new();
-    house.ask("MKCOL", "/d", PLAIN, b"");
+    house.request("MKCOL", "/d", PLAIN, b"");
     let held = format!("({})", token(&lock(&house, "/d", LOCK, &[("Depth", "0")])));
     let tagged = format!("</d> {held}");
     assert_eq!(put(&house, "/d/a", PLAIN), 423, "a new member");
     assert_eq!(put(&house, "/d/a", &[("If", &held)]), 412, "the lock is of the directory alone");
     assert_eq!(put(&house, "/d/a", &[("If", &tagged)]), 201);
     assert_eq!(put(&house, "/d/a", PLAIN), 204, "the member itself is free");
-    assert_eq!(house.ask("MKCOL", "/d/e", PLAIN, b"").status, 423);
-    assert_eq!(house.ask("MOVE", "/d/a", &[("Destination", "/a")], b"").status, 423);
-    assert_eq!(house.ask("COPY", "/d/a", &[("Destination", "/d/b")], b"").status, 423);
-    assert_eq!(house.ask("COPY", "/d/a", &[("Destination", "/b")], b"").status, 201);
+    assert_eq!(house.request("MKCOL", "/d/e", PLAIN, b"").status, 423);
+    assert_eq!(house.request("MOVE", "/d/a", &[("Destination", "/a")], b"").status, 423);
+    assert_eq!(house.request("COPY", "/d/a", &[("Destination", "/d/b")], b"").status, 423);
+    assert_eq!(house.request("COPY", "/d/a", &[("Destination", "/b")], b"").status, 201);
     let found = b"<propfind xmlns='DAV:'><prop><lockdiscovery/><supportedlock/></prop></propfind>";
-    let told = house.ask("PROPFIND", "/d", &[("Depth", "0")], found).text();
+    let told = house.request("PROPFIND", "/d", &[("Depth", "0")], found).text();
     assert!(told.contains("<D:depth>0</D:depth>") && told.contains("<D:shared/>"), "{told}");
 }
 
 fn patch(house: &House, path: &str, xml: &str) -> Reply {
     let body = format!("<propertyupdate xmlns='DAV:' xmlns:u='urn:u'>{xml}</propertyupdate>");
-    house.ask("PROPPATCH", path, PLAIN, body.as_bytes())
+    house.request("PROPPATCH", path, PLAIN, body.as_bytes())
 }
 
 fn property(house: &House, path: &str) -> Option<String> {
     let body = b"<propfind xmlns='DAV:'><prop><p xmlns='urn:u'/></prop></propfind>";
-    let told = house.ask("PROPFIND", path, &[("Depth", "0")], body).text();
+    let told = house.request("PROPFIND", path, &[("Depth", "0")], body).text();
     let (_, rest) = told.split_once("<x:p xmlns:x=\"urn:u\">")?;
     Some(rest.split_once("</x:p>")?.0.to_owned())
 }
@@ -123,8 +123,8 @@ fn what_clients_say_of_a_file_stays_with_it() {
     assert_eq!(property(&house, "/a"), value);
     put(&house, "/a", PLAIN);
     assert_eq!(property(&house, "/a"), value, "also of its next version");
-    house.ask("COPY", "/a", &[("Destination", "/b")], b"");
-    house.ask("MOVE", "/a", &[("Destination", "/c")], b"");
+    house.request("COPY", "/a", &[("Destination", "/b")], b"");
+    house.request("MOVE", "/a", &[("Destination", "/c")], b"");
     assert_eq!((property(&house, "/b"), property(&house, "/c")), (value.clone(), value.clone()));
     put(&house, "/a", PLAIN);
     assert_eq!(property(&house, "/a"), None, "it went with the file");
@@ -138,11 +138,11 @@ fn what_clients_say_of_a_file_stays_with_it() {
     assert_eq!(property(&house, "/b"), value);
     let house = house.reopened();
     assert_eq!(property(&house, "/b"), value, "also of a door that was closed");
-    let listed = house.ask("PROPFIND", "/", &[("Depth", "1")], b"").text();
+    let listed = house.request("PROPFIND", "/", &[("Depth", "1")], b"").text();
     assert_eq!(listed.matches("one &amp; ").count(), 2, "with all others: {listed}");
     assert_eq!(patch(&house, "/b", "<remove><prop><u:p/></prop></remove>").status, 207);
     assert_eq!(property(&house, "/b"), None);
-    house.ask("DELETE", "/c", PLAIN, b"");
+    house.request("DELETE", "/c", PLAIN, b"");
     put(&house, "/c", PLAIN);
     assert_eq!(property(&house, "/c"), None);
     assert_eq!(patch(&house, "/none", "<set><prop><u:p/></prop></set>").status, 404);

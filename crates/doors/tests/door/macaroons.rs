@@ -12,7 +12,7 @@ fn asked(house: &House, who: Option<&str>, headers: &[(&str, &str)], path: &str,
     if !headers.iter().any(|(name, _)| *name == "Authorization") {
         headers.push(("Authorization", ""));
     }
-    let Some(name) = who else { return house.ask("POST", path, &headers, wish.as_bytes()) };
+    let Some(name) = who else { return house.request("POST", path, &headers, wish.as_bytes()) };
     let pem = std::fs::read_to_string(house.file(&format!("{name}.pem"))).unwrap();
     let at = pem.find("-----BEGIN PRIVATE").unwrap();
     let ca = std::fs::read_to_string(&house.ca).unwrap();
@@ -32,7 +32,7 @@ fn given(house: &House, path: &str, wish: &str) -> String {
 }
 
 fn with(house: &House, macaroon: &str, method: &str, path: &str, body: &[u8]) -> u16 {
-    house.ask(method, path, &[("Authorization", &format!("bearer {macaroon}"))], body).status
+    house.request(method, path, &[("Authorization", &format!("bearer {macaroon}"))], body).status
 }
 
 /// What the public smoke test of third-party copies asks of every storage (http-tpc-utils).
@@ -84,7 +84,7 @@ fn it_is_given_to_nobody_else() {
     }
     let large = format!("{{\"validity\":\"{}\"}}", "x".repeat(20_000));
     assert_eq!(asked(&house, Some("alice"), &[], "/f", &large).status, 413);
-    assert_eq!(house.ask("POST", "/f", &[("Content-Type", "text/plain")], b"x").status, 405);
+    assert_eq!(house.request("POST", "/f", &[("Content-Type", "text/plain")], b"x").status, 405);
 }
 
 /// As FTS has doors copy for users with certificates.
@@ -98,7 +98,7 @@ fn another_door_shows_it() {
     let copy = |path: &str, header: &str, at: &str, macaroon: &str| {
         let shown = format!("Bearer {macaroon}");
         let headers = [(header, at), ("TransferHeaderAuthorization", shown.as_str())];
-        let reply = other.ask("COPY", path, &headers, b"");
+        let reply = other.request("COPY", path, &headers, b"");
         reply.text().lines().last().unwrap_or_default().to_owned()
     };
     let (from, to) = (one.url("/f"), one.url("/in/g"));
@@ -116,5 +116,5 @@ fn another_door_shows_it() {
     let refused = copy("/f", "Destination", &to, &reads);
     assert!(refused.contains("status code 403"), "{refused}");
     let reader = format!("Bearer {READER}");
-    assert_eq!(other.ask("GET", "/f", &[("Authorization", &reader)], b"").status, 200);
+    assert_eq!(other.request("GET", "/f", &[("Authorization", &reader)], b"").status, 200);
 }

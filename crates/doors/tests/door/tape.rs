@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::house::{Changes, House, PLAIN, READER, Reply, STAGER, WRITER};
 
 #[derive(Default)]
-struct Shelf {
+struct FakeTape {
     at: BTreeMap<String, Locality>,
     requests: BTreeMap<String, Report>,
     wanted: Vec<RequestedFile>,
@@ -22,14 +22,14 @@ struct Shelf {
 }
 
 #[derive(Default)]
-struct TapeOfTest(Mutex<Shelf>);
+struct TapeOfTest(Mutex<FakeTape>);
 
 impl TapeOfTest {
-    fn shelf(&self) -> std::sync::MutexGuard<'_, Shelf> {
+    fn shelf(&self) -> std::sync::MutexGuard<'_, FakeTape> {
         self.0.lock().unwrap()
     }
 
-    fn did(&self, what: &str, request: &str, paths: &[String]) -> Result<(), Fault> {
+    fn record_call(&self, what: &str, request: &str, paths: &[String]) -> Result<(), Fault> {
         self.shelf().done.push(format!("{what} {request} {}", paths.join(" ")).trim_end().to_owned());
         Ok(())
     }
@@ -62,16 +62,16 @@ impl Tape for TapeOfTest {
     }
 
     fn cancel(&self, request: &str, paths: &[String]) -> Result<(), Fault> {
-        self.did("cancel", request, paths)
+        self.record_call("cancel", request, paths)
     }
 
     fn release(&self, request: &str, paths: &[String]) -> Result<(), Fault> {
-        self.did("release", request, paths)
+        self.record_call("release", request, paths)
     }
 
     fn end(&self, request: &str) -> Result<(), Fault> {
         self.shelf().requests.remove(request);
-        self.did("end", request, &[])
+        self.record_call("end", request, &[])
     }
 
     fn locate(&self, paths: &[String]) -> Vec<Locality> {
@@ -83,11 +83,11 @@ impl Tape for TapeOfTest {
         if self.shelf().full {
             return Err(Fault::new(FaultCode::Busy, "7 files wait for their way to tape"));
         }
-        self.did("arriving", path, &[])
+        self.record_call("arriving", path, &[])
     }
 
     fn arrived(&self, path: &str) {
-        self.did("arrived", path, &[]).unwrap();
+        self.record_call("arrived", path, &[]).unwrap();
     }
 }
 
@@ -97,10 +97,10 @@ fn house() -> (House, Arc<TapeOfTest>) {
     (House::with(Changes { tape: Some(end), ..Changes::default() }), tape)
 }
 
-fn ask(house: &House, token: &str, method: &str, path: &str, body: &Value) -> Reply {
+fn request(house: &House, token: &str, method: &str, path: &str, body: &Value) -> Reply {
     let authorization = if token.is_empty() { String::new() } else { format!("Bearer {token}") };
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    house.ask(method, path, &[("Authorization", &authorization)], body.as_bytes())
+    house.request(method, path, &[("Authorization", &authorization)], body.as_bytes())
 }
 
 fn said(reply: &Reply) -> Value {
@@ -120,7 +120,7 @@ fn problem(reply: &Reply) -> String {
 fn files_are_asked_for_looked_after_and_let_go() {
     let (house, tape) = house();
     // Where the API is, is said to everybody.
-    let found = said(&ask(&house, "", "GET", "/.well-known/wlcg-tape-rest-api", &Value::Null));
+    let found = said(&request(&house, "", "GET", "/.well-known/wlcg-tape-rest-api", &Value::Null));
     assert_eq!(found["sitename"], "SITE_A");
     let base = house.url("/api/v1/tape");
     assert_eq!(
@@ -132,7 +132,7 @@ fn files_are_asked_for_looked_after_and_let_go() {
         { "path": "/run7/a.dat", "diskLifetime": "PT48H",
             "targetedMetadata": { "SITE_A": { "activity": "x" }, "B": 1 } },
         { "path": "/run7//b.dat" }, { "path": "/run7/b.dat", "diskLifetime": "PT1M" }] });
-    let made = ask(&house, STAGER, "POST", "/api/v1/tape/stage", &files);
+    let made = request(&house, STAGER, "POST", "/api/v1/tape/stage", &files);
     assert_eq!((made.status, said(&made)), (201, json!({ "requestId": "r1" })));
     assert_eq!(made.header("location"), Some(format!("{base}/stage/r1").as_str()));
     let wanted = |path: &str, seconds: u64, metadata: Option<&str>| RequestedFile {
@@ -144,23 +144,23 @@ fn files_are_asked_for_looked_after_and_let_go() {
         [wanted("run7/a.dat", 172_800, Some("{\"activity\":\"x\"}")), wanted("run7/b.dat", 60, None)];
     assert_eq!(tape.shelf().wanted, expected);
 
-    let told = said(&ask(&house, STAGER, "GET", "/api/v1/tape/stage/r1", &Value::Null));
+    let told = said(&request(&house, STAGER, "GET", "/api/v1/tape/stage/r1", &Value::Null));
     assert_eq!((&told["id"], &told["createdAt"]), (&json!("r1"), &json!(1_760_000_000)));
     assert_eq!(told["files"][1], json!({ "path": "/run7/b.dat", "state": "SUBMITTED", "onDisk": false }));
 
     let paths = |paths: &[&str]| json!({ "paths": paths });
     let cancel =
-        ask(&house, STAGER, "POST", "/api/v1/tape/stage/r1/cancel", &paths(&["/run7/a.dat", "/run7/zz"]));
+        request(&house, STAGER, "POST", "/api/v1/tape/stage/r1/cancel", &paths(&["/run7/a.dat", "/run7/zz"]));
     assert_eq!(cancel.status, 400);
     assert_eq!(problem(&cancel), "/run7/zz is no file of this request; nothing was cancelled");
     assert_eq!(
-        ask(&house, STAGER, "POST", "/api/v1/tape/stage/r1/cancel", &paths(&["/run7/a.dat"])).status,
+        request(&house, STAGER, "POST", "/api/v1/tape/stage/r1/cancel", &paths(&["/run7/a.dat"])).status,
         200
     );
     // What is none of its is passed over.
     let release = paths(&["/run7/b.dat", "/run7/zz"]);
-    assert_eq!(ask(&house, STAGER, "POST", "/api/v1/tape/release/r1", &release).status, 200);
-    assert_eq!(ask(&house, STAGER, "DELETE", "/api/v1/tape/stage/r1", &Value::Null).status, 200);
+    assert_eq!(request(&house, STAGER, "POST", "/api/v1/tape/release/r1", &release).status, 200);
+    assert_eq!(request(&house, STAGER, "DELETE", "/api/v1/tape/stage/r1", &Value::Null).status, 200);
     assert_eq!(tape.shelf().done, ["cancel r1 run7/a.dat", "release r1 run7/b.dat run7/zz", "end r1"]);
     for (method, path, body) in [
         ("GET", "/api/v1/tape/stage/r1", Value::Null),
@@ -169,13 +169,13 @@ fn files_are_asked_for_looked_after_and_let_go() {
         ("POST", "/api/v1/tape/release/r1", paths(&["/run7/a.dat"])),
         ("GET", "/api/v1/tape/other", Value::Null),
     ] {
-        let reply = ask(&house, STAGER, method, path, &body);
+        let reply = request(&house, STAGER, method, path, &body);
         assert_eq!(reply.status, 404, "{method} {path}");
         problem(&reply);
     }
-    assert_eq!(ask(&house, STAGER, "PUT", "/api/v1/tape/stage", &json!({})).status, 405);
+    assert_eq!(request(&house, STAGER, "PUT", "/api/v1/tape/stage", &json!({})).status, 405);
     tape.shelf().full = true;
-    let full = ask(&house, STAGER, "POST", "/api/v1/tape/stage", &files);
+    let full = request(&house, STAGER, "POST", "/api/v1/tape/stage", &files);
     assert_eq!((full.status, full.header("retry-after")), (429, Some("300")));
     assert_eq!(problem(&full), "7 requests are asked for already");
 }
@@ -184,7 +184,7 @@ fn files_are_asked_for_looked_after_and_let_go() {
 fn who_may_not_stage_reaches_no_tape() {
     let (house, tape) = house();
     let files = |path: &str| json!({ "files": [{ "path": path }] });
-    let stage = |token: &str, path: &str| ask(&house, token, "POST", "/api/v1/tape/stage", &files(path));
+    let stage = |token: &str, path: &str| request(&house, token, "POST", "/api/v1/tape/stage", &files(path));
     assert_eq!(stage("", "/run7/a").status, 401);
     assert_eq!(stage("nobody-0123456789abcdef", "/run7/a").status, 401);
     let refused = stage(READER, "/run7/a");
@@ -192,7 +192,7 @@ fn who_may_not_stage_reaches_no_tape() {
     assert!(problem(&refused).contains("not allowed to bring files from tape here"), "{}", refused.text());
     assert_eq!(stage(STAGER, "/run8/a").status, 403);
     let mixed = json!({ "files": [{ "path": "/run7/a" }, { "path": "/run8/a" }] });
-    assert_eq!(ask(&house, STAGER, "POST", "/api/v1/tape/stage", &mixed).status, 403);
+    assert_eq!(request(&house, STAGER, "POST", "/api/v1/tape/stage", &mixed).status, 403);
     assert!(tape.shelf().requests.is_empty());
     // Who may write may stage; another's request is seen by who may stage its files.
     assert_eq!(stage(WRITER, "/run8/a").status, 201);
@@ -202,7 +202,7 @@ fn who_may_not_stage_reaches_no_tape() {
         ("POST", "/api/v1/tape/stage/r1/cancel", json!({ "paths": ["/run8/a"] })),
         ("POST", "/api/v1/tape/release/r1", json!({ "paths": ["/run8/a"] })),
     ] {
-        assert_eq!(ask(&house, STAGER, method, path, &body).status, 403, "{method} {path}");
+        assert_eq!(request(&house, STAGER, method, path, &body).status, 403, "{method} {path}");
     }
     assert!(tape.shelf().done.is_empty());
 
@@ -212,7 +212,7 @@ fn who_may_not_stage_reaches_no_tape() {
             .map(|(path, at)| (path.to_owned(), at))
             .into();
     let paths = json!({ "paths": ["/run7/a", "/run8/b", "/run7/c", "/run7/zz", "run7/a", "/run7//a"] });
-    let told = said(&ask(&house, STAGER, "POST", "/api/v1/tape/archiveinfo", &paths));
+    let told = said(&request(&house, STAGER, "POST", "/api/v1/tape/archiveinfo", &paths));
     assert_eq!(told[0], json!({ "path": "/run7/a", "locality": "DISK_AND_TAPE" }));
     assert!(told[1]["error"].as_str().unwrap().contains("not allowed to ask where files are"), "{told}");
     assert_eq!(told[2], json!({ "path": "/run7/c", "locality": "UNAVAILABLE" }));
@@ -220,9 +220,9 @@ fn who_may_not_stage_reaches_no_tape() {
     assert!(told[4]["error"].as_str().unwrap().contains("does not begin with /"));
     assert_eq!(told[5], json!({ "path": "/run7//a", "locality": "DISK_AND_TAPE" }));
     let other = json!({ "paths": ["/run8/b"] });
-    assert_eq!(ask(&house, READER, "POST", "/api/v1/tape/archiveinfo", &other).status, 200);
-    assert_eq!(ask(&house, STAGER, "POST", "/api/v1/tape/archiveinfo", &other).status, 403);
-    assert_eq!(ask(&house, "", "POST", "/api/v1/tape/archiveinfo", &other).status, 401);
+    assert_eq!(request(&house, READER, "POST", "/api/v1/tape/archiveinfo", &other).status, 200);
+    assert_eq!(request(&house, STAGER, "POST", "/api/v1/tape/archiveinfo", &other).status, 403);
+    assert_eq!(request(&house, "", "POST", "/api/v1/tape/archiveinfo", &other).status, 401);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn what_is_malformed_or_too_large_is_refused() {
         (json!({ "files": vec![json!({ "path": "/a" }); 10_001] }).to_string(), 413),
         ("x".repeat((4 << 20) + 1), 413),
     ] {
-        let reply = house.ask("POST", "/api/v1/tape/stage", PLAIN, body.as_bytes());
+        let reply = house.request("POST", "/api/v1/tape/stage", PLAIN, body.as_bytes());
         assert_eq!(reply.status, status, "{}", reply.text());
         problem(&reply);
     }
@@ -246,26 +246,26 @@ fn what_is_malformed_or_too_large_is_refused() {
 fn a_file_on_tape_is_told_as_such_and_what_comes_is_known_before_it_is_there() {
     let (house, tape) = house();
     tape.shelf().at.insert("run7/taped".into(), Locality::Tape);
-    let get = house.ask("GET", "/run7/taped", PLAIN, b"");
+    let get = house.request("GET", "/run7/taped", PLAIN, b"");
     assert_eq!(get.status, 409);
     assert!(get.text().contains("on tape only") && get.text().contains("bring_online"), "{}", get.text());
-    assert_eq!(house.ask("GET", "/run7/missing", PLAIN, b"").status, 404);
-    assert_eq!(house.ask("HEAD", "/run7/taped", PLAIN, b"").status, 404, "a question asks no tape");
-    let copy = house.ask("COPY", "/run7/taped", &[("Destination", "https://localhost:1/x")], b"");
+    assert_eq!(house.request("GET", "/run7/missing", PLAIN, b"").status, 404);
+    assert_eq!(house.request("HEAD", "/run7/taped", PLAIN, b"").status, 404, "a question asks no tape");
+    let copy = house.request("COPY", "/run7/taped", &[("Destination", "https://localhost:1/x")], b"");
     assert_eq!(copy.status, 409);
 
-    assert_eq!(house.ask("PUT", "/run7/new", PLAIN, b"new").status, 201);
-    let moved = house.ask("MOVE", "/run7/new", &[("Destination", &house.url("/run7/moved"))], b"");
+    assert_eq!(house.request("PUT", "/run7/new", PLAIN, b"new").status, 201);
+    let moved = house.request("MOVE", "/run7/new", &[("Destination", &house.url("/run7/moved"))], b"");
     assert_eq!(moved.status, 201);
     let expected = ["arriving run7/new", "arrived run7/new", "arriving run7/moved", "arrived run7/moved"];
     assert_eq!(tape.shelf().done, expected);
     tape.shelf().full = true;
-    let full = house.ask("PUT", "/run7/other", PLAIN, b"x");
+    let full = house.request("PUT", "/run7/other", PLAIN, b"x");
     assert_eq!((full.status, house.root.join("run7/other").exists()), (503, false));
 
     // A door whose storage is not on tape has files of those names.
     let plain = House::new();
-    assert_eq!(plain.ask("GET", "/.well-known/wlcg-tape-rest-api", PLAIN, b"").status, 404);
-    assert_eq!(plain.ask("PUT", "/api/v1/tape/stage", PLAIN, b"a file").status, 201);
-    assert_eq!(plain.ask("GET", "/api/v1/tape/stage", PLAIN, b"").text(), "a file");
+    assert_eq!(plain.request("GET", "/.well-known/wlcg-tape-rest-api", PLAIN, b"").status, 404);
+    assert_eq!(plain.request("PUT", "/api/v1/tape/stage", PLAIN, b"a file").status, 201);
+    assert_eq!(plain.request("GET", "/api/v1/tape/stage", PLAIN, b"").text(), "a file");
 }

@@ -12,7 +12,7 @@ fn pull(door: &House, path: &str, source: &str, more: &[(&str, &str)]) -> Reply 
     let token = format!("Bearer {READER}");
     let mut headers = vec![("Source", source), ("TransferHeaderAuthorization", token.as_str())];
     headers.extend(more);
-    door.ask("COPY", path, &headers, b"")
+    door.request("COPY", path, &headers, b"")
 }
 
 fn last_line(reply: &Reply) -> String {
@@ -40,10 +40,10 @@ fn files_are_pulled_and_pushed() {
     let token = format!("Bearer {WRITER}");
     let to = source.url("/pushed");
     let headers = [("Destination", to.as_str()), ("TransferHeaderAuthorization", token.as_str())];
-    let pushed = target.ask("COPY", "/in/f", &headers, b"");
+    let pushed = target.request("COPY", "/in/f", &headers, b"");
     assert_eq!((pushed.status, last_line(&pushed).as_str()), (202, "success: Created"), "{}", pushed.text());
     assert!(std::fs::read(source.root.join("pushed")).unwrap() == bytes());
-    let again = target.ask("COPY", "/in/f", &[headers[0], headers[1], ("Overwrite", "F")], b"");
+    let again = target.request("COPY", "/in/f", &[headers[0], headers[1], ("Overwrite", "F")], b"");
     assert!(
         last_line(&again).starts_with("failure: Remote side failed with status code 412"),
         "{}",
@@ -81,7 +81,7 @@ fn a_failed_pull_changes_nothing() {
     let mut headers = vec![("Source", ""), wrong[0]];
     let url = source.url("/f");
     headers[0].1 = &url;
-    let refused = target.ask("COPY", "/f", &headers, b"");
+    let refused = target.request("COPY", "/f", &headers, b"");
     assert!(last_line(&refused).contains("status code 401"), "{}", refused.text());
     assert_eq!(last_line(&pull(&target, "/f", &url, &[])), "success: Created");
     assert_eq!(std::fs::read(target.root.join("f")).unwrap(), b"new");
@@ -109,9 +109,12 @@ fn what_is_asked_wrongly_is_refused_at_once() {
     ] {
         assert_eq!(pull(&target, "/g", source, &[]).status, status, "{source}");
     }
-    assert_eq!(target.ask("COPY", "/g", &[("Source", &url), ("Authorization", "")], b"").status, 401);
+    assert_eq!(target.request("COPY", "/g", &[("Source", &url), ("Authorization", "")], b"").status, 401);
     let reader = format!("Bearer {READER}");
-    assert_eq!(target.ask("COPY", "/g", &[("Source", &url), ("Authorization", &reader)], b"").status, 403);
+    assert_eq!(
+        target.request("COPY", "/g", &[("Source", &url), ("Authorization", &reader)], b"").status,
+        403
+    );
     // What gfal says where its user named no number.
     assert_eq!(last_line(&pull(&target, "/g", &url, &[("X-Number-Of-Streams", "0")])), "success: Created");
     let framed =

@@ -87,14 +87,14 @@ struct Holder<'a> {
 }
 
 impl Holder<'_> {
-    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         let mut all = vec![("Authorization", self.token.as_str())];
         all.extend_from_slice(headers);
-        self.house.ask(method, path, &all, body)
+        self.house.request(method, path, &all, body)
     }
 
     fn status(&self, method: &str, path: &str) -> u16 {
-        self.ask(method, path, &[("Depth", "0")], if method == "PUT" { b"new" } else { b"" }).status
+        self.request(method, path, &[("Depth", "0")], if method == "PUT" { b"new" } else { b"" }).status
     }
 }
 
@@ -112,10 +112,10 @@ fn scopes_are_rights_below_the_issuers_directory() {
         std::fs::write(path, "old").unwrap();
     }
     let reader = scoped(&iam, &house, "storage.read:/data");
-    assert_eq!(reader.ask("GET", "/vo/data/f", &[], b"").text(), "old");
+    assert_eq!(reader.request("GET", "/vo/data/f", &[], b"").text(), "old");
     assert_eq!(reader.status("PROPFIND", "/vo/data"), 207);
     assert_eq!(reader.status("GET", "/vo/data/"), 200);
-    let refused = reader.ask("PUT", "/vo/data/g", &[], b"new");
+    let refused = reader.request("PUT", "/vo/data/g", &[], b"new");
     assert_eq!(refused.status, 403);
     assert!(refused.text().contains("scopes of the token do not allow to write"), "{}", refused.text());
     for elsewhere in ["/data/f", "/vo/other/f", "/vo/data2", "/vo", "/"] {
@@ -146,13 +146,14 @@ fn who_may_create_replaces_nothing() {
     assert_eq!(creator.status("DELETE", "/vo/data/f"), 403);
     let to = |path: &str| house.url(path);
     assert_eq!(creator.status("PUT", "/vo/data/g"), 201);
-    let copy = |from: &str, path: &str| creator.ask("COPY", from, &[("Destination", &to(path))], b"").status;
+    let copy =
+        |from: &str, path: &str| creator.request("COPY", from, &[("Destination", &to(path))], b"").status;
     assert_eq!(copy("/vo/data/g", "/vo/data/f"), 403);
     assert_eq!(copy("/vo/data/g", "/vo/data/h"), 201);
-    let moved = creator.ask("MOVE", "/vo/data/g", &[("Destination", &to("/vo/data/i"))], b"");
+    let moved = creator.request("MOVE", "/vo/data/g", &[("Destination", &to("/vo/data/i"))], b"");
     assert_eq!(moved.status, 403, "to rename takes away");
     let url = house.url("/vo/data/g");
-    let fetched = creator.ask("COPY", "/vo/data/f", &[("Source", &url)], b"");
+    let fetched = creator.request("COPY", "/vo/data/f", &[("Source", &url)], b"");
     assert_eq!(fetched.status, 403, "also by a third-party copy");
     assert_eq!(std::fs::read(house.root.join("vo/data/f")).unwrap(), b"new");
     assert!(house.root.join("vo/data/g").exists());
@@ -165,7 +166,7 @@ fn tokens_that_are_not_right_open_nothing() {
     std::fs::create_dir_all(house.root.join("vo")).unwrap();
     std::fs::write(house.root.join("vo/f"), "x").unwrap();
     let scope = "storage.read:/";
-    let get = |token: String| house.ask("GET", "/vo/f", &[("Authorization", &token)], b"");
+    let get = |token: String| house.request("GET", "/vo/f", &[("Authorization", &token)], b"");
     assert_eq!(get(iam.token(json!({ "scope": scope }))).status, 200);
     let other = Iam::new();
     for (what, token, status) in [
@@ -186,6 +187,7 @@ fn tokens_that_are_not_right_open_nothing() {
         assert!(challenge.contains(error), "{what}: {challenge}");
     }
     let bare = House::new();
-    let reply = bare.ask("GET", "/vo/f", &[("Authorization", &iam.token(json!({ "scope": scope })))], b"");
+    let reply =
+        bare.request("GET", "/vo/f", &[("Authorization", &iam.token(json!({ "scope": scope })))], b"");
     assert_eq!(reply.status, 401, "a door without issuers");
 }

@@ -49,7 +49,7 @@ struct Inner {
     receiver: Receiver,
     links: BTreeMap<StreamNumber, Arc<Link>>,
     jobs: BTreeMap<FileNumber, Arc<Job>>,
-    /// Of each source.
+    /// The state of each source.
     addresses: Vec<Vec<String>>,
     /// Use all addresses of the first source at the same time.
     spread: bool,

@@ -26,7 +26,7 @@ pub(crate) struct SourceList {
 pub(crate) struct SessionOrigin {
     pub(crate) agent: AgentId,
     pub(crate) membership: Option<ForeignDeployment>,
-    /// Of our session with this source: each source gets its own key.
+    /// The join key of our session with this source: each source gets its own.
     pub(crate) id: SessionId,
     pub(crate) key: JoinKey,
 }

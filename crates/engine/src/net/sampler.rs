@@ -177,7 +177,7 @@ impl CongestionSwitch {
         let (at, before) = self.last.replace((now, info)).unwrap_or((now, info));
         let report = report_between(&before, &info, now.saturating_sub(at));
         let by_rate = self.before.is_some();
-        let wants = shared.congestion_controls.look(peer.ip(), &report, info.round_trip_min, by_rate, now);
+        let wants = shared.congestion_controls.observe(peer.ip(), &report, info.round_trip_min, by_rate, now);
         let done = match &self.before {
             None if wants => socket::use_bbr(socket).map(|name| self.before = Some(name)),
             Some(name) if !wants => {

@@ -13,7 +13,7 @@ use longhaul_storage::memory::FaultyStore;
 
 use crate::common::{Agent, Deployment, content, store, wish};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn source(deployment: &Deployment, access: Access) -> (Agent, FaultyStore) {
     let storage = store("alpha");
@@ -25,7 +25,7 @@ fn source(deployment: &Deployment, access: Access) -> (Agent, FaultyStore) {
 fn until(agent: &Agent, good: impl Fn(&Snapshot) -> bool) {
     let begun = Instant::now();
     while !good(&agent.engine.snapshot()) {
-        assert!(begun.elapsed() < PATIENCE, "{:?}", agent.engine.snapshot());
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "{:?}", agent.engine.snapshot());
         std::thread::yield_now();
     }
 }
@@ -36,7 +36,7 @@ fn a_refused_address_gets_one_alert() {
     let access = Access { addresses: vec!["192.0.2.0/24".parse().unwrap()], ..Access::default() };
     let (source, _) = source(&deployment, access);
     let mut socket = TcpStream::connect(source.engine.data_addresses()[0]).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     // The data it sends first is not read.
     socket.write_all(&[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]).unwrap();
     let mut heard = Vec::new();
@@ -46,7 +46,7 @@ fn a_refused_address_gets_one_alert() {
     // An agent of this crate reports it as a fault.
     let caller = deployment.agent(2, Arc::new(store("beta")));
     let address = source.engine.data_addresses()[0].to_string();
-    let fault = caller.engine.channel(&[address], PATIENCE).unwrap_err();
+    let fault = caller.engine.channel(&[address], WAIT_TIMEOUT).unwrap_err();
     assert_eq!(fault.code, FaultCode::NotAllowed, "{fault}");
     assert!(fault.detail.contains("certain addresses"), "{fault}");
     assert_eq!(source.engine.snapshot().refused_subjects, 0);
@@ -87,7 +87,7 @@ fn a_refused_subject_gets_the_reason_after_the_handshake() {
     storage.put("f", &bytes);
     let stranger = deployment.agent(2, Arc::new(store("beta")));
     let address = source.engine.data_addresses()[0].to_string();
-    let asked = stranger.engine.channel(&[address], PATIENCE).and_then(|channel| channel.call(b"?"));
+    let asked = stranger.engine.channel(&[address], WAIT_TIMEOUT).and_then(|channel| channel.call(b"?"));
     let fault = asked.unwrap_err();
     assert_eq!(fault.code, FaultCode::NotAllowed, "{fault}");
     assert!(fault.detail.contains(&format!("agent/site/{}", AgentId(2))), "{fault}");

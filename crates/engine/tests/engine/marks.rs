@@ -20,7 +20,7 @@ use crate::common::{Agent, Deployment, put, store};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 /// Timeout for a firefly.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// TCP bytes beside the payload: handshakes, frame heads, record tags.
 const BESIDE: u64 = 100_000;
 
@@ -30,7 +30,7 @@ struct Collector(UdpSocket);
 impl Collector {
     fn new() -> Collector {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
         Collector(socket)
     }
 
@@ -203,7 +203,7 @@ impl Tap {
 fn until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{}", what());
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "{}", what());
         std::thread::sleep(Duration::from_millis(5));
     }
 }

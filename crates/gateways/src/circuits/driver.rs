@@ -32,7 +32,7 @@ pub trait Traffic: Send {
     fn use_circuit(&mut self, mbit: u64, ends: &CircuitEndpoints);
     fn stop_using(&mut self);
     fn health(&mut self) -> Health;
-    fn tell(&mut self, note: &Note);
+    fn record_note(&mut self, note: &Note);
 }
 
 /// The health of a circuit.
@@ -236,7 +236,7 @@ impl DriverThread {
                     self.in_use = None;
                     self.traffic.stop_using();
                 }
-                Action::Note(note) => self.traffic.tell(&note),
+                Action::Note(note) => self.traffic.record_note(&note),
             }
         }
     }

@@ -119,7 +119,7 @@ impl<W: StreamPaths> Traffic for Streams<W> {
         Health { users: users + others, lost, has_left }
     }
 
-    fn tell(&mut self, note: &Note) {
+    fn record_note(&mut self, note: &Note) {
         self.ways.report(note);
     }
 }

@@ -116,7 +116,7 @@ mod tests {
     use crate::knowledge::AttemptEnd;
 
     const LINK: Link = Link { source: StorageId(1), target: StorageId(2) };
-    const OTHER: Link = Link { source: StorageId(1), target: StorageId(3) };
+    const OTHER_LINK: Link = Link { source: StorageId(1), target: StorageId(3) };
 
     fn at(ms: i64) -> Timestamp {
         Timestamp(1_800_000_000_000_000 + ms * 1_000)
@@ -144,7 +144,7 @@ mod tests {
     fn switching_paths_restores_the_estimate_of_each() {
         let mut knowledge = Knowledge::default();
         let now = run(&mut knowledge, 60, 1e8, 0);
-        let elsewhere = knowledge.rate(OTHER, at(now)).bytes_per_s;
+        let elsewhere = knowledge.rate(OTHER_LINK, at(now)).bytes_per_s;
         assert_eq!(knowledge.set_circuits(&circuit(1e9), at(now)), [LINK]);
         let booked = knowledge.rate(LINK, at(now));
         assert!(near(&knowledge, 9e8, now) && booked.basis == Basis::Reserved, "{booked:?}");
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(knowledge.set_circuits(&BTreeMap::new(), at(now)), [LINK]);
         assert!(near(&knowledge, 1e8, now), "{:?}", knowledge.rate(LINK, at(now)));
         assert_eq!(knowledge.rate(LINK, at(now)).basis, Basis::Measured);
-        let after = knowledge.rate(OTHER, at(now)).bytes_per_s;
+        let after = knowledge.rate(OTHER_LINK, at(now)).bytes_per_s;
         assert!((after / elsewhere - 1.0).abs() < 0.05, "others are as they were: {elsewhere} {after}");
         // The next circuit starts from what the last one yielded.
         knowledge.set_circuits(&circuit(1e9), at(now));

@@ -61,7 +61,7 @@ impl Simulator {
         (self.child, self.service, self.control) = (child, service, control);
     }
 
-    fn ask(&self, method: &str, body: &str) -> String {
+    fn request(&self, method: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(self.control).expect("the control answers");
         let head = format!("{method} /control HTTP/1.1\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         stream.write_all(head.as_bytes()).unwrap();
@@ -73,11 +73,11 @@ impl Simulator {
     }
 
     pub fn order(&self, order: Value) {
-        self.ask("POST", &order.to_string());
+        self.request("POST", &order.to_string());
     }
 
     pub fn state(&self) -> Value {
-        serde_json::from_str(&self.ask("GET", "")).unwrap()
+        serde_json::from_str(&self.request("GET", "")).unwrap()
     }
 
     /// How often it was asked for this.
@@ -95,7 +95,7 @@ impl Simulator {
         state["seen"].as_array().unwrap().iter().filter(named).count()
     }
 
-    /// Who has something booked.
+    /// Owners of reservations.
     pub fn booked(&self) -> Vec<String> {
         let state = self.state();
         state["booked"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect()

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod bench;
+mod circuit_threads;
 mod faults;
-mod keeper;
 mod nsi;
 mod tls;
 
@@ -173,7 +173,7 @@ fn a_request_beyond_capacity_is_refused() {
     }
 }
 
-/// Of two who want more than a port has, one gets it; the other hears that there may be less, and gets it
+/// If two want more than a port has, one gets it; the other hears that there may be less, and gets it
 /// afterwards. Neither touches what the other has.
 #[test]
 fn two_requests_for_one_port_are_served_in_turn() {

@@ -26,7 +26,7 @@ pub struct ExpectedLogin<'a> {
     pub issuer: &'a str,
     /// What we are there.
     pub client_id: &'a str,
-    /// Of the login that this is the answer to.
+    /// The nonce of the login that this token answers.
     pub nonce: &'a str,
 }
 

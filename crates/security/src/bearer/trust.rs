@@ -84,7 +84,7 @@ struct Issuer {
     refresh: Timestamp,
     /// When it last answered, or did not.
     last_fetch: Option<Timestamp>,
-    /// Of the last answer, if it was none.
+    /// The fault of the last fetch, if it failed.
     failure: Option<String>,
 }
 

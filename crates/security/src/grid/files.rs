@@ -14,7 +14,7 @@ use super::policy::{self, POLICY_BYTES_MAX, Rule};
 use super::revocation::{LIST_BYTES_MAX, RevocationList};
 use super::{lsc, voms};
 
-/// Of a file of certificates.
+/// Bytes of a file of certificates, at most.
 const AUTHORITY_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Organisations with a directory.
 const ORGANISATIONS_MAX: usize = 1_000;

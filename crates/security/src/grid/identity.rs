@@ -10,9 +10,9 @@ const DELEGATION_ID_DIGITS: usize = 16;
 /// A user, from a chain that [`super::GridTrust`] verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GridIdentity {
-    /// Of the end-entity certificate, so without what proxies add: `/DC=org/DC=example/CN=alice`.
+    /// The subject of the end-entity certificate, without what proxies add: `/DC=org/DC=example/CN=alice`.
     pub subject: String,
-    /// Of the authority that issued it: a subject is unique together with it only.
+    /// The subject of the issuing authority: a subject is unique together with it only.
     pub issuer: String,
     /// Proxies between the end-entity certificate and the one shown.
     pub proxies: usize,
@@ -25,7 +25,7 @@ pub struct GridIdentity {
     pub fqan_problem: Option<String>,
     /// When the first certificate of the chain expires.
     pub not_after: Timestamp,
-    /// Of the key of the certificate shown, if it is an RSA key.
+    /// Size of the key of the presented certificate, if it is an RSA key.
     pub rsa_bits: Option<u32>,
     /// As it was shown, its holder first.
     pub chain_pem: String,

@@ -51,7 +51,7 @@ struct Authority {
     key: Vec<u8>,
     not_after: Timestamp,
     signs_lists: bool,
-    /// Of the files it was found in.
+    /// The files in which it was found.
     stems: BTreeSet<String>,
 }
 

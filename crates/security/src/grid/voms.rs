@@ -21,7 +21,7 @@ const CERTIFICATES_MAX: usize = 8;
 const FQANS_MAX: usize = 256;
 /// Bytes of one FQAN.
 const FQAN_BYTES_MAX: usize = 512;
-/// Of the names of those whom an attribute certificate is for.
+/// Names of the holders of an attribute certificate, at most.
 const TARGETS_MAX: usize = 64;
 
 /// 1.3.6.1.4.1.8005.100.100.5

@@ -55,7 +55,7 @@ impl Service {
         Credentials { certificate_pem: issued.certificate_pem, key_pem, ca_pem: self.ca_pem.clone() }
     }
 
-    /// Of a user with that chain, over that version of TLS.
+    /// A client of the user with that chain, over that version of TLS.
     fn user(&self, chain: &[&Holder], version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
         let chain_pem: String = chain.iter().map(|holder| holder.pem()).collect();
         let key_pem = chain[0].key.serialize_pem();

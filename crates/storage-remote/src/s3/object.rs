@@ -75,7 +75,7 @@ struct ObjectRequest<'a> {
 
 impl Object {
     /// Any answer that is no passing trouble.
-    async fn ask(&self, ask: &ObjectRequest<'_>) -> Result<Answer, Failure> {
+    async fn send(&self, ask: &ObjectRequest<'_>) -> Result<Answer, Failure> {
         let url = if ask.query.is_empty() { self.url.clone() } else { self.url.asking(ask.query) };
         let sent = ask.body.as_ref().map_or(0, |body| body.len() as u64);
         let within = self.times.progress + Duration::from_secs(sent / SLOWEST_BYTES_PER_S);
@@ -126,11 +126,11 @@ impl Object {
         if replaces {
             ask.headers = &plain;
         }
-        let mut answer = self.ask(&ask).await?;
+        let mut answer = self.send(&ask).await?;
         if answer.status == StatusCode::NOT_IMPLEMENTED && !replaces {
             answer.finish().await;
             ask.headers = &plain;
-            answer = self.ask(&ask).await?;
+            answer = self.send(&ask).await?;
         }
         let answer = self.placed(answer, "PUT").await?;
         let confirmed = tells(&answer.headers, &md5);
@@ -142,7 +142,7 @@ impl Object {
     pub(super) async fn begin(&self) -> Result<String, Failure> {
         let what = "POST (begin an upload)";
         let answer = self
-            .ask(&ObjectRequest {
+            .send(&ObjectRequest {
                 what,
                 method: Method::POST,
                 query: &[("uploads", "")],
@@ -170,7 +170,7 @@ impl Object {
             body: Some(body),
             repeats: true,
         };
-        let answer = self.ask(&ask).await?.ok("PUT (a part)").await?;
+        let answer = self.send(&ask).await?.ok("PUT (a part)").await?;
         let confirmed = tells(&answer.headers, md5);
         let etag = answer.header("etag").map(str::to_owned);
         answer.finish().await;
@@ -198,7 +198,7 @@ impl Object {
                 body: None,
                 repeats: true,
             };
-            let answer = self.ask(&ask).await?;
+            let answer = self.send(&ask).await?;
             if answer.status == StatusCode::NOT_FOUND {
                 answer.finish().await;
                 return Ok(None);
@@ -239,11 +239,11 @@ impl Object {
         if replaces {
             ask.headers = &plain;
         }
-        let mut answer = self.ask(&ask).await?;
+        let mut answer = self.send(&ask).await?;
         if answer.status == StatusCode::NOT_IMPLEMENTED && !replaces {
             answer.finish().await;
             ask.headers = &plain;
-            answer = self.ask(&ask).await?;
+            answer = self.send(&ask).await?;
         }
         if answer.status == StatusCode::NOT_FOUND {
             answer.finish().await;
@@ -272,7 +272,7 @@ impl Object {
             body: None,
             repeats: true,
         };
-        let answer = self.ask(&ask).await?;
+        let answer = self.send(&ask).await?;
         if answer.status == StatusCode::NOT_FOUND {
             answer.finish().await;
             return Ok(());
@@ -281,7 +281,7 @@ impl Object {
         Ok(())
     }
 
-    /// Of what may not replace anything, that something is there has its own name.
+    /// A precondition that failed means that the object exists, if nothing may be replaced.
     async fn placed(&self, answer: Answer, what: &str) -> Result<Answer, Failure> {
         if matches!(answer.status, StatusCode::PRECONDITION_FAILED) {
             answer.finish().await;

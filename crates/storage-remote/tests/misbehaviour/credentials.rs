@@ -10,14 +10,14 @@ use super::*;
 
 /// Gives these, one after the other; counts how often it was asked after a refusal.
 #[derive(Clone, Default)]
-struct Given {
+struct FixedTokens {
     tokens: Arc<Mutex<Vec<&'static str>>>,
     refused: Arc<AtomicUsize>,
 }
 
-impl Given {
-    fn of(tokens: &[&'static str]) -> Given {
-        Given { tokens: Arc::new(Mutex::new(tokens.to_vec())), refused: Arc::default() }
+impl FixedTokens {
+    fn new(tokens: &[&'static str]) -> FixedTokens {
+        FixedTokens { tokens: Arc::new(Mutex::new(tokens.to_vec())), refused: Arc::default() }
     }
 
     fn credential(&self) -> Credential {
@@ -29,7 +29,7 @@ impl Given {
     }
 }
 
-impl TokenRefresher for Given {
+impl TokenRefresher for FixedTokens {
     fn renew<'a>(
         &'a self,
         _token: &'a str,
@@ -62,7 +62,10 @@ impl Sites {
         Sites { remote: Remote::new(config).unwrap(), acceptor: acceptor(&cert, &signing_key) }
     }
 
-    async fn server(&self, rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Server {
+    async fn server(
+        &self,
+        rule: impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static,
+    ) -> Server {
         Server::start_with(Some(self.acceptor.clone()), rule).await
     }
 
@@ -71,16 +74,16 @@ impl Sites {
     }
 }
 
-fn shows(asked: &Asked, token: &str) -> bool {
+fn shows(asked: &ReceivedRequest, token: &str) -> bool {
     asked.header("authorization") == Some(&format!("Bearer {token}"))
 }
 
 fn refused() -> Reply {
-    say("401 Unauthorized", "Content-Type: text/plain\r\n", "the token is not valid any more")
+    reply("401 Unauthorized", "Content-Type: text/plain\r\n", "the token is not valid any more")
 }
 
 /// The source breaks off in the middle, and does not take the token any more when it is asked for the rest.
-fn ends_at_the_rest(asked: &Asked) -> Option<Reply> {
+fn ends_at_the_rest(asked: &ReceivedRequest) -> Option<Reply> {
     match (asked.method.as_str(), asked.header("range")) {
         ("GET", None) => {
             let mut half = with_body("200 OK", "Accept-Ranges: bytes\r\n", &content(LARGE));
@@ -95,9 +98,11 @@ fn ends_at_the_rest(asked: &Asked) -> Option<Reply> {
 #[tokio::test]
 async fn a_read_goes_on_with_another_token() {
     let sites = Sites::new();
-    for (given, works) in
-        [(Given::of(&["NEW"]), true), (Given::of(&["BAD", "NEW"]), false), (Given::of(&[]), false)]
-    {
+    for (given, works) in [
+        (FixedTokens::new(&["NEW"]), true),
+        (FixedTokens::new(&["BAD", "NEW"]), false),
+        (FixedTokens::new(&[]), false),
+    ] {
         let (source, target) = (sites.server(ends_at_the_rest).await, sites.server(none).await);
         source.put("/source", &content(LARGE));
         let mut order = order(&source, &target, &[Mode::Stream]);
@@ -143,7 +148,7 @@ async fn what_has_arrived_is_looked_at_with_another_token() {
         let (source, target) = (
             sites.server(none).await,
             sites
-                .server(move |asked: &Asked| match asked.method.as_str() {
+                .server(move |asked: &ReceivedRequest| match asked.method.as_str() {
                     "COPY" => {
                         itself.get().unwrap().put(&asked.path, &content(1_000));
                         copied.fetch_add(1, Ordering::SeqCst);
@@ -156,7 +161,7 @@ async fn what_has_arrived_is_looked_at_with_another_token() {
         );
         assert!(here.set(target.clone()).is_ok());
         source.put("/source", &content(1_000));
-        let given = Given::of(if renewed { &["NEW"] } else { &[] });
+        let given = FixedTokens::new(if renewed { &["NEW"] } else { &[] });
         let mut order = order(&source, &target, &[Mode::Pull]);
         order.target.credential = given.credential();
         let ended = sites.copy(&order).await;
@@ -183,7 +188,7 @@ async fn a_copy_between_storages_is_asked_for_again_with_another_token() {
     let (source, target) = (
         sites.server(none).await,
         sites
-            .server(move |asked: &Asked| {
+            .server(move |asked: &ReceivedRequest| {
                 (asked.method == "COPY").then(|| {
                     if asked.header("transferheaderauthorization") != Some("Bearer NEW") {
                         return markers("failure: rejected GET: 401 Unauthorized\n");
@@ -196,7 +201,7 @@ async fn a_copy_between_storages_is_asked_for_again_with_another_token() {
     );
     assert!(here.set(target.clone()).is_ok());
     source.put("/source", &content(1_000));
-    let given = Given::of(&["NEW"]);
+    let given = FixedTokens::new(&["NEW"]);
     let mut order = order(&source, &target, &[Mode::Pull]);
     order.source.credential = given.credential();
     let done = sites.copy(&order).await.unwrap();
@@ -211,10 +216,14 @@ async fn what_is_sent_is_sent_again_while_all_of_it_is_here() {
     for size in [1_000, LARGE] {
         let (source, target) = (
             sites.server(none).await,
-            sites.server(|asked: &Asked| (asked.method == "PUT" && !shows(asked, "NEW")).then(refused)).await,
+            sites
+                .server(|asked: &ReceivedRequest| {
+                    (asked.method == "PUT" && !shows(asked, "NEW")).then(refused)
+                })
+                .await,
         );
         source.put("/source", &content(size));
-        let given = Given::of(&["NEW"]);
+        let given = FixedTokens::new(&["NEW"]);
         let mut order = order(&source, &target, &[Mode::Stream]);
         order.target.credential = given.credential();
         assert_eq!(sites.copy(&order).await.unwrap().bytes, size as u64);

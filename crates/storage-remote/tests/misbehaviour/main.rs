@@ -21,7 +21,7 @@ use longhaul_storage_remote::{
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use server::{Asked, Reply, Server, markers, say, with_body};
+use server::{ReceivedRequest, Reply, Server, markers, reply, with_body};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -58,10 +58,10 @@ fn content(size: usize) -> Vec<u8> {
 fn adler(content: &[u8]) -> Checksum {
     let mut hasher = longhaul_model::Hasher::new([longhaul_model::Algorithm::Adler32]);
     hasher.update(content);
-    Checksum::of(hasher.finish().iter().next().unwrap())
+    Checksum::from_digest(hasher.finish().iter().next().unwrap())
 }
 
-fn none(_: &Asked) -> Option<Reply> {
+fn none(_: &ReceivedRequest) -> Option<Reply> {
     None
 }
 
@@ -83,7 +83,7 @@ async fn copy(order: &CopyOrder) -> Result<CopyDone, Fault> {
 async fn fails_at_target(
     size: usize,
     mode: Mode,
-    rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static,
+    rule: impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static,
 ) -> (Fault, Server) {
     let (source, target) = (Server::start(none).await, Server::start(rule).await);
     source.put("/source", &content(size));
@@ -94,7 +94,7 @@ async fn fails_at_target(
 
 async fn fails_at_source(
     size: usize,
-    rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static,
+    rule: impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static,
 ) -> Fault {
     let (source, target) = (Server::start(rule).await, Server::start(none).await);
     source.put("/source", &content(size));
@@ -127,14 +127,14 @@ async fn what_came_in_pieces_is_read_and_what_is_packed_is_not() {
 fn at(
     method: &'static str,
     reply: impl Fn() -> Reply + Send + Sync,
-) -> impl Fn(&Asked) -> Option<Reply> + Send + Sync {
+) -> impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync {
     move |asked| (asked.method == method).then(&reply)
 }
 
 #[tokio::test]
 async fn sources_that_lie_or_stop_cost_a_try_and_no_more() {
     for size in [1_000, LARGE] {
-        let empty = fails_at_source(size, at("GET", || say("200 OK", "", ""))).await;
+        let empty = fails_at_source(size, at("GET", || reply("200 OK", "", ""))).await;
         assert!(empty.detail.starts_with("SOURCE [22] GET "), "{empty}");
         assert_eq!(empty.code, FaultCode::SourceChanged);
         let long = fails_at_source(
@@ -144,9 +144,9 @@ async fn sources_that_lie_or_stop_cost_a_try_and_no_more() {
         .await;
         assert!(long.detail.contains("bytes where"), "{long}");
         let packed =
-            fails_at_source(size, at("GET", move || say("200 OK", "Content-Encoding: gzip\r\n", ""))).await;
+            fails_at_source(size, at("GET", move || reply("200 OK", "Content-Encoding: gzip\r\n", ""))).await;
         assert!(packed.detail.contains("content encoding"), "{packed}");
-        let gone = fails_at_source(size, at("GET", || say("404 Not Found", "", "gone\u{1b}[2J"))).await;
+        let gone = fails_at_source(size, at("GET", || reply("404 Not Found", "", "gone\u{1b}[2J"))).await;
         assert!(gone.detail.starts_with("SOURCE [2] GET ") && !gone.detail.contains('\u{1b}'), "{gone}");
         let half = move || {
             let mut bytes = with_body("200 OK", "", &content(size));
@@ -154,7 +154,7 @@ async fn sources_that_lie_or_stop_cost_a_try_and_no_more() {
             bytes
         };
         // Nothing more comes, and it never tells that ranges were possible.
-        let silent = move |asked: &Asked| match asked.method.as_str() {
+        let silent = move |asked: &ReceivedRequest| match asked.method.as_str() {
             "GET" => Some(Reply::SayAndWait(half())),
             "HEAD" => Some(Reply::Say(format!(
                 "HTTP/1.1 200 OK\r\nAccept-Ranges: none\r\nContent-Length: {size}\r\n\r\n"
@@ -179,7 +179,7 @@ async fn answers_first(status: &'static str, times: usize) -> (Result<CopyDone, 
     let failed = Arc::new(AtomicUsize::new(0));
     let fails = move || failed.fetch_add(1, Ordering::Relaxed) < times;
     let source =
-        Server::start(move |seen| (seen.method == "HEAD" && fails()).then(|| say(status, "", ""))).await;
+        Server::start(move |seen| (seen.method == "HEAD" && fails()).then(|| reply(status, "", ""))).await;
     let target = Server::start(none).await;
     source.put("/source", &content(1_000));
     let mut order = order(&source, &target, &[Mode::Stream]);
@@ -213,7 +213,7 @@ async fn a_read_that_breaks_goes_on_where_it_broke() {
         bytes.truncate(LARGE / 2);
         bytes
     };
-    let source = Server::start(move |asked: &Asked| {
+    let source = Server::start(move |asked: &ReceivedRequest| {
         let first = asked.method == "GET" && asked.header("range").is_none();
         first.then(|| {
             seen.fetch_add(1, Ordering::Relaxed);
@@ -245,10 +245,10 @@ async fn a_read_that_breaks_goes_on_where_it_broke() {
             bytes.truncate(LARGE / 2);
             bytes
         };
-        let changed = fails_at_source(LARGE, move |asked: &Asked| {
+        let changed = fails_at_source(LARGE, move |asked: &ReceivedRequest| {
             match (asked.method.as_str(), asked.header("range")) {
                 ("GET", None) => Some(Reply::SayAndClose(half.clone())),
-                ("GET", Some(_)) => Some(say(reply, "", "other")),
+                ("GET", Some(_)) => Some(reply(reply, "", "other")),
                 _ => None,
             }
         })
@@ -260,7 +260,7 @@ async fn a_read_that_breaks_goes_on_where_it_broke() {
 #[tokio::test]
 async fn targets_that_lie_are_not_believed() {
     for size in [1_000, LARGE] {
-        let (lost, _) = fails_at_target(size, Mode::Stream, at("PUT", || say("201 Created", "", ""))).await;
+        let (lost, _) = fails_at_target(size, Mode::Stream, at("PUT", || reply("201 Created", "", ""))).await;
         assert!(
             lost.detail.contains("said that it has the file, and has not") || lost.detail.contains("broke"),
             "{lost}"
@@ -268,7 +268,7 @@ async fn targets_that_lie_are_not_believed() {
         let (full, target) = fails_at_target(
             size,
             Mode::Stream,
-            at("PUT", || say("507 Insufficient Storage", "Content-Type: text/plain\r\n", "no room")),
+            at("PUT", || reply("507 Insufficient Storage", "Content-Type: text/plain\r\n", "no room")),
         )
         .await;
         assert!(
@@ -279,7 +279,7 @@ async fn targets_that_lie_are_not_believed() {
         // The refusal came before the bytes.
         assert!(size < LARGE || target.asked("PUT").iter().all(|asked| asked.body.is_empty()));
     }
-    let cut = |asked: &Asked| {
+    let cut = |asked: &ReceivedRequest| {
         (asked.method == "HEAD" && asked.path.contains(".longhaul-"))
             .then(|| Reply::Say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".into()))
     };
@@ -289,7 +289,7 @@ async fn targets_that_lie_are_not_believed() {
 
     let (source, target) = (
         Server::start(none).await,
-        Server::start(|asked: &Asked| {
+        Server::start(|asked: &ReceivedRequest| {
             let told = asked.method == "HEAD" && asked.header("want-digest").is_some();
             told.then(|| {
                 Reply::Say("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nDigest: adler32=1\r\n\r\n".into())
@@ -339,7 +339,7 @@ async fn a_third_party_copy_is_judged_by_its_last_line() {
         ("501 Not Implemented", "TRANSFER [95] "),
         ("302 Found", "TRANSFER [70] "),
     ] {
-        let (fault, _) = fails_at_target(10, Mode::Pull, at("COPY", move || say(status, "", ""))).await;
+        let (fault, _) = fails_at_target(10, Mode::Pull, at("COPY", move || reply(status, "", ""))).await;
         assert!(fault.detail.starts_with(begins), "{fault}");
     }
 }
@@ -349,7 +349,7 @@ async fn a_third_party_copy_that_stands_still_is_ended() {
     let head = "HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n";
     let silent = Reply::SayAndWait(head.into());
     let silent = std::sync::Mutex::new(Some(silent));
-    let (fault, target) = fails_at_target(1_000, Mode::Pull, move |asked: &Asked| {
+    let (fault, target) = fails_at_target(1_000, Mode::Pull, move |asked: &ReceivedRequest| {
         (asked.method == "COPY").then(|| silent.lock().unwrap().take()).flatten()
     })
     .await;
@@ -361,8 +361,8 @@ async fn a_third_party_copy_that_stands_still_is_ended() {
 #[tokio::test]
 async fn nothing_is_deleted_under_the_own_name_after_a_time_out() {
     // Without MOVE there is no name but the file's own.
-    let rule = |asked: &Asked| match asked.method.as_str() {
-        "MOVE" => Some(say("405 Method Not Allowed", "", "")),
+    let rule = |asked: &ReceivedRequest| match asked.method.as_str() {
+        "MOVE" => Some(reply("405 Method Not Allowed", "", "")),
         "COPY" | "PUT" => Some(Reply::SayAndWait(Vec::new())),
         _ => None,
     };
@@ -380,8 +380,8 @@ async fn nothing_is_deleted_under_the_own_name_after_a_time_out() {
         let itself = here.clone();
         let (source, target) = (
             Server::start(none).await,
-            Server::start(move |asked: &Asked| match asked.method.as_str() {
-                "MOVE" => Some(say("405 Method Not Allowed", "", "")),
+            Server::start(move |asked: &ReceivedRequest| match asked.method.as_str() {
+                "MOVE" => Some(reply("405 Method Not Allowed", "", "")),
                 "COPY" => {
                     itself.get().unwrap().put("/target", &content(after));
                     Some(markers("failure: no space\n"))
@@ -452,16 +452,16 @@ async fn an_order_has_its_time() {
 
 #[tokio::test]
 async fn redirects_are_followed_by_our_rules() {
-    let circle = fails_at_source(10, |asked: &Asked| {
-        (asked.method == "GET").then(|| say("307 Temporary Redirect", "Location: /source\r\n", ""))
+    let circle = fails_at_source(10, |asked: &ReceivedRequest| {
+        (asked.method == "GET").then(|| reply("307 Temporary Redirect", "Location: /source\r\n", ""))
     })
     .await;
     assert!(circle.detail.contains("redirected more than"), "{circle}");
     for location in
         ["file:///etc/passwd", "gopher://127.0.0.1/", "http://169.254.169.254/meta", "http://10.0.0.1/"]
     {
-        let elsewhere = fails_at_source(10, move |asked: &Asked| {
-            (asked.method == "GET").then(|| say("302 Found", &format!("Location: {location}\r\n"), ""))
+        let elsewhere = fails_at_source(10, move |asked: &ReceivedRequest| {
+            (asked.method == "GET").then(|| reply("302 Found", &format!("Location: {location}\r\n"), ""))
         })
         .await;
         assert!(elsewhere.detail.starts_with("SOURCE ["), "{elsewhere}");
@@ -473,9 +473,9 @@ async fn redirects_are_followed_by_our_rules() {
     // A PUT that is redirected sends its bytes once, to the one that takes them.
     let pool = Server::start(none).await;
     let (source, to) = (Server::start(none).await, pool.url("/target"));
-    let door = Server::start(move |asked: &Asked| match asked.method.as_str() {
-        "PUT" => Some(say("307 Temporary Redirect", &format!("Location: {to}\r\n"), "")),
-        "MOVE" => Some(say("405 Method Not Allowed", "", "")),
+    let door = Server::start(move |asked: &ReceivedRequest| match asked.method.as_str() {
+        "PUT" => Some(reply("307 Temporary Redirect", &format!("Location: {to}\r\n"), "")),
+        "MOVE" => Some(reply("405 Method Not Allowed", "", "")),
         "HEAD" if asked.header("x").is_some() => None,
         _ => None,
     })
@@ -509,16 +509,16 @@ async fn credentials_stay_with_whom_they_are_for() {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let acceptor = || acceptor(&cert, &signing_key);
-    let pool = Server::start_with(Some(acceptor()), |asked: &Asked| {
+    let pool = Server::start_with(Some(acceptor()), |asked: &ReceivedRequest| {
         (asked.method == "COPY").then(|| markers("failure: no\n"))
     })
     .await;
     let plain = Server::start(none).await;
     let (to, down) = (pool.url(""), plain.url(""));
-    let door = Server::start_with(Some(acceptor()), move |asked: &Asked| {
+    let door = Server::start_with(Some(acceptor()), move |asked: &ReceivedRequest| {
         let to = if asked.path.contains("down") { &down } else { &to };
         matches!(asked.method.as_str(), "GET" | "COPY")
-            .then(|| say("307 Temporary Redirect", &format!("Location: {to}{}\r\n", asked.path), ""))
+            .then(|| reply("307 Temporary Redirect", &format!("Location: {to}{}\r\n", asked.path), ""))
     })
     .await;
     let config = RemoteConfig { trust: Trust::Pem(cert.pem()), ..config() };
@@ -605,7 +605,8 @@ async fn addresses_of_our_own_network_are_refused() {
 async fn listings_that_are_bombs_are_refused() {
     let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaa\">]><D:multistatus xmlns:D='DAV:'>&a;</D:multistatus>";
     for body in [bomb.to_owned(), "<a>".repeat(1_000), "no xml".into(), String::new()] {
-        let server = Server::start(move |_: &Asked| Some(say("207 Multi-Status", "", &body))).await;
+        let server =
+            Server::start(move |_: &ReceivedRequest| Some(reply("207 Multi-Status", "", &body))).await;
         let ended = remote().list(&End::new(server.url("/x/"), Credential::None)).await;
         match ended {
             Err(fault) => assert_eq!(fault.code, FaultCode::ProtocolError, "{fault}"),
@@ -618,7 +619,7 @@ async fn listings_that_are_bombs_are_refused() {
         .map(one)
         .concat();
     let body = format!("<D:multistatus xmlns:D='DAV:'>{body}</D:multistatus>");
-    let server = Server::start(move |_: &Asked| Some(say("207 Multi-Status", "", &body))).await;
+    let server = Server::start(move |_: &ReceivedRequest| Some(reply("207 Multi-Status", "", &body))).await;
     let listed = remote().list(&End::new(server.url("/x/"), Credential::None)).await.unwrap();
     let names: Vec<_> = listed.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["good", "other"]);
@@ -697,9 +698,9 @@ async fn certificates_are_handed_on_as_macaroons() {
     let chain_pem = Zeroizing::new(cert.pem());
     let us = Credential::Certificate { chain_pem, key_pem: Zeroizing::new(signing_key.serialize_pem()) };
     for (given, mode) in [(true, Mode::Pull), (true, Mode::Push), (false, Mode::Pull)] {
-        let rule = move |asked: &Asked| match asked.method.as_str() {
-            "POST" if given => Some(say("200 OK", "", r#"{"macaroon":"MDAx","expires_in":60}"#)),
-            "POST" => Some(say("405 Method Not Allowed", "", "")),
+        let rule = move |asked: &ReceivedRequest| match asked.method.as_str() {
+            "POST" if given => Some(reply("200 OK", "", r#"{"macaroon":"MDAx","expires_in":60}"#)),
+            "POST" => Some(reply("405 Method Not Allowed", "", "")),
             "COPY" => Some(markers("failure: the other side does not answer\n")),
             _ => None,
         };

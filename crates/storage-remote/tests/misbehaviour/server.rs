@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// One request as it came.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     pub method: String,
     pub path: String,
     pub head: String,
@@ -18,7 +18,7 @@ pub struct Asked {
     pub body: Vec<u8>,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -37,12 +37,12 @@ pub enum Reply {
     SayAndWait(Vec<u8>),
 }
 
-type Rule = Box<dyn Fn(&Asked) -> Option<Reply> + Send + Sync>;
+type Rule = Box<dyn Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync>;
 
 #[derive(Default)]
 struct State {
     files: HashMap<String, Vec<u8>>,
-    asked: Vec<Asked>,
+    asked: Vec<ReceivedRequest>,
     /// Connections that the other side closed while we waited.
     closed: usize,
 }
@@ -55,13 +55,13 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start(rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static) -> Server {
+    pub async fn start(rule: impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static) -> Server {
         Server::start_with(None, rule).await
     }
 
     pub async fn start_with(
         tls: Option<TlsAcceptor>,
-        rule: impl Fn(&Asked) -> Option<Reply> + Send + Sync + 'static,
+        rule: impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static,
     ) -> Server {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
         let server = Server {
@@ -107,7 +107,7 @@ impl Server {
     }
 
     /// All requests with this method.
-    pub fn asked(&self, method: &str) -> Vec<Asked> {
+    pub fn asked(&self, method: &str) -> Vec<ReceivedRequest> {
         let state = self.state.lock().unwrap();
         state.asked.iter().filter(|asked| asked.method == method).cloned().collect()
     }
@@ -155,26 +155,26 @@ impl Server {
     }
 
     /// What a good server does.
-    fn obey(&self, asked: &Asked) -> Reply {
+    fn obey(&self, asked: &ReceivedRequest) -> Reply {
         let files = &mut self.state.lock().unwrap().files;
         let path = asked.path.clone();
         let tagged = |content: &Vec<u8>| format!("ETag: \"{}\"\r\nAccept-Ranges: bytes\r\n", content.len());
         match asked.method.as_str() {
             "PUT" => {
                 files.insert(path, asked.body.clone());
-                say("201 Created", "", "")
+                reply("201 Created", "", "")
             }
             "DELETE" => {
-                say(if files.remove(&path).is_some() { "204 No Content" } else { "404 Not Found" }, "", "")
+                reply(if files.remove(&path).is_some() { "204 No Content" } else { "404 Not Found" }, "", "")
             }
             "MOVE" => {
                 let target = asked.header("destination").unwrap().splitn(4, '/').nth(3).unwrap();
                 match files.remove(&path) {
                     Some(content) => {
                         files.insert(format!("/{target}"), content);
-                        say("201 Created", "", "")
+                        reply("201 Created", "", "")
                     }
-                    None => say("404 Not Found", "", ""),
+                    None => reply("404 Not Found", "", ""),
                 }
             }
             "PROPFIND" => Reply::Say(dav_collection(&path)),
@@ -184,7 +184,7 @@ impl Server {
                     tagged(content),
                     content.len()
                 )),
-                None => say("404 Not Found", "", ""),
+                None => reply("404 Not Found", "", ""),
             },
             "GET" => match (files.get(&path), asked.header("range")) {
                 (Some(content), Some(range)) => {
@@ -195,21 +195,21 @@ impl Server {
                     Reply::SayAndClose(with_body("206 Partial Content", &more, part))
                 }
                 (Some(content), None) => Reply::SayAndClose(with_body("200 OK", &tagged(content), content)),
-                (None, _) => say("404 Not Found", "", ""),
+                (None, _) => reply("404 Not Found", "", ""),
             },
-            _ => say("501 Not Implemented", "", ""),
+            _ => reply("501 Not Implemented", "", ""),
         }
     }
 }
 
-async fn read_head(stream: &mut (impl AsyncRead + Unpin), unread: &mut Vec<u8>) -> Option<Asked> {
+async fn read_head(stream: &mut (impl AsyncRead + Unpin), unread: &mut Vec<u8>) -> Option<ReceivedRequest> {
     loop {
         if let Some(end) = unread.windows(4).position(|four| four == b"\r\n\r\n") {
             let head: Vec<u8> = unread.drain(..end + 4).collect();
             let head = String::from_utf8(head).unwrap();
             let mut words = head.split_whitespace();
             let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
-            return Some(Asked { method, path, head, body: Vec::new() });
+            return Some(ReceivedRequest { method, path, head, body: Vec::new() });
         }
         let mut buffer = vec![0; 1 << 16];
         match stream.read(&mut buffer).await {
@@ -219,7 +219,7 @@ async fn read_head(stream: &mut (impl AsyncRead + Unpin), unread: &mut Vec<u8>) 
     }
 }
 
-pub fn say(status: &str, headers: &str, body: &str) -> Reply {
+pub fn reply(status: &str, headers: &str, body: &str) -> Reply {
     Reply::Say(format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()))
 }
 

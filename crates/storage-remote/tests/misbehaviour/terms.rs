@@ -104,12 +104,12 @@ async fn only_what_is_surely_on_disk_alone_is_replaced() {
     ] {
         let here = Arc::new(std::sync::OnceLock::<String>::new());
         let itself = here.clone();
-        let target = Server::start(move |asked: &Asked| match asked.path.as_str() {
+        let target = Server::start(move |asked: &ReceivedRequest| match asked.path.as_str() {
             "/.well-known/wlcg-tape-rest-api" => Some(match said {
-                Some(_) => say("200 OK", "", itself.get().unwrap()),
-                None => say("404 Not Found", "", ""),
+                Some(_) => reply("200 OK", "", itself.get().unwrap()),
+                None => reply("404 Not Found", "", ""),
             }),
-            "/tape/archiveinfo" => said.map(|(status, body)| say(status, "", body)),
+            "/tape/archiveinfo" => said.map(|(status, body)| reply(status, "", body)),
             _ => None,
         })
         .await;

@@ -45,7 +45,7 @@ impl Inode {
         self.lost = true;
     }
 
-    /// Of the same length, since sizes often survive, but with zeros where bytes were not flushed.
+    /// Content of the same length, since sizes often survive, but with zeros where bytes were not flushed.
     fn after_power_cut(&self) -> Vec<u8> {
         let mut bytes = self.durable.clone();
         bytes.resize(self.bytes.len(), 0);

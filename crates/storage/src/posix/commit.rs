@@ -240,7 +240,7 @@ fn make_parent(
             Ok(()) => {
                 touched.insert(path.clone());
                 let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
-                posix.flusher.made(&[&path, slash, name].concat());
+                posix.flusher.note_created(&[&path, slash, name].concat());
             }
             Err(Errno::EXIST) if work.case_insensitive => refuse_case_variant(&at, name, item)?,
             Err(Errno::EXIST) => {}

@@ -20,7 +20,7 @@ use crate::Identity;
 use crate::directories::{Directories, Entry, Listing};
 
 impl Directories for Posix {
-    fn look(&self, path: &str) -> Result<Option<Entry>, Fault> {
+    fn stat_entry(&self, path: &str) -> Result<Option<Entry>, Fault> {
         if path.is_empty() {
             let failed = |errno| fault(Role::Read, errno, format_args!("the root of {}", self.name));
             let stat = fs::fstat(self.rooted_tree.root()).map_err(failed)?;
@@ -67,7 +67,7 @@ impl Directories for Posix {
         self.refuse_case_variant_in(&directory, name, at)?;
         let made = self.fault_injector.before(Syscall::MakeDirectory, &String::from_utf8_lossy(name));
         made.and_then(|()| fs::mkdirat(&directory, name, Mode::from_raw_mode(0o777))).map_err(failed)?;
-        self.flusher.made(at.path().as_bytes());
+        self.flusher.note_created(at.path().as_bytes());
         self.flusher.flush_names(&work, &self.rooted_tree, &BTreeSet::from([parent.to_vec()]))
     }
 

@@ -199,7 +199,7 @@ impl Flusher {
     }
 
     /// Records a newly created directory, whose name is not flushed yet.
-    pub(super) fn made(&self, path: &[u8]) {
+    pub(super) fn note_created(&self, path: &[u8]) {
         self.named.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 

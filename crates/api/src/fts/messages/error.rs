@@ -18,7 +18,7 @@ pub(super) struct ErrorShown {
 }
 
 impl ErrorShown {
-    pub(super) fn of(outcome: Outcome, reason: &str) -> ErrorShown {
+    pub(super) fn classify(outcome: Outcome, reason: &str) -> ErrorShown {
         if outcome == Outcome::Ok {
             let nothing = String::new;
             return ErrorShown {

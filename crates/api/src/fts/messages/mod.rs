@@ -260,8 +260,8 @@ impl FileChange {
 
     fn complete(&self, sayer: &Sayer, outcome: Outcome) -> Complete<'_> {
         let (began, ended) = (self.began.unwrap_or(self.at), self.ended.unwrap_or(self.at));
-        let times = Times::of(began, self.started, ended);
-        let error = ErrorShown::of(outcome, &self.reason);
+        let times = Times::new(began, self.started, ended);
+        let error = ErrorShown::classify(outcome, &self.reason);
         let (from, to) = (scheme(&self.source), scheme(&self.target));
         let bytes = self.bytes.unwrap_or(0);
         let several = self.job_kind == JobKind::Hops;
@@ -412,7 +412,7 @@ struct Times {
 }
 
 impl Times {
-    fn of(began: Timestamp, started: Option<Timestamp>, ended: Timestamp) -> Times {
+    fn new(began: Timestamp, started: Option<Timestamp>, ended: Timestamp) -> Times {
         let operation = (ms(ended) - ms(began)).max(0);
         let Some(started) = started else { return Times { started: 0, over: 0, transfer: 0, operation } };
         let transfer = (ms(ended) - ms(started)).clamp(0, operation);

@@ -26,7 +26,7 @@ use longhaul_storage::memory::FaultyStore;
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, PosixTuning, Storage};
 
 /// The timeout of every wait in the tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub fn now() -> Timestamp {
     Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64)
@@ -182,7 +182,7 @@ impl Agent {
     }
 
     pub fn event(&self) -> Event {
-        self.events.lock().unwrap().recv_timeout(PATIENCE).expect("an event of the engine")
+        self.events.lock().unwrap().recv_timeout(WAIT_TIMEOUT).expect("an event of the engine")
     }
 
     /// Waits for the ends of this many attempts.

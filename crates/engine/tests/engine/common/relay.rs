@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 /// Listens and forwards bytes in both directions.
 pub struct Relay {
     pub address: String,
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct RelayState {
     sockets: Mutex<Vec<TcpStream>>,
     silent: AtomicBool,
     swallows: AtomicBool,
@@ -25,7 +25,7 @@ impl Relay {
     pub fn to(target: &str) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(RelayState::default());
         let (kept, target) = (shared.clone(), target.to_owned());
         std::thread::spawn(move || {
             while let Ok((near, peer)) = listener.accept() {
@@ -71,7 +71,7 @@ impl Relay {
     }
 }
 
-impl Shared {
+impl RelayState {
     fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
         let mut bytes = vec![0; 64 << 10];
         while let Ok(read) = from.read(&mut bytes)

@@ -1,4 +1,4 @@
-//! The keeper, as a copy or an agent has it, with a provider that is somewhere else: by the real clock.
+//! The provider driver, as a copy or an agent runs it, with a provider in another process and the real clock.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -34,13 +34,13 @@ impl Traffic for Willing {
         Health::default()
     }
 
-    fn tell(&mut self, note: &Note) {
+    fn record_note(&mut self, note: &Note) {
         println!("{note}");
     }
 }
 
 #[test]
-fn a_keeper_obtains_and_releases_a_circuit() {
+fn a_driver_obtains_and_releases_a_circuit() {
     for kind in [Kind::NsiCalled, Kind::Oscars] {
         let simulator = Simulator::start(&[]);
         let text = config(kind, Some(&simulator), "");
@@ -54,11 +54,11 @@ fn a_keeper_obtains_and_releases_a_circuit() {
         };
         let clock: Clock = Arc::new(now);
         let (heard, hears) = channel();
-        let keeper = ProviderDriver::start(place(), &config, clock, Box::new(Willing(heard))).unwrap();
-        keeper.tell(Event::SetWanted(true));
+        let driver = ProviderDriver::start(place(), &config, clock, Box::new(Willing(heard))).unwrap();
+        driver.tell(Event::SetWanted(true));
         assert_eq!(hears.recv_timeout(WITHIN).unwrap(), "1000 Mbit/s to 10.77.1.2");
         assert_eq!(simulator.booked().len(), 1);
-        drop(keeper);
+        drop(driver);
         assert_eq!(hears.recv_timeout(WITHIN).unwrap(), "stopped");
         assert!(simulator.booked().is_empty(), "given back before the end");
         let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
