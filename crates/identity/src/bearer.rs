@@ -208,9 +208,9 @@ mod tests {
     /// An issuer that is trusted for its own users must not make somebody of another one.
     #[test]
     fn the_subject_alone_names_nobody() {
-        let mut config = FtsConfig::default();
-        config.people =
+        let people =
             vec![serde_json::from_str(r#"{"name":"robot","community":"lhcb","admin":"all"}"#).unwrap()];
+        let config = FtsConfig { people, ..FtsConfig::default() };
         let robot = person(&config, &audiences(&config, URL, &[]), identity(false, &[]), "e.y.J".into());
         assert_eq!(robot.levels, user_levels());
         assert_eq!(robot.name, "SUB=robot, ISS=https://iam.example.org/");

@@ -486,7 +486,7 @@ impl Scheduler {
         transfer.epoch = adopted.epoch.0;
         transfer.tries = adopted.attempts;
         if let Some(at) = adopted.not_before {
-            transfer.backoff_until = self.clock.from_caller(at);
+            transfer.backoff_until = self.clock.steady_time(at);
         }
         match adopted.lease {
             None => self.enqueue(index, now),

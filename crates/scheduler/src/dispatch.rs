@@ -337,7 +337,7 @@ impl Scheduler {
         for at in 0..count {
             let source = self.transfers[index].sources[at];
             let unusable = if source.backoff_until > now {
-                Some(Unusable::InBackoff { until: self.clock.to_caller(source.backoff_until) })
+                Some(Unusable::InBackoff { until: self.clock.caller_time(source.backoff_until) })
             } else {
                 self.unusable(source.storage, target, party, now).map(|why| self.to_caller_times(why))
             };
@@ -370,9 +370,9 @@ impl Scheduler {
     /// Converts the times in a reason to the caller's clock.
     pub(crate) fn to_caller_times(&self, why: Unusable) -> Unusable {
         match why {
-            Unusable::Unreachable { until } => Unusable::Unreachable { until: self.clock.to_caller(until) },
+            Unusable::Unreachable { until } => Unusable::Unreachable { until: self.clock.caller_time(until) },
             Unusable::LimitRate { of, bytes_per_s, until } => {
-                Unusable::LimitRate { of, bytes_per_s, until: self.clock.to_caller(until) }
+                Unusable::LimitRate { of, bytes_per_s, until: self.clock.caller_time(until) }
             }
             other => other,
         }
@@ -433,7 +433,7 @@ impl Scheduler {
         self.candidates = candidates;
         let transfer = &self.transfers[index];
         let want = &self.wants[transfer.want];
-        let chosen = self.clock.to_caller(now);
+        let chosen = self.clock.caller_time(now);
         Some(Decision::Lease(Lease {
             transfer: transfer.id,
             attempt,

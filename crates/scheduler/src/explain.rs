@@ -149,7 +149,7 @@ impl Scheduler {
     fn describe_backoff(&self, transfer: &Transfer, now: Timestamp) -> String {
         let source = transfer.sources.iter().map(|source| source.backoff_until).min();
         let until =
-            self.clock.to_caller(transfer.backoff_until.max(source.unwrap_or(transfer.backoff_until)));
+            self.clock.caller_time(transfer.backoff_until.max(source.unwrap_or(transfer.backoff_until)));
         let fault = transfer.fault.as_ref().map_or_else(String::new, |fault| format!(": {fault}"));
         let wait = units::duration(until.since(now));
         format!("{} attempts failed, the next is in {wait}, at {until}{fault}", transfer.tries)
@@ -184,7 +184,7 @@ impl Scheduler {
 
     fn describe_turn_or_obstacle(&self, transfer: &Transfer, now: Timestamp) -> String {
         let target = transfer.target;
-        let steady = self.clock.from_caller(now);
+        let steady = self.clock.steady_time(now);
         if let Some(barred) = self.target_unusable(target, steady) {
             return self.describe_target_unusable(target, barred, now);
         }
@@ -282,7 +282,7 @@ impl Scheduler {
                 format!("{site_name} has {limit} of {limit} attempts in running, its limit")
             }
             TargetUnusable::NoRoom { until } => {
-                let until = self.clock.to_caller(until);
+                let until = self.clock.caller_time(until);
                 let wait = units::duration(until.since(now));
                 format!("{name} is full or read-only; one file is tried in {wait}, at {until}")
             }

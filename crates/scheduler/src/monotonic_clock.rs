@@ -29,12 +29,12 @@ impl MonotonicClock {
     }
 
     /// Converts monotonic time to the caller's time.
-    pub(crate) fn to_caller(&self, steady: Timestamp) -> Timestamp {
+    pub(crate) fn caller_time(&self, steady: Timestamp) -> Timestamp {
         steady - self.ahead
     }
 
     /// Converts the caller's time to monotonic time.
-    pub(crate) fn from_caller(&self, outer: Timestamp) -> Timestamp {
+    pub(crate) fn steady_time(&self, outer: Timestamp) -> Timestamp {
         outer + self.ahead
     }
 }
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(back, start);
         let later = steady.advance_to(Timestamp::from_seconds(5_010));
         assert_eq!(later.since(start), Duration::from_secs(10));
-        assert_eq!(steady.to_caller(later), Timestamp::from_seconds(5_010));
+        assert_eq!(steady.caller_time(later), Timestamp::from_seconds(5_010));
     }
 
     #[test]

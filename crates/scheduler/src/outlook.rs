@@ -52,7 +52,7 @@ impl Scheduler {
         }
         let progress = self.progress_of(row);
         let mut outlook = Outlook { expedited: row.expedited, ..Outlook::default() };
-        let barred = self.target_unusable(row.target, self.clock.from_caller(now));
+        let barred = self.target_unusable(row.target, self.clock.steady_time(now));
         let blocked = self.blocked_sources(row, &progress, now);
         let all_blocked = !progress.sources.is_empty() && blocked.len() == progress.sources.len();
         // A limit in use and a window that is full are signs of work, not of standstill.
@@ -121,7 +121,7 @@ impl Scheduler {
     ) -> Vec<String> {
         use crate::decision::Unusable::{ActiveOut, WindowFull};
         let Some(party) = row.wants.first().map(|&want| self.wants[want].party) else { return Vec::new() };
-        let now = self.clock.from_caller(now);
+        let now = self.clock.steady_time(now);
         let mut reasons = Vec::new();
         for (&source, &files) in &progress.sources {
             let why = match self.unusable(source, row.target, party, now) {
@@ -275,7 +275,7 @@ impl Scheduler {
 
     /// Every link over which something was leased since the start.
     pub fn links(&self, now: Timestamp) -> Vec<LinkStatus> {
-        let now = self.clock.from_caller(now);
+        let now = self.clock.steady_time(now);
         let mut links = Vec::new();
         for &target in self.storage_of.values() {
             for (source, state) in self.storages[target].target.links.iter() {
@@ -300,7 +300,7 @@ impl Scheduler {
     /// What waits for each source of a target. Which file comes from where is decided late: all that the
     /// target lacks is divided as what is leased now.
     pub fn link_backlogs(&self, target: StorageId, now: Timestamp) -> Vec<LinkBacklog> {
-        let now = self.clock.from_caller(now);
+        let now = self.clock.steady_time(now);
         let Some(&index) = self.storage_of.get(&target) else { return Vec::new() };
         let row = &self.storages[index].target;
         let lacks: u128 = row.lanes.iter().map(|class| class.bytes_left).sum();

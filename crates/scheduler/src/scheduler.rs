@@ -239,9 +239,9 @@ impl Scheduler {
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let busy = !(self.out.is_empty() && self.refill.is_empty() && self.ready_targets.is_empty());
         if busy {
-            return Some(self.clock.to_caller(self.clock.now()));
+            return Some(self.clock.caller_time(self.clock.now()));
         }
-        self.timers.keys().next().map(|(at, _)| self.clock.to_caller(*at))
+        self.timers.keys().next().map(|(at, _)| self.clock.caller_time(*at))
     }
 
     pub fn settings(&self) -> &Settings {
@@ -251,7 +251,7 @@ impl Scheduler {
     /// Records an observation of the network, or returns why it is refused.
     pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), ObservationError> {
         let now = self.clock.advance_to(now);
-        let at = self.clock.from_caller(observation.at);
+        let at = self.clock.steady_time(observation.at);
         self.knowledge.observe(&Observation { at, ..observation }, now)
     }
 
@@ -371,7 +371,7 @@ impl Scheduler {
 
     pub(crate) fn next_id(&mut self, now: Timestamp) -> u64 {
         let mut maker = longhaul_model::IdMaker::after(self.last_id);
-        let id: TransferId = maker.next(self.clock.to_caller(now));
+        let id: TransferId = maker.next(self.clock.caller_time(now));
         self.last_id = id.0;
         id.0
     }

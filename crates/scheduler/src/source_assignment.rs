@@ -24,7 +24,7 @@ impl Scheduler {
     /// links have shown: what waits where is not counted under [`Strategy::Best`].
     pub fn preferred(&self, transfer: TransferId, strategy: Strategy, now: Timestamp) -> Option<StorageId> {
         let index = *self.by_id.get(&transfer)?;
-        let at = self.choose_source_by(strategy, index, self.clock.from_caller(now))?;
+        let at = self.choose_source_by(strategy, index, self.clock.steady_time(now))?;
         let source = self.transfers[index].sources.get(at)?;
         Some(self.storages[source.storage].id)
     }

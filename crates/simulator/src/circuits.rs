@@ -197,7 +197,7 @@ impl World<'_> {
         let name = format!("{} {} {number}", pair.0, pair.1);
         let lifecycle = Lifecycle::new(name, settings, self.plan.seed, self.time());
         let line = ManagedCircuit {
-            lifecycle: lifecycle,
+            lifecycle,
             pair,
             provider,
             booking,

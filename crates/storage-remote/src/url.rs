@@ -76,7 +76,7 @@ impl RemoteUrl {
         }
         let path = if path.is_empty() { "/" } else { path };
         let path = if s3 {
-            percent::encode_path(&percent::decode_lenient(path))
+            percent::encode_path(percent::decode_lenient(path))
         } else {
             percent::encode_target(path)
         };

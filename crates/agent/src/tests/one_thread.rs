@@ -235,8 +235,11 @@ impl Simulation {
     }
 }
 
+/// Messages by time, kind and number of entries.
+type History = Vec<(AgentTime, &'static str, usize)>;
+
 /// What a run came to: the ends of beta's attempts, and the history of messages.
-fn run() -> (Vec<(AttemptId, bool)>, Vec<(AgentTime, &'static str, usize)>) {
+fn run() -> (Vec<(AttemptId, bool)>, History) {
     let deployment = Deployment::new();
     let mut simulation = Simulation::new(&deployment);
     let beta = simulation.services[1].clone();

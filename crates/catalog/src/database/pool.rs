@@ -30,7 +30,7 @@ pub(super) struct PooledConnection<'p, C> {
 impl<C> Default for Pool<C> {
     fn default() -> Self {
         let state = Mutex::new(PoolState { idle: Vec::new(), open: 0 });
-        Pool { state: state, returned: Condvar::new() }
+        Pool { state, returned: Condvar::new() }
     }
 }
 

@@ -114,7 +114,7 @@ impl Identity {
         let place = self.settings.login.openid.iter().position(|issuer| issuer.name == name);
         let place = place.ok_or_else(|| no_issuer(name))?;
         let issuer = self.logins.issuers.get(place);
-        Ok((issuer.ok_or_else(|| not_open())?, place))
+        Ok((issuer.ok_or_else(not_open)?, place))
     }
 
     async fn redeem(

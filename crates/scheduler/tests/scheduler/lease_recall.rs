@@ -12,7 +12,7 @@ const MB: u64 = 1_000_000;
 
 /// Both sources have all files; the target takes more than both give.
 fn two_sources(lease_recall: bool) -> World {
-    let settings = Settings { lease_recall: lease_recall, ..Settings::default() };
+    let settings = Settings { lease_recall, ..Settings::default() };
     let mut world =
         World::with(vec![WorldSite::new(1e9), WorldSite::new(4e8), WorldSite::new(2e9)], 7, settings);
     world.add_files(1, 0, vec![10 * MB; 2_800]);

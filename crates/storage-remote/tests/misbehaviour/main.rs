@@ -239,7 +239,7 @@ async fn a_read_that_breaks_goes_on_where_it_broke() {
     assert_eq!(resumed.header("if-match"), Some(format!("\"{LARGE}\"").as_str()));
 
     // Not if it is another file meanwhile, or another part than was asked for.
-    for reply in ["412 Precondition Failed", "200 OK", "206 Partial Content"] {
+    for status in ["412 Precondition Failed", "200 OK", "206 Partial Content"] {
         let half = {
             let mut bytes = with_body("200 OK", "", &whole);
             bytes.truncate(LARGE / 2);
@@ -248,7 +248,7 @@ async fn a_read_that_breaks_goes_on_where_it_broke() {
         let changed = fails_at_source(LARGE, move |asked: &ReceivedRequest| {
             match (asked.method.as_str(), asked.header("range")) {
                 ("GET", None) => Some(Reply::SayAndClose(half.clone())),
-                ("GET", Some(_)) => Some(reply(reply, "", "other")),
+                ("GET", Some(_)) => Some(reply(status, "", "other")),
                 _ => None,
             }
         })
