@@ -23,7 +23,7 @@ const TITLE: &str = "\
 
 `cargo xtask bench worlds --page docs/benchmarks/worlds.md` writes this page: ten random worlds of each kind \
 (`longhaul simulate
---generate KIND --seed N`, N from 1,000), in which nothing was tuned. The first columns have the mean time \
+--generate KIND`, seeds from 1,000), in which nothing was tuned. The first columns have the mean time \
 until a dataset is complete
 under `best`, as a multiple of the best of FTS3's nine strategies in the same world, by our order and \
 concurrency and by FTS3's own; below 1

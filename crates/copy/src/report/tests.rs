@@ -101,14 +101,7 @@ fn it_is_written_when_nothing_began() {
     report.add(1, &Outcome::ok("copied", 3)).unwrap();
     report.finish(&NO_ERROR).unwrap();
     let text = place.read();
-    assert!(
-        text.contains("c d 0 copied\n")
-            && text.contains(
-                "a b 1 not started
-\n"
-            ),
-        "{text}"
-    );
+    assert!(text.contains("c d 0 copied\n") && text.contains("a b 1 not started\n"), "{text}");
 }
 
 #[test]

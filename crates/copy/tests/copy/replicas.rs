@@ -276,7 +276,7 @@ fn what_makes_no_sense_is_refused() {
     let replicas = || vec![at(&server, "d/f")];
     refused(CopyRequest { replicas: replicas(), ..two() }, "one source");
     refused(CopyRequest { blake3: Some(blake3(b"x")), ..two() }, "one source");
-    refused(CopyRequest { replicas: vec![near()], ..one() }, "a replica is a server");
+    refused(CopyRequest { replicas: vec![near()], ..one() }, "--replica takes a server");
     refused(CopyRequest { replicas: replicas(), ..order(vec![near()], near(), recursive()) }, "to this host");
     refused(CopyRequest { replicas: replicas(), target: at(&server, ""), ..one() }, "to this host");
     let directory = order(vec![at(&server, "d")], near(), recursive());

@@ -412,7 +412,7 @@ mod tests {
                 out_bytes_per_s: Some(250_000_000)
             }
         );
-        assert_eq!(limits_text(&new), "250 MB/s out, 3 files in parallel in, 8 files out at a time");
+        assert_eq!(limits_text(&new), "250 MB/s out, 3 files in at a time, 8 files out at a time");
         assert!(parse_file_limit("many").is_err());
     }
 }

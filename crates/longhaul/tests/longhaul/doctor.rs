@@ -119,7 +119,7 @@ fn bench_network_goes_to_a_peer_and_over_the_loop_back() {
         .unwrap();
     let mut said = String::new();
     BufReader::new(listener.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    let address = said.strip_prefix("listening on ").unwrap().split(';').next().unwrap();
+    let address = said.strip_prefix("listening on ").unwrap().split(' ').next().unwrap();
     let connect = [
         "bench",
         "network",

@@ -261,7 +261,7 @@ fn a_map_that_others_can_change_is_refused() {
         assert!(!ran.status.success() && said.contains(why), "{why}: {said}");
     };
     // System accounts are refused, since none is allowed here.
-    refused("nobody is mapped");
+    refused("no subject is mapped");
     fs::set_permissions(ground.path("map"), fs::Permissions::from_mode(0o664)).unwrap();
     refused("users other than root can change");
     fs::set_permissions(ground.path("map"), fs::Permissions::from_mode(0o644)).unwrap();
