@@ -1,8 +1,9 @@
 //! Loops without a thread (sans-IO, as in quinn-proto): state machines that are stepped with the time.
 //!
-//! A loop never sleeps and never reads a clock. A driver (see `driver`) steps it when an input has come or
-//! its time has come, carries out what it sends, and hands the answer back. A test drives all loops of
-//! several agents in one thread, with a clock of its own.
+//! A loop never sleeps, and its time is an argument; stamps of the service's time come from a clock that it
+//! was given. A driver (see `driver`) steps it when an input has come or its time has come, carries out what
+//! it sends, and hands the answer back. A test drives all loops of several agents in one thread, with a clock
+//! of its own.
 
 use std::time::Duration;
 

@@ -89,7 +89,7 @@ impl TcpInfo {
     }
 }
 
-/// Sets the kernel's pacing rate.
+/// The kernel's pacing rate of a socket, in bytes per second.
 #[cfg(test)]
 pub(crate) fn pacing(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let mut rate = 0_u64;
@@ -117,6 +117,7 @@ pub(crate) fn payload_rate(bytes_per_s: u64, segment_bytes: u32, v6: bool) -> u6
     u64::try_from(rate * segment / (segment + u128::from(head))).unwrap_or(u64::MAX)
 }
 
+/// Sets the kernel's pacing rate.
 pub(crate) fn set_pacing(socket: &SockRef<'_>, bytes_per_s: u64) -> io::Result<()> {
     set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes_per_s)
 }

@@ -44,7 +44,7 @@ pub enum CancelWhy {
     SitePaused,
 }
 
-/// Numbers only; [`crate::Scheduler::explain_give_back`] puts them in words.
+/// Numbers only; [`crate::Scheduler::explain_recall`] puts them in words.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeaseRecall {
     pub transfer: TransferId,

@@ -210,7 +210,7 @@ pub(crate) struct LinkState {
     pub rate: CachedRate,
     /// Opens when this target does not reach this source.
     pub reach_breaker: Breaker,
-    /// How many of its files at once pay: see [`LinkState::files_at_once`].
+    /// How many of its files at once pay: see [`LinkState::concurrency_limit`].
     pub concurrency: ConcurrencyTuner,
     pub source_latency: SourceLatency,
     /// Bytes that have come since the start.

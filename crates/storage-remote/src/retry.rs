@@ -12,8 +12,8 @@ use crate::failure::{Failure, Kind};
 /// One request waits for itself alone: no jitter. Its tries are few, so the longest wait is never reached.
 pub(crate) const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(250), max: Duration::from_secs(60), jitter: Jitter::None };
-/// A storage that wants more time than this gets it from the scheduler: the request fails, and the copy is
-/// tried again later.
+/// The longest `Retry-After` that is waited out within a request. A storage that needs longer refuses all
+/// tries, and the scheduler tries the copy again later.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 
 fn is_retried(policy: &RetryPolicy, failure: &Failure) -> bool {

@@ -1,4 +1,4 @@
-//! One data stream: a non-blocking TCP socket and its TLS state. [`Inner`] handles the plaintext.
+//! One data stream: a non-blocking TCP socket and its TLS state. [`StreamHandler`] handles the plaintext.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -32,7 +32,7 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 pub trait Provider: Send {
     fn request(&mut self, wish: &CircuitRequest, now: Timestamp);
 
-    /// Also of what it never granted. Told by [`Event::Gone`] when nothing is held any more.
+    /// Also of what it never granted. Told by [`Event::TornDown`] when nothing is held any more.
     fn tear_down(&mut self, key: RequestKey, now: Timestamp);
 
     /// What is held under names of ours is wanted, as [`Event::Listed`]; from one that keeps no such list
