@@ -38,6 +38,8 @@ pub struct ServiceOptions {
     /// Where the state lies, if not below the deployment's directory.
     pub state: Option<PathBuf>,
     pub deployment: Option<String>,
+    /// Another `longhaul` than the one under test.
+    pub binary: Option<PathBuf>,
 }
 
 /// A site with one agent and one storage of the same name.
@@ -65,6 +67,8 @@ pub struct SiteOptions {
     pub storage_settings: String,
     pub launcher: Vec<String>,
     pub environment: Vec<(String, String)>,
+    /// Another `longhaul` than the one under test.
+    pub binary: Option<PathBuf>,
 }
 
 impl SiteOptions {
@@ -84,6 +88,7 @@ impl SiteOptions {
             storage_settings: String::new(),
             launcher: Vec::new(),
             environment: Vec::new(),
+            binary: None,
         }
     }
 
@@ -116,7 +121,10 @@ impl SiteOptions {
 
 /// What it takes to start a process, and the process.
 struct Member {
+    /// The launcher's words, the binary, and its arguments.
     program: Vec<String>,
+    /// Words of the launcher.
+    launcher_len: usize,
     environment: Vec<(String, String)>,
     process: Option<Process>,
     log: Log,
@@ -175,16 +183,23 @@ impl Deployment {
             .expect("the configuration is written");
 
         let words = |verb: &str| [SERVICE, verb, "--config", &shown(&config)].map(str::to_owned).to_vec();
-        let mut init = launched(&options.launcher, &words("init"), &own, &options.environment);
+        let binary = options.binary.clone().unwrap_or_else(run::binary);
+        let mut init = launched(&binary, &options.launcher, &words("init"), &own, &options.environment);
         let made = Ran::of(init.arg("--json"), COMMAND_WITHIN).ok().json();
         let text = |name: &str| {
             made[name].as_str().unwrap_or_else(|| panic!("service init gives no {name}")).to_owned()
         };
         let mut program = options.launcher.clone();
-        program.push(shown(&run::binary()));
+        program.push(shown(&binary));
         program.extend(words("run"));
         program.push("--exit-with-parent".to_owned());
-        let member = Member { program, environment: options.environment, process: None, log: Log::default() };
+        let member = Member {
+            program,
+            launcher_len: options.launcher.len(),
+            environment: options.environment,
+            process: None,
+            log: Log::default(),
+        };
         Deployment {
             members: BTreeMap::from([(SERVICE.to_owned(), member)]),
             sites: BTreeMap::new(),
@@ -261,11 +276,17 @@ impl Deployment {
         );
         fs::write(&config, settings + &log_settings()).expect("the configuration is written");
         let mut program = options.launcher.clone();
-        program.push(shown(&run::binary()));
+        program.push(shown(&options.binary.clone().unwrap_or_else(run::binary)));
         program
             .extend(["agent", "run", "--exit-with-parent", "--config", &shown(&config)].map(str::to_owned));
         let log = self.members.get(name).map(|member| member.log.clone()).unwrap_or_default();
-        let member = Member { program, environment: options.environment.clone(), process: None, log };
+        let member = Member {
+            program,
+            launcher_len: options.launcher.len(),
+            environment: options.environment.clone(),
+            process: None,
+            log,
+        };
         self.members.insert(name.to_owned(), member);
         self.sites.insert(name.to_owned(), options);
     }
@@ -276,7 +297,9 @@ impl Deployment {
         let own = self.directory().join(name);
         let config = shown(&own.join("longhaul.toml"));
         let words = ["agent", "join", "--config", &config, "--token", token].map(str::to_owned);
-        Ran::of(&mut launched(&options.launcher, &words, &own, &options.environment), COMMAND_WITHIN)
+        let binary = options.binary.clone().unwrap_or_else(run::binary);
+        let mut join = launched(&binary, &options.launcher, &words, &own, &options.environment);
+        Ran::of(&mut join, COMMAND_WITHIN)
     }
 
     /// Root of the storage of that name.
@@ -333,6 +356,12 @@ impl Deployment {
         self.start(name);
     }
 
+    /// Has `service` or a site's agent run the `longhaul` under test from its next start on, whatever it ran so far.
+    pub fn upgrade(&mut self, name: &str) {
+        let member = self.members.get_mut(name).unwrap_or_else(|| panic!("there is no {name}"));
+        member.program[member.launcher_len] = shown(&run::binary());
+    }
+
     /// Takes the process out: it ends when the caller drops it.
     pub fn take(&mut self, name: &str) -> Process {
         let member = self.members.get_mut(name).unwrap_or_else(|| panic!("there is no {name}"));
@@ -370,7 +399,13 @@ impl Deployment {
     }
 
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = run::command(self.directory());
+        self.command_of(&run::binary(), words)
+    }
+
+    /// A public command of another `longhaul`, as the administrator.
+    pub fn command_of(&self, binary: &Path, words: &[&str]) -> Command {
+        let mut command = Command::new(binary);
+        run::clean(&mut command, self.directory());
         command
             .args(words)
             .env("LONGHAUL_URL", &self.url)
@@ -532,10 +567,15 @@ fn port_in(config: &Path) -> u16 {
     port.and_then(|(_, port)| port.parse().ok()).expect("the configuration has a port")
 }
 
-fn launched(launcher: &[String], words: &[String], home: &Path, environment: &[(String, String)]) -> Command {
-    let program = shown(&run::binary());
+fn launched(
+    binary: &Path,
+    launcher: &[String],
+    words: &[String],
+    home: &Path,
+    environment: &[(String, String)],
+) -> Command {
     let mut all = launcher.to_vec();
-    all.push(program);
+    all.push(shown(binary));
     all.extend_from_slice(words);
     let mut command = Command::new(&all[0]);
     command.args(&all[1..]);

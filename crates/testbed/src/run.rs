@@ -35,13 +35,7 @@ pub(crate) fn beside(name: &str) -> PathBuf {
     })
 }
 
-/// The binary with nothing of this shell's set-up.
-pub fn command(home: &Path) -> Command {
-    let mut command = Command::new(binary());
-    clean(&mut command, home);
-    command
-}
-
+/// Takes this shell's set-up away from a command.
 pub fn clean(command: &mut Command, home: &Path) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("LONGHAUL_") {

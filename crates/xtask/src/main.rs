@@ -5,6 +5,7 @@
 //! * `circles` — modules that import each other.
 //! * `soak`  — the random and long tests in full.
 //! * `bench` — the benchmarks, printed as ratios.
+//! * `previous` — this version beside the last release.
 //! * `interop` — programs of others against the service, installed for it.
 //! * `testbed` — scenarios of several processes on the emulated WAN, with their figures and plots.
 //!
@@ -17,6 +18,7 @@ mod bench;
 mod fuzz;
 mod interop;
 mod modules;
+mod previous;
 mod python;
 mod runner;
 mod soak;
@@ -44,6 +46,11 @@ const USAGE: &str = "usage: cargo xtask <chore>
   bench [CASE]         benchmarks, as ratios (cases: cargo xtask bench list)
   bench transfers [CASE...] [--rounds N] [--only PROGRAM]... [--against FILE]
                        one command against its peers
+  previous upgrade     a deployment of the last release goes on with this version
+  previous reports [SCENARIO...]
+                       the simulator's reports beside those of the last release
+  previous bench [CASE...]
+                       benchmarks of both, one after the other
   interop rucio [CASE...]
                        Rucio with all its daemons replicates through the service
   testbed anse [--json] [--half SECONDS] [--svg FILE]
@@ -59,6 +66,7 @@ fn main() -> ExitCode {
         ["tidy", "--fix"] => tidy::run(true),
         ["soak", rest @ ..] => soak::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
+        ["previous", rest @ ..] => previous::run(rest),
         ["interop", "rucio", cases @ ..] => interop::rucio(cases),
         ["testbed", rest @ ..] => testbed::run(rest),
         _ => Err(USAGE.to_owned()),

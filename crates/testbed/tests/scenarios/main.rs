@@ -50,4 +50,5 @@ mod shift;
 mod steer;
 mod tape;
 mod third_party;
+mod upgrade;
 mod wan;
