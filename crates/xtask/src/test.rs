@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::runner::{self, Counts};
-use crate::tools::{self, cargo, in_ci, run_command};
+use crate::tools::{self, cargo, in_ci, run_command, target};
 use crate::{python, tidy};
 
 pub(crate) fn run_step(name: &str, step: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
@@ -55,8 +55,12 @@ pub(crate) fn run() -> Result<(), String> {
     })?;
     run_step("tidy", || tidy::run(false))?;
     run_step("lint", || {
-        let lints = ["clippy", "--profile", PROFILE, "--workspace", "--all-targets", "--", "-D", "warnings"];
-        needed("clippy", &["clippy", "--version"], &mut missing, &lints)
+        // The second is the product alone, without the feature `testing` that its tests enable.
+        for what in [&["--workspace", "--all-targets"][..], &["--package", "longhaul"]] {
+            let lints = [&["clippy", "--profile", PROFILE], what, &["--", "-D", "warnings"]].concat();
+            needed("clippy", &["clippy", "--version"], &mut missing, &lints)?;
+        }
+        Ok(())
     })?;
     let mut programs = Vec::new();
     let mut peers = Peers::default();
@@ -86,10 +90,11 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// All test programs, and the programs that they start.
+/// All test programs, and the programs that they start: with the features that the tests enable, or most
+/// crates would be built twice.
 fn build() -> Result<Vec<runner::TestProgram>, String> {
     let programs = runner::build(PROFILE)?;
-    run_command(cargo().args(["build", "--profile", PROFILE, "--workspace"]))?;
+    run_command(cargo().args(["build", "--profile", PROFILE, "--workspace", "--bins", "--tests"]))?;
     Ok(programs)
 }
 
@@ -181,5 +186,5 @@ fn optional<T>(what: &str, found: Result<T, String>, missing: &mut Vec<String>) 
 
 /// The main job as a newcomer runs it.
 fn demo() -> Result<(), String> {
-    run_command(cargo().args(["run", "--profile", PROFILE, "--", "demo", "--exit"]))
+    run_command(Command::new(target().join(PROFILE).join("longhaul")).args(["demo", "--exit"]))
 }
