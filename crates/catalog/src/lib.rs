@@ -20,6 +20,7 @@
 //! `tasks`, `task_files`, `deletion`, `history`, `check`; `jobs`, `hosts`, `circuits`, `accounts`, `audit`
 //! and `decisions` are independent.
 
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod database;
 mod error;

@@ -10,11 +10,13 @@
 //! Start with [`Storage`]; then [`Posix`], whose `rooted_tree` module confines paths to the root and whose
 //! `commit` module holds the order of flushes and renames.
 
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod digest;
 mod directories;
 mod interface;
 mod listing;
+#[cfg(any(test, feature = "testing"))]
 pub mod memory;
 mod posix;
 mod virtual_store;
