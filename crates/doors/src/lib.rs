@@ -24,7 +24,7 @@ mod listen;
 mod lock;
 mod locks;
 mod macaroons;
-#[doc(hidden)]
+#[cfg(feature = "testing")]
 pub mod promises;
 mod properties;
 mod propfind;

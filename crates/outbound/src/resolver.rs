@@ -21,6 +21,7 @@ impl Resolver {
     }
 
     /// Every name has the addresses that `answer` gives for a port: for tests of names that change.
+    #[cfg(any(test, feature = "testing"))]
     pub fn fixed(answer: impl Fn(u16) -> Vec<SocketAddr> + Send + Sync + 'static) -> Resolver {
         Resolver(Arc::new(move |_, port| Box::pin(std::future::ready(Ok(answer(port))))))
     }

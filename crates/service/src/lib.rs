@@ -23,7 +23,7 @@ mod views;
 
 pub use config::{Config, HttpLimits};
 pub use database::DatabaseConfig;
-#[doc(hidden)]
+#[cfg(feature = "testing")]
 pub use fts::ROUTES as FTS_ROUTES;
 pub use http::cookie;
 pub use longhaul_identity::{Clock, FtsConfig, LoginConfig};

@@ -18,7 +18,7 @@ mod markers;
 mod multistatus;
 mod naming;
 mod order;
-#[doc(hidden)]
+#[cfg(feature = "testing")]
 pub mod promises;
 mod rate_limiter;
 mod refreshing_token;

@@ -20,7 +20,9 @@ use crate::rights::Action;
 use crate::serve::{Call, DoorContext, blocking};
 
 pub(crate) use replies::problem;
-pub(crate) use requests::{FILES_MAX, METADATA_BYTES_MAX, parse_stage, path, paths};
+#[cfg(feature = "testing")]
+pub(crate) use requests::{FILES_MAX, METADATA_BYTES_MAX};
+pub(crate) use requests::{parse_stage, path, paths};
 
 const WELL_KNOWN: &str = ".well-known/wlcg-tape-rest-api";
 const BASE: &str = "api/v1/tape";

@@ -8,6 +8,7 @@ mod config;
 mod driver;
 mod fixed;
 mod nsi;
+#[cfg(any(test, feature = "testing"))]
 pub mod rehearsal;
 mod remote;
 mod rest;

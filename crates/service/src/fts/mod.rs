@@ -23,5 +23,5 @@ pub(crate) mod turns;
 mod views;
 
 pub use door::door;
-#[doc(hidden)]
+#[cfg(feature = "testing")]
 pub use routes::ROUTES;

@@ -27,7 +27,7 @@ use longhaul_model::{Fault, FaultCode};
 
 use super::Provider;
 use super::config::Access;
-use super::remote::{Caller, Ground, Names};
+use super::remote::{Caller, Ground};
 use dialogue::{Ids, Nsi};
 pub(super) use messages::acknowledge;
 
@@ -66,6 +66,7 @@ pub(super) fn open(
 }
 
 /// A dialogue with deterministic ids: 1, 2, 3, ...
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn rehearsed(config: &NsiConfig, link: &str) -> Nsi {
     let reply_to = config.listen.map(|at| format!("http://{at}/nsi/requester"));
     let mut count = 0;
@@ -73,7 +74,7 @@ pub(super) fn rehearsed(config: &NsiConfig, link: &str) -> Nsi {
         count += 1;
         count
     };
-    Nsi::new(config.clone(), link, reply_to, Names::new(), Box::new(ids))
+    Nsi::new(config.clone(), link, reply_to, Default::default(), Box::new(ids))
 }
 
 /// Nothing is confirmed by a number that could be guessed.

@@ -20,7 +20,7 @@ use longhaul_model::{Fault, FaultCode, Timestamp};
 use zeroize::Zeroizing;
 
 use super::Provider;
-use super::remote::{Call, CallId, Caller, Ground, HttpAnswer, Names};
+use super::remote::{Call, CallId, Caller, Ground, HttpAnswer};
 use machine::Rest;
 pub use oscars::OscarsConfig;
 pub(super) use oscars::vlans;
@@ -140,13 +140,15 @@ pub(super) fn open_sense(
 }
 
 /// Opens without names from earlier runs.
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn rehearsed_oscars(config: &OscarsConfig, link: &str, secret: Zeroizing<String>) -> Rest {
-    Rest::new(Box::new(oscars::Oscars::new(config.clone(), secret, link)), Names::new())
+    Rest::new(Box::new(oscars::Oscars::new(config.clone(), secret, link)), Default::default())
 }
 
+#[cfg(any(test, feature = "testing"))]
 pub(super) fn rehearsed_sense(config: &SenseConfig, link: &str, secret: Zeroizing<String>) -> Rest {
     let protocol = sense::Sense::new(config.clone(), secret.clone(), secret, link);
-    Rest::new(Box::new(protocol), Names::new())
+    Rest::new(Box::new(protocol), Default::default())
 }
 
 fn open(protocol: Box<dyn Protocol>, ground: Ground, caller: Caller) -> Result<Box<dyn Provider>, Fault> {

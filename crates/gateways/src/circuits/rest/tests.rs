@@ -242,7 +242,7 @@ fn conversations_are_as_written_down() {
             let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/circuits/rest/conversations");
             let path = format!("{folder}/{name}{end}.txt");
             let expected = std::fs::read_to_string(&path).unwrap_or_default();
-            let (rest, there) = (Rest::new(protocol(), Names::new()), There::default());
+            let (rest, there) = (Rest::new(protocol(), BTreeMap::new()), There::default());
             let begun = Conversation {
                 rest,
                 answer,
