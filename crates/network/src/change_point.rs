@@ -397,29 +397,13 @@ impl ChangePointDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_testkit::Dice;
     use proptest::prelude::*;
-
-    /// Uniform in (0, 1), deterministic.
-    struct Noise(u64);
-
-    impl Noise {
-        fn next(&mut self) -> f64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut x = self.0;
-            x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((x ^ (x >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-        }
-
-        fn normal(&mut self) -> f64 {
-            (-2.0 * self.next().max(1e-300).ln()).sqrt() * (std::f64::consts::TAU * self.next()).cos()
-        }
-    }
 
     /// A synthetic link with noise of single samples and of five-minute means; the latter also drifts over
     /// the day.
     struct Stream {
-        noise: Noise,
+        noise: Dice,
         single: f64,
         block: f64,
         block_now: f64,
@@ -429,7 +413,7 @@ mod tests {
 
     impl Stream {
         fn new(seed: u64, single: f64, block: f64) -> Self {
-            Stream { noise: Noise(seed), single, block, block_now: 0.0, sum: 0.0, count: 0 }
+            Stream { noise: Dice(seed), single, block, block_now: 0.0, sum: 0.0, count: 0 }
         }
 
         /// One step per second, with one sample each.
@@ -492,7 +476,7 @@ mod tests {
     /// A link that is calm while alone, in its first night; then its target is shared, and its own port is
     /// busy in every other five minutes.
     fn run_among_other_links(detector: &mut ChangePointDetector, minutes: i64, low: f64) -> Option<i64> {
-        let mut noise = Noise(11);
+        let mut noise = Dice(11);
         let mut stream = Stream::new(5, 0.4, 0.1);
         (0..7_200).for_each(|second| assert_eq!(stream.step(detector, second, 18.0), None));
         (0..minutes * 6).find(|&tenth| {
@@ -544,7 +528,7 @@ mod tests {
 
     #[test]
     fn single_windows_detect_a_fall_but_no_rise() {
-        let (mut noise, mut falls) = (Noise(3), DropDetector::default());
+        let (mut noise, mut falls) = (Dice(3), DropDetector::default());
         let now = Timestamp::from_seconds(1_800_000_000);
         let mut steady = |falls: &mut DropDetector, count: usize, level: f64| {
             (0..count)

@@ -20,6 +20,7 @@ use longhaul_copy::rules::{Decision, Policy, SkipReason, dry_run_line};
 use longhaul_copy::walk::{DirectoryEntry, LeftOutEntry};
 use longhaul_model::{Algorithm, Fault, FaultCode, Hasher, Verification};
 use longhaul_storage::FlushPolicy;
+use longhaul_testkit::content;
 use tempfile::TempDir;
 
 const UPDATE: Policy = Policy { update: true, checksum: false, window_ns: 0 };
@@ -150,17 +151,8 @@ fn tree(root: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
     found
 }
 
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut bytes = Vec::with_capacity(length);
-    while bytes.len() < length {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(length);
-    bytes
+fn noise(len: usize) -> Vec<u8> {
+    content(1, len)
 }
 
 /// Promises 1 and 2: all files are complete, with digests of the written bytes; mode and time are preserved;

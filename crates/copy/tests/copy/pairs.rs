@@ -2,8 +2,9 @@
 
 use longhaul_copy::{DataSecurity, Endpoint, Options, Outcome, Progress, Stop, copy_pairs};
 use longhaul_model::FaultCode;
+use longhaul_testkit::content;
 
-use crate::common::{Ground, at, content, place};
+use crate::common::{Ground, at, place};
 
 fn outcomes(pairs: &[(Endpoint, Endpoint)]) -> Vec<Result<(), FaultCode>> {
     let progress = Progress::default();

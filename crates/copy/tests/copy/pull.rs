@@ -4,8 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use longhaul_copy::{Options, Outcome};
 use longhaul_model::{FaultCode, Verification};
+use longhaul_testkit::content;
 
-use crate::common::{Ground, at, content, place, recursive, run, tree};
+use crate::common::{Ground, at, place, recursive, run, tree};
 
 fn some_tree(ground: &Ground) {
     for number in 0..300 {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use longhaul_copy::{Options, Outcome, Progress, Stop};
 use longhaul_model::{FaultCode, Verification};
+use longhaul_testkit::content;
 
-use crate::common::{Ground, at, content, order, place, recursive, run, run_order, tree};
+use crate::common::{Ground, at, order, place, recursive, run, run_order, tree};
 
 fn some_tree(ground: &Ground) {
     for number in 0..300 {

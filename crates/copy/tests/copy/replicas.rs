@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use longhaul_copy::{CopyRequest, Endpoint, Options, Outcome, Progress, ReplicaTotals, Server, Stop};
 use longhaul_model::{Algorithm, Digest, FaultCode, Hasher, Verification};
+use longhaul_testkit::content;
 
-use crate::common::{Ground, Ran, at, content, order, place, recursive, run_order, tree};
+use crate::common::{Ground, Ran, at, order, place, recursive, run_order, tree};
 
 const MIB: usize = 1 << 20;
 const WAIT_MAX: Duration = Duration::from_secs(60);

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use longhaul_copy::{CopyRequest, Options, Progress, Server, Stop};
 use longhaul_model::FaultCode;
+use longhaul_testkit::content;
 
-use crate::common::{Ground, Ran, at, content, order, place, run_order, serve_options, tree};
+use crate::common::{Ground, Ran, at, order, place, run_order, serve_options, tree};
 
 const BYTES: usize = 24 << 20;
 const WAIT_MAX: Duration = Duration::from_secs(60);

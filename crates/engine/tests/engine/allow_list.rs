@@ -4,12 +4,13 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_engine::Snapshot;
 use longhaul_model::{AgentId, FaultCode};
 use longhaul_security::Access;
 use longhaul_storage::memory::FaultyStore;
+use longhaul_testkit::wait_until;
 
 use crate::common::{Agent, Deployment, content, store, wish};
 
@@ -23,11 +24,7 @@ fn source(deployment: &Deployment, access: Access) -> (Agent, FaultyStore) {
 
 /// Counters change on other threads.
 fn until(agent: &Agent, good: impl Fn(&Snapshot) -> bool) {
-    let begun = Instant::now();
-    while !good(&agent.engine.snapshot()) {
-        assert!(begun.elapsed() < WAIT_TIMEOUT, "{:?}", agent.engine.snapshot());
-        std::thread::yield_now();
-    }
+    wait_until(|| good(&agent.engine.snapshot()), || format!("{:?}", agent.engine.snapshot()));
 }
 
 #[test]

@@ -5,12 +5,13 @@ use std::io::Read;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_engine::{FetchBatch, Marking};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Mark, SciTag};
 use longhaul_storage::memory::FaultyStore;
+use longhaul_testkit::wait_until;
 use longhaul_wire::Frame;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -199,15 +200,6 @@ impl Tap {
     }
 }
 
-/// Polls until the condition holds.
-fn until(is_so: impl Fn() -> bool, what: impl Fn() -> String) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < WAIT_TIMEOUT, "{}", what());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn marking(collector: Option<&Collector>) -> Marking {
     Marking {
         flow_label: true,
@@ -231,7 +223,7 @@ fn fireflies_report_the_start_and_end_of_each_flow() {
         let marking = || engine.snapshot().marking.unwrap();
         let counted = || marking().marks.iter().map(|row| row.bytes_in + row.bytes_out).collect::<Vec<u64>>();
         // Payload, and each byte once. The source may learn the mark after it has sent everything.
-        until(|| counted() == sizes.map(|(_, bytes)| bytes as u64), || format!("{:?}", counted()));
+        wait_until(|| counted() == sizes.map(|(_, bytes)| bytes as u64), || format!("{:?}", counted()));
         assert_eq!(marking().fireflies_dropped, 0);
     }
     let port = u64::from(pair.port());
@@ -261,7 +253,7 @@ fn both_ends_mark_their_packets() {
     let pair = Pair::new(Some(marking(None)), Some(marking(None)));
     pair.fetch(1, CHUNK, mark(1, "af11"));
     let is_right = |classes: &[u32]| classes.len() >= 2 && classes.iter().all(|&class| class == 10 << 2);
-    until(|| is_right(&pair.classes()), || format!("{:?}", pair.classes()));
+    wait_until(|| is_right(&pair.classes()), || format!("{:?}", pair.classes()));
 }
 
 /// The marks as seen on the wire: a target marks from its first packet, a source once it has received the

@@ -4,12 +4,11 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use longhaul_testkit::wait_until;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
-const WAIT_MAX: Duration = Duration::from_secs(90);
 const BYTES: usize = 48 << 20;
 /// A rate that makes the copy last seconds, so that it can be interrupted.
 const SLOW: &str = "8MB";
@@ -61,15 +60,6 @@ impl Drop for Running {
     }
 }
 
-#[track_caller]
-fn until(what: &str, mut good: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !good() {
-        assert!(begun.elapsed() < WAIT_MAX, "{what}");
-        std::thread::yield_now();
-    }
-}
-
 /// Bytes on disk of unfinished files in `root`: space is reserved at once, so the size says nothing.
 fn written(journal: &Path) -> u64 {
     fs::read_dir(journal).map_or(0, |entries| {
@@ -115,29 +105,38 @@ fn a_client_killed_in_the_middle_of_a_push_leaves_the_server_as_it_was() {
     fs::write(home.join("small"), "x").unwrap();
     summary(home, &["copy", "--json", "small", "@url"]);
     let mut before = server.holds();
-    until("the first client is not forgotten", || {
-        let now = server.holds();
-        let settled = now == before;
-        before = now;
-        settled && temps(home) == 0
-    });
+    wait_until(
+        || {
+            let now = server.holds();
+            let settled = now == before;
+            before = now;
+            settled && temps(home) == 0
+        },
+        || "the first client is not forgotten".into(),
+    );
     let journal = state(home).unwrap();
     let empty = written(&journal);
     let client = Running::start(home, &["copy", "--limit", SLOW, "large", "@url"]);
-    until("nothing moves", || temps(home) == 1 && written(&journal) > empty + 200);
+    wait_until(|| temps(home) == 1 && written(&journal) > empty + 200, || "nothing moves".into());
     assert!(server.holds().0 > before.0, "a client holds something");
     client.kill();
-    until("what a killed client held is not given back", || {
-        let now = server.holds();
-        now.0 <= before.0 && now.1 <= before.1
-    });
+    wait_until(
+        || {
+            let now = server.holds();
+            now.0 <= before.0 && now.1 <= before.1
+        },
+        || "what a killed client held is not given back".into(),
+    );
     assert!(!home.join("far/large").exists(), "whole or absent");
     assert_eq!(temps(home), 1, "what it had brought is kept");
     let last = summary(home, &["copy", "--json", "large", "@url"]);
     assert!(last["bytes_resumed"].as_u64().unwrap() > 0, "{last}");
     assert!(last["bytes_moved"].as_u64().unwrap() < BYTES as u64, "{last}");
     assert_eq!(fs::read(home.join("far/large")).unwrap(), fs::read(home.join("large")).unwrap());
-    until("the second client is not forgotten", || server.holds() == before || server.holds().0 <= before.0);
+    wait_until(
+        || server.holds() == before || server.holds().0 <= before.0,
+        || "the second client is not forgotten".into(),
+    );
     server.signal(rustix::process::Signal::TERM);
     let mut server = server;
     assert!(server.0.wait().unwrap().success());
@@ -153,7 +152,10 @@ fn a_killed_server_comes_back_under_its_url_and_its_client_goes_on() {
     let server = Running::serve(home);
     let url = fs::read_to_string(home.join("url")).unwrap();
     let mut client = Running::start(home, &["copy", "--json", "--limit", SLOW, "large", "@url"]);
-    until("nothing moves", || temps(home) == 1 && state(home).is_some_and(|journal| written(&journal) > 400));
+    wait_until(
+        || temps(home) == 1 && state(home).is_some_and(|journal| written(&journal) > 400),
+        || "nothing moves".into(),
+    );
     server.kill();
     assert!(home.join("url.key").exists() && client.0.try_wait().unwrap().is_none());
     let server = Running::serve(home);

@@ -2,13 +2,14 @@
 
 use longhaul_model::SiteId;
 use longhaul_network::{CauseLocation, Change, ChangeScope, Knowledge, Locality, Metric, Shift};
+use longhaul_testkit::Dice;
 
-use crate::world::{Noise, at, link, probe, sites, transfer};
+use crate::world::{at, link, probe, sites, transfer};
 
 const FILE: u64 = 1_000_000_000;
 
 /// One round of transfers over all of `links`, one after the other, each at its rate with noise.
-fn round(knowledge: &mut Knowledge, links: &[(u64, u64, f64)], noise: &mut Noise, mut now: f64) -> f64 {
+fn round(knowledge: &mut Knowledge, links: &[(u64, u64, f64)], noise: &mut Dice, mut now: f64) -> f64 {
     for &(source, target, rate) in links {
         let seconds = FILE as f64 / rate * (0.2 * noise.normal()).exp();
         now = transfer(knowledge, link(source, target), FILE, seconds, now) + 1.0;
@@ -25,7 +26,7 @@ fn rates(knowledge: &Knowledge) -> Vec<Change> {
 #[test]
 fn one_degraded_path_is_detected_among_good_ones() {
     let mut knowledge = sites(5);
-    let mut noise = Noise(4);
+    let mut noise = Dice(4);
     let mut links = [(1, 5, 100e6), (2, 5, 200e6), (3, 5, 150e6), (1, 4, 120e6)];
     let mut now = 0.0;
     for _ in 0..300 {
@@ -58,7 +59,7 @@ fn one_degraded_path_is_detected_among_good_ones() {
 fn a_slow_source_is_distinguished_from_a_slow_target() {
     for (slow, location) in [(0, CauseLocation::Source), (1, CauseLocation::Target)] {
         let mut knowledge = sites(6);
-        let mut noise = Noise(9);
+        let mut noise = Dice(9);
         let mut links: Vec<(u64, u64, f64)> = Vec::new();
         for source in 1..=3 {
             links.extend((4..=6).map(|target| (source, target, 100e6)));
@@ -230,7 +231,7 @@ fn a_stable_month_raises_no_alarm() {
     let links = 8;
     for number in 0..links {
         let mut knowledge = sites(2);
-        let mut noise = Noise(100 + number);
+        let mut noise = Dice(100 + number);
         let (single, wander) =
             ([0.1, 0.3, 0.5, 0.2][number as usize % 4], [0.05, 0.1, 0.15, 0.15][number as usize % 4]);
         let mut now = 0.0;
@@ -243,7 +244,7 @@ fn a_stable_month_raises_no_alarm() {
             }
             let rate = 100e6 * f64::exp(block + single * noise.normal());
             now = transfer(&mut knowledge, link(1, 2), FILE, FILE as f64 / rate, now);
-            now += if noise.next() < 0.002 { 7_200.0 } else { 5.0 * noise.next() };
+            now += if noise.uniform() < 0.002 { 7_200.0 } else { 5.0 * noise.uniform() };
         }
         let all = rates(&knowledge);
         println!("link {number}: {} changes", all.len());

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use longhaul_model::Blame;
 use longhaul_network::{AttemptEnd, Backlog, Basis, Forecast, Knowledge, Link, WhatIfQuery, Work};
+use longhaul_testkit::Dice;
 
-use crate::world::{Noise, at, link, sites};
+use crate::world::{at, link, sites};
 
 /// What one link really gives.
 #[derive(Clone, Copy)]
@@ -31,18 +32,18 @@ struct Running {
 
 /// Transfers of files of all sizes that share a link, in bursts over many links, with forecasts asked and
 /// scored.
-fn live(knowledge: &mut Knowledge, truths: &[Truth], bursts: u32, noise: &mut Noise) {
+fn live(knowledge: &mut Knowledge, truths: &[Truth], bursts: u32, noise: &mut Dice) {
     let mut now = 0.0;
     for _ in 0..bursts {
         // Links see work of very different frequency.
-        let truth = truths[(noise.next().powi(2) * truths.len() as f64) as usize];
-        now = burst(knowledge, truth, now, noise) + 30.0 * noise.next();
+        let truth = truths[(noise.uniform().powi(2) * truths.len() as f64) as usize];
+        now = burst(knowledge, truth, now, noise) + 30.0 * noise.uniform();
     }
 }
 
 /// A queue of files of which some are under way at once.
-fn burst(knowledge: &mut Knowledge, truth: Truth, mut now: f64, noise: &mut Noise) -> f64 {
-    let at_once = (2_f64.powf(noise.next() * 4.5)) as usize;
+fn burst(knowledge: &mut Knowledge, truth: Truth, mut now: f64, noise: &mut Dice) -> f64 {
+    let at_once = (2_f64.powf(noise.uniform() * 4.5)) as usize;
     let mut queue = at_once * 3;
     let wander = f64::exp(0.15 * noise.normal());
     let mut running: Vec<Running> = Vec::new();
@@ -87,18 +88,18 @@ fn burst(knowledge: &mut Knowledge, truth: Truth, mut now: f64, noise: &mut Nois
     now
 }
 
-fn truths(noise: &mut Noise) -> Vec<Truth> {
+fn truths(noise: &mut Dice) -> Vec<Truth> {
     let mut all = Vec::new();
     for source in 1..=6 {
         for target in 1..=6 {
             if source != target {
                 let file_max = 50e6 * f64::exp(0.7 * noise.normal());
-                let capacity = file_max * 2_f64.powf(1.0 + 4.0 * noise.next());
+                let capacity = file_max * 2_f64.powf(1.0 + 4.0 * noise.uniform());
                 all.push(Truth {
                     link: link(source, target),
                     file_max,
                     capacity,
-                    start: 0.5 + 3.0 * noise.next(),
+                    start: 0.5 + 3.0 * noise.uniform(),
                 });
             }
         }
@@ -110,7 +111,7 @@ fn truths(noise: &mut Noise) -> Vec<Truth> {
 fn intervals_cover_nine_in_ten_outcomes() {
     let mut sums = [[0.0; 4]; 4];
     for seed in 0..8 {
-        let mut noise = Noise(1_000 + seed);
+        let mut noise = Dice(1_000 + seed);
         let mut knowledge = sites(6);
         let truths = truths(&mut noise);
         live(&mut knowledge, &truths, 1_500, &mut noise);
@@ -136,7 +137,7 @@ fn intervals_cover_nine_in_ten_outcomes() {
 
 #[test]
 fn the_rate_grows_with_concurrency_until_the_link_saturates() {
-    let mut noise = Noise(5);
+    let mut noise = Dice(5);
     let mut knowledge = sites(3);
     let truth = Truth { link: link(1, 2), file_max: 20e6, capacity: 160e6, start: 0.1 };
     live(&mut knowledge, &[truth], 600, &mut noise);
@@ -162,7 +163,7 @@ fn the_rate_grows_with_concurrency_until_the_link_saturates() {
 /// One answer to all that may be asked before work is given to a link.
 #[test]
 fn what_if_answers_rates_times_and_failures() {
-    let mut noise = Noise(6);
+    let mut noise = Dice(6);
     let mut knowledge = sites(3);
     let truth = Truth { link: link(1, 2), file_max: 20e6, capacity: 160e6, start: 0.1 };
     live(&mut knowledge, &[truth], 600, &mut noise);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::world::{Dice, World, WorldSite};
+use longhaul_testkit::Dice;
+
+use crate::world::{World, WorldSite};
 
 /// As `longhaul demo` makes it: 2,000 files and about 1 GB in two blocks.
 fn demo_sizes(seed: u64) -> Vec<u64> {

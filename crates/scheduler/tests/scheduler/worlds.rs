@@ -10,9 +10,10 @@ use longhaul_scheduler::{
     CommunityShare, Event, Limit, Limits, LinkCircuit, LinkShares, Party, Settings, Shares, SiteLimits,
     SiteState, Strategy,
 };
+use longhaul_testkit::Dice;
 use proptest::prelude::{ProptestConfig, TestCaseError, any, prop_assert, prop_assert_eq, proptest};
 
-use crate::world::{Dice, World, WorldSite, party};
+use crate::world::{World, WorldSite, party};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -81,6 +81,8 @@ pub(crate) const ROOMS: &[Room] = &[
             "web",
         ],
     ),
+    // All others use it in their tests only.
+    room("testkit", Kind::Top, &[]),
     room(
         "testbed",
         Kind::Top,
@@ -95,6 +97,7 @@ pub(crate) const ROOMS: &[Room] = &[
             "agent",
             "service",
             "web",
+            "testkit",
         ],
     ),
     room(

@@ -59,20 +59,6 @@ pub fn serve_options(root: &Path, writable: bool) -> ServeOptions {
     }
 }
 
-/// Reproducible bytes.
-pub fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len + 8);
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
-
 /// Contents of a tree: bytes, permission bits and time of each file; only the bits of directories.
 pub fn tree(root: &Path) -> BTreeMap<String, (Vec<u8>, u32, i64)> {
     let mut found = BTreeMap::new();

@@ -24,6 +24,7 @@ use longhaul_security::{
 };
 use longhaul_storage::memory::FaultyStore;
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, PosixTuning, Storage};
+pub use longhaul_testkit::content;
 
 /// The timeout of every wait in the tests.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -205,20 +206,6 @@ impl Agent {
             }
         }
     }
-}
-
-/// Reproducible bytes.
-pub fn content(seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len + 8);
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
 }
 
 pub fn digests(bytes: &[u8], algorithms: &[Algorithm]) -> DigestSet {

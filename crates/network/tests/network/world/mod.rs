@@ -6,23 +6,6 @@ use longhaul_network::{
     RegionId, Subject,
 };
 
-pub struct Noise(pub u64);
-
-impl Noise {
-    /// Uniform in (0, 1).
-    pub fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    pub fn normal(&mut self) -> f64 {
-        (-2.0 * self.next().max(1e-300).ln()).sqrt() * (std::f64::consts::TAU * self.next()).cos()
-    }
-}
-
 pub fn at(seconds: f64) -> Timestamp {
     Timestamp(1_800_000_000_000_000 + (seconds * 1e6) as i64)
 }

@@ -12,6 +12,7 @@ use longhaul_model::{
 };
 use longhaul_network::Knowledge;
 use longhaul_scheduler::*;
+use longhaul_testkit::Dice;
 
 use allowed::Allowed;
 
@@ -21,25 +22,6 @@ pub const DELAY: Duration = Duration::from_millis(60);
 /// Attempts an agent runs at once from one source, and their bytes if there are more than a few.
 const RUNNING: usize = 2_000;
 const IN_FLIGHT_BYTES: f64 = 64e6;
-
-/// splitmix64
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-    pub fn chance(&mut self, share: f64) -> bool {
-        ((self.next() >> 11) as f64) < share * (1u64 << 53) as f64
-    }
-}
 
 /// One storage with its site and agent; all have the number of the storage.
 #[derive(Clone)]
