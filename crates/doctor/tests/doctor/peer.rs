@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longhaul_doctor::{Examination, ExaminationRequest, FigureSource, Finding, Severity, examine};
 use longhaul_model::Timestamp;
-use rustls::pki_types::PrivateKeyDer;
+use longhaul_testkit::{CertificateAuthority, server_tls};
 
 fn examine_with(peer: &str, patience: Duration) -> Examination {
     let order = ExaminationRequest {
@@ -40,16 +40,7 @@ fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
 }
 
 fn tls_server(reply: &'static [u8]) -> SocketAddr {
-    let made = rcgen::generate_simple_self_signed(["far.example".to_owned()]).unwrap();
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
-        .unwrap();
-    let config = Arc::new(config);
+    let config = server_tls(&CertificateAuthority::new("peers").issue("far.example", &["far.example"]));
     server(move |mut socket| {
         let mut connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
         let mut stream = rustls::Stream::new(&mut connection, &mut socket);

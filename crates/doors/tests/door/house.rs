@@ -12,7 +12,7 @@ use longhaul_doors::{
 };
 use longhaul_security::{ForeignServerTrust, door_server_tls, foreign_client_tls, hash_secret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use longhaul_testkit::{CertificateAuthority, wait_until};
 use rustls::{ClientConnection, StreamOwned};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -203,13 +203,7 @@ impl House {
 
     /// Waits until nothing of an interrupted file is left.
     pub fn wait_until_clean(&self) {
-        for _ in 0..2_000 {
-            if self.temps().is_empty() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("temporary files stay: {:?}", self.temps());
+        wait_until(|| self.temps().is_empty(), || format!("temporary files stay: {:?}", self.temps()));
     }
 }
 
@@ -224,26 +218,13 @@ impl Drop for House {
 
 /// A CA, a server certificate for localhost, and a client's in `directory`; returns CA, certificate, key.
 fn certificates(directory: &Path) -> (String, String, String) {
-    let ca_key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(DnType::CommonName, "Test CA");
-    let ca = params.self_signed(&ca_key).unwrap();
-    let issuer = Issuer::new(params, ca_key);
-    let issue = |names: &[&str], common_name: &str| {
-        let key = KeyPair::generate().unwrap();
-        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let mut params = CertificateParams::new(names).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
-    };
+    let authority = CertificateAuthority::new("Test CA");
     for name in ["alice", "mallory"] {
-        let (certificate, key) = issue(&[], name);
+        let (certificate, key) = authority.issue(name, &[]);
         std::fs::write(directory.join(format!("{name}.pem")), format!("{certificate}{key}")).unwrap();
     }
-    let (certificate, key) = issue(&["localhost", "127.0.0.1"], "localhost");
-    (ca.pem(), certificate, key)
+    let (certificate, key) = authority.issue("localhost", &["localhost", "127.0.0.1"]);
+    (authority.ca_pem, certificate, key)
 }
 
 pub struct Wire {

@@ -4,15 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use longhaul_doors::{TokenVerifier, TrustedIssuers, VerifyFuture};
 use longhaul_model::{Fault, Timestamp};
 use longhaul_security::bearer::{
     Audience, FetchResponse, IssuerRule, TokenRefusal, TokenSettings, TokenTrust,
 };
+use longhaul_testkit::TokenSigner;
 use serde_json::{Value, json};
 
 use crate::house::{Changes, House, Reply};
@@ -22,7 +19,7 @@ const DOOR: &str = "https://door.example.org:2880";
 const NOW_S: i64 = 1_780_000_000;
 
 struct Iam {
-    key: EcdsaKeyPair,
+    signer: TokenSigner,
     trust: TokenTrust,
 }
 
@@ -38,25 +35,18 @@ impl TokenVerifier for Iam {
     }
 }
 
-fn encode(bytes: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(bytes)
-}
-
 impl Iam {
     fn new() -> Arc<Iam> {
-        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        let signer = TokenSigner::new();
         let trust = TokenTrust::new(TokenSettings {
             issuers: vec![IssuerRule { issuer: ISSUER.into(), vo: None, required_scope: None }],
             audiences: vec![DOOR.into()],
             leeway: Duration::ZERO,
         })
         .unwrap();
-        let point = key.public_key().as_ref();
-        let jwk = json!({"kty": "EC", "crv": "P-256", "kid": "k", "x": encode(&point[1..33]),
-            "y": encode(&point[33..65])});
-        let keys = FetchResponse { body: json!({"keys": [jwk]}).to_string().into_bytes(), max_age: None };
+        let keys = FetchResponse { body: signer.key_set("k").to_string().into_bytes(), max_age: None };
         trust.install(ISSUER, Ok(keys), Timestamp::from_seconds(NOW_S)).unwrap();
-        Arc::new(Iam { key, trust })
+        Arc::new(Iam { signer, trust })
     }
 
     /// A door where this issuer's scopes count below `/vo`.
@@ -73,10 +63,7 @@ impl Iam {
             "nbf": NOW_S - 10,
                                 "iat": NOW_S - 10, "jti": "1", "wlcg.ver": "1.0"});
         changes.as_object().unwrap().iter().for_each(|(name, value)| claims[name] = value.clone());
-        let header = json!({"alg": "ES256", "kid": "k"});
-        let message = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
-        let signature = self.key.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
-        format!("Bearer {message}.{}", encode(signature))
+        format!("Bearer {}", self.signer.sign("k", &claims))
     }
 }
 

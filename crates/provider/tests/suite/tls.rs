@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use longhaul_circuits::Answer;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use longhaul_testkit::CertificateAuthority;
 
 use crate::bench::{Bench, Simulator};
 use crate::{Kind, config};
@@ -13,17 +13,12 @@ use crate::{Kind, config};
 /// An authority in `NAME.pem`, and what it has issued.
 fn authority(place: &Path, name: &str, issued: &[&str]) {
     let path = |name: &str| place.join(name);
-    let key = KeyPair::generate().unwrap();
-    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    fs::write(path(&format!("{name}.pem")), parameters.self_signed(&key).unwrap().pem()).unwrap();
-    let issuer = Issuer::new(parameters, key);
+    let authority = CertificateAuthority::new(name);
+    fs::write(path(&format!("{name}.pem")), &authority.ca_pem).unwrap();
     for name in issued {
-        let key = KeyPair::generate().unwrap();
-        let parameters = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        let pem = parameters.signed_by(&key, &issuer).unwrap().pem();
-        fs::write(path(&format!("{name}.pem")), pem).unwrap();
-        fs::write(path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+        let (certificate, key) = authority.issue(name, &["127.0.0.1"]);
+        fs::write(path(&format!("{name}.pem")), certificate).unwrap();
+        fs::write(path(&format!("{name}.key")), key).unwrap();
     }
 }
 

@@ -35,7 +35,7 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
     if member.is_none() {
         assert!(std::env::var("CI").is_err(), "NOT RUN: voms-proxy-fake is not installed");
     }
-    let mut issuer = Issuer::new(grid.path()).await;
+    let mut issuer = Issuer::new(grid.path());
     issuer.serve();
     let world = World::with(|config| {
         // The suite's storages are on this machine.

@@ -14,17 +14,16 @@ use crate::world::{World, until};
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
 use longhaul_identity::{FtsIssuer, FtsPerson, Reach};
-use longhaul_security::{
-    Authority as Deployment, Credentials, ForeignServerTrust, foreign_client_tls_with_certificate,
-    service_server_tls,
-};
+use longhaul_security::{ForeignServerTrust, foreign_client_tls_with_certificate};
 use longhaul_service::{Config, FTS_ROUTES, HttpLimits};
+use longhaul_testkit::http::{self, Response};
+use longhaul_testkit::{CertificateAuthority, TokenSigner, server_tls};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
 const PEOPLE: [(&str, &str, Reach); 4] = [
     ("alice", "testvo", Reach::None),
@@ -191,22 +190,9 @@ fn uncovered() -> Vec<(&'static str, &'static str)> {
 pub struct Issuer {
     pub url: String,
     authority: std::path::PathBuf,
-    key: std::path::PathBuf,
-    keys: Value,
-    listener: Option<TcpListener>,
-    acceptor: TlsAcceptor,
-}
-
-fn base64url(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let value =
-            three.iter().fold(0u32, |value, byte| value << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
-        let letters = (0..=three.len()).map(|at| LETTERS[(value >> (18 - 6 * at)) as usize & 63] as char);
-        text.extend(letters);
-    }
-    text
+    signer: Arc<TokenSigner>,
+    listener: Option<std::net::TcpListener>,
+    tls: Arc<ServerConfig>,
 }
 
 pub fn openssl(words: &[&str], input: &[u8]) -> Vec<u8> {
@@ -222,31 +208,14 @@ pub fn openssl(words: &[&str], input: &[u8]) -> Vec<u8> {
 }
 
 impl Issuer {
-    pub async fn new(folder: &Path) -> Issuer {
-        let now = longhaul_model::Timestamp::from_seconds(seconds());
-        let deployment = Deployment::create(folder, "issuer", now).unwrap();
-        let pair = deployment.issue_service(&["localhost".into()], now).unwrap();
+    pub fn new(folder: &Path) -> Issuer {
+        let issued = CertificateAuthority::new("issuer");
         let authority = folder.join("issuer-ca.pem");
-        fs::write(&authority, deployment.ca_pem()).unwrap();
-        let credentials = Credentials {
-            certificate_pem: pair.certificate_pem,
-            key_pem: pair.key_pem,
-            ca_pem: deployment.ca_pem().to_owned(),
-        };
-        let acceptor = TlsAcceptor::from(service_server_tls(&credentials).unwrap());
-        let key = folder.join("issuer.key");
-        fs::write(&key, openssl(&["genrsa", "2048"], b"")).unwrap();
-        let modulus = openssl(&["rsa", "-in", key.to_str().unwrap(), "-modulus", "-noout"], b"");
-        let modulus = String::from_utf8(modulus).unwrap();
-        let digits = modulus.trim().strip_prefix("Modulus=").unwrap();
-        let bytes: Vec<u8> = (0..digits.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
-            .collect();
-        let keys = json!({ "keys": [{ "kty": "RSA", "kid": "k1", "alg": "RS256", "n": base64url(&bytes), "e": "AQAB" }] });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
-        Issuer { url, authority, key, keys, listener: Some(listener), acceptor }
+        fs::write(&authority, &issued.ca_pem).unwrap();
+        let tls = server_tls(&issued.issue("issuer", &["localhost"]));
+        let (listener, port) = http::listen();
+        let url = format!("https://localhost:{port}/");
+        Issuer { url, authority, signer: Arc::new(TokenSigner::new()), listener: Some(listener), tls }
     }
 
     /// Its tokens count there, for the audience that [`Issuer::token`] names.
@@ -263,28 +232,12 @@ impl Issuer {
     }
 
     pub fn serve(&mut self) {
-        let (listener, acceptor) = (self.listener.take().unwrap(), self.acceptor.clone());
-        let document = json!({ "issuer": self.url, "jwks_uri": format!("{}jwk", self.url) }).to_string();
-        let keys = self.keys.to_string();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
-                let mut head = Vec::new();
-                while !head.windows(4).any(|four| four == b"\r\n\r\n") {
-                    let mut piece = [0; 4_096];
-                    match stream.read(&mut piece).await {
-                        Ok(read) if read > 0 => head.extend_from_slice(&piece[..read]),
-                        _ => break,
-                    }
-                }
-                let body = if String::from_utf8_lossy(&head).contains(" /jwk ") { &keys } else { &document };
-                let answer = format!(
-                    "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-                    body.len()
-                );
-                let _ = stream.write_all(answer.as_bytes()).await;
-                let _ = stream.shutdown().await;
-            }
+        let listener = self.listener.take().unwrap();
+        let document = json!({ "issuer": self.url, "jwks_uri": format!("{}jwk", self.url) });
+        let signer = self.signer.clone();
+        http::serve(listener, Some(self.tls.clone()), move |request| match request.path() {
+            "/jwk" => Response::json(200, &signer.key_set("k1")),
+            _ => Response::json(200, &document),
         });
     }
 
@@ -294,14 +247,7 @@ impl Issuer {
             "iss": self.url, "sub": "eve", "aud": "fts-of-the-test", "exp": now + 3_600, "nbf": now - 10, "iat": now - 10,
             "scope": "fts openid", "wlcg.ver": "1.0", "wlcg.groups": [group], "jti": "1",
         });
-        let head = json!({ "alg": "RS256", "kid": "k1", "typ": "JWT" });
-        let text = format!(
-            "{}.{}",
-            base64url(head.to_string().as_bytes()),
-            base64url(claims.to_string().as_bytes())
-        );
-        let signature = openssl(&["dgst", "-sha256", "-sign", self.key.to_str().unwrap()], text.as_bytes());
-        format!("{text}.{}", base64url(&signature))
+        self.signer.sign_with(&json!({ "alg": "ES256", "kid": "k1", "typ": "JWT" }), &claims)
     }
 }
 
@@ -336,7 +282,7 @@ impl Play {
     pub async fn with(change: impl FnOnce(&mut Config)) -> Play {
         let folder = tempfile::tempdir().unwrap();
         let authority = Authority::new(folder.path(), "authority");
-        let mut issuer = Issuer::new(folder.path()).await;
+        let mut issuer = Issuer::new(folder.path());
         issuer.serve();
         let world = World::with(|config| {
             config.jobs.allow_networks = vec!["127.0.0.0/8".into()];

@@ -1,14 +1,9 @@
 //! What others measured, from the wire to a decision: pushed in both forms, and read from archives in both
 //! forms, with scripted agents that are given the lease.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use crate::world::{Agent, World, manifest_line};
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use longhaul_api::Problem;
 use longhaul_api::client::{Client, Events};
 use longhaul_api::measured::*;
@@ -17,8 +12,8 @@ use longhaul_api::routes;
 use longhaul_gateways::perfsonar::archive::{Archive, Kind, Settings};
 use longhaul_model::{FaultCode, Timestamp};
 use longhaul_service::ArchiveConfig;
+use longhaul_testkit::http::{self, Response};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 const FAST: f64 = 8e9;
 const SLOW: f64 = 4e7;
@@ -289,39 +284,20 @@ async fn hosts_without_a_site_are_reported_until_they_have_one() {
     assert_eq!(hosts, ["ps.gamma.test", "se.alpha.test"]);
 }
 
-type Answers = dyn Fn(&str, &Value) -> (u16, Value) + Send + Sync;
-
 /// A server of archives: target and body of each question, and whatever it answers to them.
-async fn serve(answers: Arc<Answers>) -> (String, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+fn serve(
+    answers: impl Fn(&str, &Value) -> (u16, Value) + Send + Sync + 'static,
+) -> (String, Arc<Mutex<Vec<String>>>) {
+    let (listener, port) = http::listen();
     let asked = Arc::new(Mutex::new(Vec::new()));
     let log = asked.clone();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let (answers, log) = (answers.clone(), log.clone());
-            tokio::spawn(async move {
-                let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-                    let (answers, log) = (answers.clone(), log.clone());
-                    async move {
-                        let target = request.uri().to_string();
-                        let body = request.into_body().collect().await.unwrap().to_bytes();
-                        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-                        log.lock().unwrap().push(format!("{target} {body}"));
-                        let (status, answer) = answers(&target, &body);
-                        let answer = Response::builder()
-                            .status(status)
-                            .body(Full::new(Bytes::from(answer.to_string())));
-                        Ok::<_, Infallible>(answer.unwrap())
-                    }
-                });
-                let _ = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-            });
-        }
+    http::serve(listener, None, move |request| {
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        log.lock().unwrap().push(format!("{} {body}", request.target));
+        let (status, answer) = answers(&request.target, &body);
+        Response::json(status, &answer)
     });
-    (url, asked)
+    (format!("http://127.0.0.1:{port}"), asked)
 }
 
 /// 1,002 tests on two pages, of which the last two have something new.
@@ -375,8 +351,8 @@ async fn archives(world: &World) -> Vec<ArchiveView> {
 /// Archives of both forms are read page by page, and what they hold changes decisions.
 #[tokio::test(flavor = "multi_thread")]
 async fn archives_of_both_forms_are_read_and_change_the_source() {
-    let (old, asked_old) = serve(Arc::new(|target: &str, _: &Value| esmond(target))).await;
-    let (new, asked_new) = serve(Arc::new(opensearch)).await;
+    let (old, asked_old) = serve(|target, _| esmond(target));
+    let (new, asked_new) = serve(opensearch);
     let mut grid = Grid::new(Vec::new()).await;
     grid.map_all().await;
     // The archives come into the configuration once the table is there.
@@ -416,11 +392,10 @@ async fn meshes_are_watched_and_trouble_is_shown() {
     let mesh = json!({"addresses": {"a": {"address": "ps.alpha.test"}, "b": {"address": "ps.beta.test"}},
         "groups": {"g": {"type": "mesh", "addresses": [{"name": "a"}, {"name": "b"}]}},
         "tests": {"t": {"type": "latencybg", "spec": {}}}, "tasks": {"t": {"group": "g", "test": "t"}}});
-    let (url, _) = serve(Arc::new(move |target: &str, _: &Value| match target {
+    let (url, _) = serve(move |target, _| match target {
         "/mesh.json" => (200, mesh.clone()),
         _ => (500, json!("down")),
-    }))
-    .await;
+    });
     let world = World::with(|config| {
         config.perfsonar =
             vec![archive(format!("{url}/mesh.json"), "mesh"), archive(format!("{url}/x"), "esmond")];

@@ -56,10 +56,10 @@ struct Sites {
 
 impl Sites {
     fn new() -> Sites {
-        let CertifiedKey { cert, signing_key } =
-            generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        let config = RemoteConfig { trust: Trust::Pem(cert.pem()), ..config() };
-        Sites { remote: Remote::new(config).unwrap(), acceptor: acceptor(&cert, &signing_key) }
+        let authority = CertificateAuthority::new("storages");
+        let acceptor = acceptor(&authority);
+        let config = RemoteConfig { trust: Trust::Pem(authority.ca_pem), ..config() };
+        Sites { remote: Remote::new(config).unwrap(), acceptor }
     }
 
     async fn server(

@@ -18,9 +18,7 @@ use longhaul_storage_remote::{
     Cancel, Checksum, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote,
     RemoteConfig, Times, Trust, cancellation,
 };
-use rcgen::{CertifiedKey, generate_simple_self_signed};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use longhaul_testkit::{CertificateAuthority, server_tls};
 use server::{ReceivedRequest, Reply, Server, markers, reply, with_body};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -38,9 +36,8 @@ fn config() -> RemoteConfig {
         may_send: Duration::from_millis(300),
         ..Times::default()
     };
-    let CertifiedKey { cert, .. } = generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     RemoteConfig {
-        trust: Trust::Pem(cert.pem()),
+        trust: Trust::Pem(CertificateAuthority::new("nobody's").ca_pem),
         allow: vec!["127.0.0.1".parse().unwrap()],
         times,
         ..RemoteConfig::default()
@@ -490,25 +487,15 @@ async fn redirects_are_followed_by_our_rules() {
     }
 }
 
-/// A server with this certificate, which its clients believe as they would an authority.
-fn acceptor(certificate: &rcgen::Certificate, key: &rcgen::KeyPair) -> TlsAcceptor {
-    let chain = vec![CertificateDer::from(certificate.der().to_vec())];
-    let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
-    TlsAcceptor::from(Arc::new(config))
+/// A server of the authority.
+fn acceptor(authority: &CertificateAuthority) -> TlsAcceptor {
+    TlsAcceptor::from(server_tls(&authority.issue("storage", &["127.0.0.1"])))
 }
 
 #[tokio::test]
 async fn credentials_stay_with_whom_they_are_for() {
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    let acceptor = || acceptor(&cert, &signing_key);
+    let authority = CertificateAuthority::new("storages");
+    let acceptor = || acceptor(&authority);
     let pool = Server::start_with(Some(acceptor()), |asked: &ReceivedRequest| {
         (asked.method == "COPY").then(|| markers("failure: no\n"))
     })
@@ -521,7 +508,7 @@ async fn credentials_stay_with_whom_they_are_for() {
             .then(|| reply("307 Temporary Redirect", &format!("Location: {to}{}\r\n", asked.path), ""))
     })
     .await;
-    let config = RemoteConfig { trust: Trust::Pem(cert.pem()), ..config() };
+    let config = RemoteConfig { trust: Trust::Pem(authority.ca_pem.clone()), ..config() };
     let bearer = |text: &str| Credential::Bearer(Zeroizing::new(text.to_owned()));
     pool.put("/source", &content(1_000));
     for (trusted, path, mode) in [
@@ -564,10 +551,9 @@ async fn credentials_stay_with_whom_they_are_for() {
 /// A server whose kernel took a connection of which it knows nothing.
 #[tokio::test]
 async fn a_connection_that_is_lost_at_the_server_costs_a_wait_and_no_more() {
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let authority = CertificateAuthority::new("storages");
     let (source, target) =
-        (Server::start_with(Some(acceptor(&cert, &signing_key)), none).await, Server::start(none).await);
+        (Server::start_with(Some(acceptor(&authority)), none).await, Server::start(none).await);
     source.put("/source", &content(1_000));
     let gate = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (at, behind) = (gate.local_addr().unwrap(), source.port);
@@ -581,7 +567,8 @@ async fn a_connection_that_is_lost_at_the_server_costs_a_wait_and_no_more() {
         }
     });
     let times = Times { connect: Duration::from_secs(8), ..Times::default() };
-    let remote = Remote::new(RemoteConfig { trust: Trust::Pem(cert.pem()), times, ..config() }).unwrap();
+    let remote =
+        Remote::new(RemoteConfig { trust: Trust::Pem(authority.ca_pem.clone()), times, ..config() }).unwrap();
     let mut order = order(&source, &target, &[Mode::Stream]);
     order.source.url = format!("https://{at}/source");
     remote.copy(&order, &|_| {}, &Cancel::never()).await.unwrap();
@@ -692,11 +679,11 @@ async fn storages_that_copy_are_told_for_whom() {
 /// where they are given and once a minute where they are not.
 #[tokio::test]
 async fn certificates_are_handed_on_as_macaroons() {
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    let acceptor = || acceptor(&cert, &signing_key);
-    let chain_pem = Zeroizing::new(cert.pem());
-    let us = Credential::Certificate { chain_pem, key_pem: Zeroizing::new(signing_key.serialize_pem()) };
+    let authority = CertificateAuthority::new("storages");
+    let acceptor = || acceptor(&authority);
+    let (chain_pem, key_pem) = authority.issue("us", &[]);
+    let us =
+        Credential::Certificate { chain_pem: Zeroizing::new(chain_pem), key_pem: Zeroizing::new(key_pem) };
     for (given, mode) in [(true, Mode::Pull), (true, Mode::Push), (false, Mode::Pull)] {
         let rule = move |asked: &ReceivedRequest| match asked.method.as_str() {
             "POST" if given => Some(reply("200 OK", "", r#"{"macaroon":"MDAx","expires_in":60}"#)),
@@ -709,7 +696,8 @@ async fn certificates_are_handed_on_as_macaroons() {
         source.put("/source", &content(1_000));
         let mut order = order(&source, &target, &[mode]);
         (order.source.credential, order.target.credential) = (us.clone(), us.clone());
-        let remote = Remote::new(RemoteConfig { trust: Trust::Pem(cert.pem()), ..config() }).unwrap();
+        let remote =
+            Remote::new(RemoteConfig { trust: Trust::Pem(authority.ca_pem.clone()), ..config() }).unwrap();
         for tag in ["a", "b"] {
             order.tag = tag.to_owned();
             remote.copy(&order, &|_| {}, &Cancel::never()).await.unwrap_err();

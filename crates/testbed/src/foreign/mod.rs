@@ -19,12 +19,9 @@ use std::time::Duration;
 
 pub use apache::Apache;
 pub use brokers::{ActiveMq, BROKER_PASSWORD, BROKER_USER, NatsServer};
+use longhaul_testkit::CertificateAuthority;
 pub use nginx::{Nginx, NginxRules};
 pub use postgresql::PostgreSql;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_RSA_SHA256,
-};
 pub use s3::{S3Program, S3Request, S3Server};
 pub use xrootd::Xrootd;
 
@@ -35,12 +32,12 @@ const TICK: Duration = Duration::from_millis(20);
 const READY_TICKS: u32 = 1_500;
 /// Who the servers run as where the test is root: XRootD refuses to be.
 const NOBODY: u32 = 65_534;
+const SERVER_NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
 
 /// A certificate authority in a folder: `ca.pem`, hashed as OpenSSL wants it, and what it issued.
 pub struct ForeignAuthority {
     folder: tempfile::TempDir,
-    issuer: Issuer<'static, KeyPair>,
-    pub ca_pem: String,
+    authority: CertificateAuthority,
 }
 
 impl ForeignAuthority {
@@ -48,24 +45,21 @@ impl ForeignAuthority {
     /// If the folder cannot be written, or there is no `openssl`.
     pub fn new(name: &str) -> ForeignAuthority {
         let folder = open_folder();
-        let key = KeyPair::generate().expect("a key");
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let certificate = params.self_signed(&key).expect("a certificate");
-        let ca_pem = certificate.pem();
         fs::create_dir(folder.path().join("certificates")).expect("a folder");
-        let authority = ForeignAuthority { issuer: Issuer::new(params, key), ca_pem, folder };
-        fs::write(authority.ca_file(), &authority.ca_pem).expect("a file");
+        let authority = ForeignAuthority { authority: CertificateAuthority::new(name), folder };
+        fs::write(authority.ca_file(), authority.ca_pem()).expect("a file");
         let output = Command::new("openssl")
             .args(["x509", "-noout", "-hash", "-in"])
             .arg(authority.ca_file())
             .output()
             .expect("openssl");
         let hash = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        fs::write(authority.ca_folder().join(format!("{hash}.0")), &authority.ca_pem).expect("a file");
+        fs::write(authority.ca_folder().join(format!("{hash}.0")), authority.ca_pem()).expect("a file");
         authority
+    }
+
+    pub fn ca_pem(&self) -> &str {
+        &self.authority.ca_pem
     }
 
     pub fn ca_file(&self) -> PathBuf {
@@ -79,23 +73,12 @@ impl ForeignAuthority {
 
     /// A certificate and its key, for `localhost` as a server and for anybody as a client.
     pub fn issue(&self, name: &str) -> (String, String) {
-        self.certify(name, &KeyPair::generate().expect("a key"))
+        self.authority.issue(name, &SERVER_NAMES)
     }
 
     /// The same with a key of RSA: the client of FTS delegates with no other.
     pub fn issue_rsa(&self, name: &str) -> (String, String) {
-        self.certify(name, &KeyPair::generate_for(&PKCS_RSA_SHA256).expect("a key"))
-    }
-
-    fn certify(&self, name: &str, key: &KeyPair) -> (String, String) {
-        let mut params =
-            CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).expect("names");
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = params.signed_by(key, &self.issuer).expect("a certificate");
-        (certificate.pem(), key.serialize_pem())
+        self.authority.issue_rsa(name, &SERVER_NAMES)
     }
 
     /// The same as files that a server of the name can read.

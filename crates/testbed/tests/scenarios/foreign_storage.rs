@@ -14,11 +14,10 @@ use longhaul_storage_remote::{
 };
 use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, Xrootd, names};
 use longhaul_testbed::{Random, needs, tree};
+use longhaul_testkit::wait_until;
 use zeroize::Zeroizing;
 
 /// Between two looks at a folder, and how many.
-const TICK: Duration = Duration::from_millis(5);
-const TICKS: u32 = 6_000;
 /// Of a copy, when XRootD failed.
 const TRIES: u32 = 3;
 
@@ -28,7 +27,7 @@ fn may_run() -> bool {
 }
 
 fn remote(authorities: &[&ForeignAuthority]) -> Arc<Remote> {
-    let pem = authorities.iter().map(|authority| authority.ca_pem.as_str()).collect::<Vec<_>>().join("\n");
+    let pem = authorities.iter().map(|authority| authority.ca_pem()).collect::<Vec<_>>().join("\n");
     let allow = vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
     let soon = Duration::from_secs(20);
     let times = Times { connect: soon, answer: soon, checksum: soon, stall: soon, ..Times::default() };
@@ -352,23 +351,13 @@ fn a_cancelled_pull_ends_and_leaves_nothing() {
         let ended = run(async {
             let copying = tokio::spawn(async move { remote.copy(&order, &|_| {}, &cancel).await });
             // Begun: its temporary file is there.
-            until(|| !names(&xrootd.data()).is_empty());
+            wait_until(|| !names(&xrootd.data()).is_empty(), || "a file never came".into());
             canceller.cancel();
             copying.await.unwrap()
         });
         let fault = ended.unwrap_err();
         assert_eq!(fault.detail.split(" (").next().unwrap(), "TRANSFER [125] Transfer canceled", "{mode}");
         assert_eq!(fault.code, FaultCode::Cancelled);
-        until(|| names(&xrootd.data()).is_empty());
+        wait_until(|| names(&xrootd.data()).is_empty(), || "the file stays".into());
     }
-}
-
-fn until(seen: impl Fn() -> bool) {
-    for _ in 0..TICKS {
-        if seen() {
-            return;
-        }
-        std::thread::sleep(TICK);
-    }
-    panic!("it never came");
 }

@@ -31,7 +31,7 @@ impl World {
         let soon = Duration::from_secs(20);
         let times = Times { connect: soon, answer: soon, checksum: soon, stall: soon, ..Times::default() };
         let config = RemoteConfig {
-            trust: Trust::Pem(authority.ca_pem.clone()),
+            trust: Trust::Pem(authority.ca_pem().to_owned()),
             allow: vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
             times,
             ..RemoteConfig::default()

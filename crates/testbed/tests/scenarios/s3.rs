@@ -48,7 +48,7 @@ fn program() -> Option<S3Program> {
 fn remote(authority: &ForeignAuthority, records: Option<&Path>) -> Arc<Remote> {
     let s3 = S3Config { part_bytes: PART, memory_bytes: 4 * PART, records: records.map(Path::to_owned) };
     let allow = vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
-    let trust = Trust::Pem(authority.ca_pem.clone());
+    let trust = Trust::Pem(authority.ca_pem().to_owned());
     Arc::new(Remote::new(RemoteConfig { trust, allow, s3, ..RemoteConfig::default() }).unwrap())
 }
 

@@ -7,10 +7,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_testbed::wan::{Change, Counters, Direction, Lab, Options, PathConfig, Side};
 use longhaul_testbed::{Ran, Random, needs};
+use longhaul_testkit::wait_until;
 use rustix::fs::{FlockOperation, flock};
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -106,7 +107,7 @@ fn a_cut_path_carries_nothing_until_it_is_restored_and_the_other_goes_on() {
     lab.set(0, Change::Cut).unwrap();
     let at_cut = [THERE, BACK].map(|direction| carried(&lab, direction));
     left.write_all(b"within").unwrap();
-    until(|| lab.counters(0, THERE).packets_cut > 0);
+    wait_until(|| lab.counters(0, THERE).packets_cut > 0, || "no packet is cut".into());
     let (other_left, other_right) = connection(&lab, 1, false);
     transfer(other_left, other_right, 1_000_000);
     assert_eq!([THERE, BACK].map(|direction| carried(&lab, direction)), at_cut);
@@ -127,7 +128,7 @@ fn a_path_that_is_cut_in_one_direction_carries_the_other() {
     lab.set(0, Change::CutOneWay(THERE)).unwrap();
     let at_cut = carried(&lab, THERE);
     left.write_all(b"lost").unwrap();
-    until(|| lab.counters(0, THERE).packets_cut > 0);
+    wait_until(|| lab.counters(0, THERE).packets_cut > 0, || "no packet is cut".into());
     right.write_all(b"this arrives").unwrap();
     left.read_exact(&mut [0; 12]).unwrap();
     assert_eq!((carried(&lab, THERE), lab.counters(0, BACK).packets_cut), (at_cut, 0));
@@ -213,7 +214,10 @@ fn nothing_is_left_of_a_laboratory_that_was_dropped_or_whose_owner_panicked() {
         let mut inside = lab.command(Side::Right, "sleep").arg("1000").spawn().unwrap();
         // It is inside once it is no longer `ip`.
         let program = format!("/proc/{}/comm", inside.id());
-        until(|| std::fs::read_to_string(&program).unwrap_or_default() == "sleep\n");
+        wait_until(
+            || std::fs::read_to_string(&program).unwrap_or_default() == "sleep\n",
+            || "it does not begin".into(),
+        );
         let end = AssertUnwindSafe(move || {
             let _lab = lab;
             assert!(!panics, "on purpose");
@@ -343,14 +347,6 @@ fn kernel_counter(lab: &Lab, file: &str, name: &str) -> u64 {
 
 fn carried(lab: &Lab, direction: Direction) -> u64 {
     lab.counters(0, direction).packets_carried
-}
-
-fn until(condition: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < WITHIN, "it does not happen");
-        std::thread::yield_now();
-    }
 }
 
 fn exists(namespace: &str) -> bool {

@@ -2,21 +2,15 @@
 //! told to.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use longhaul_testbed::foreign::ForeignAuthority;
-use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use longhaul_testkit::http::{self, Request, Response};
+use longhaul_testkit::{TokenSigner, server_tls};
 use serde_json::{Value, json};
 
 pub const CLIENT: &str = "longhaul web";
@@ -59,38 +53,15 @@ struct Begun {
 }
 
 struct Keys {
-    good: EcdsaKeyPair,
-    other: EcdsaKeyPair,
-}
-
-struct Asked {
-    method: String,
-    path: String,
-    query: BTreeMap<String, String>,
-    authorization: String,
-    form: BTreeMap<String, String>,
-}
-
-struct Answer {
-    status: u16,
-    header: Option<(&'static str, String)>,
-    body: String,
+    good: TokenSigner,
+    other: TokenSigner,
 }
 
 impl Issuer {
     /// `host`: `localhost` or `127.0.0.1`, which browsers take for two sites.
     pub fn start(authority: &ForeignAuthority, host: &str) -> Issuer {
-        let (certificate, key) = authority.issue("issuer");
-        let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<_, _>>().unwrap();
-        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-        let tls = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .unwrap();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
+        let tls = server_tls(&authority.issue("issuer"));
+        let (listener, port) = http::listen();
         let state = Arc::new(Mutex::new(State {
             claims: json!({}),
             signing: Signing::Good,
@@ -100,16 +71,12 @@ impl Issuer {
             next: 0,
             exchanges: Vec::new(),
         }));
-        let issuer = Issuer { url: format!("https://{host}:{}/realms/lab", address.port()), address, state };
-        let pair = || EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
-        let keys = Arc::new(Keys { good: pair(), other: pair() });
-        let (url, state, tls) = (issuer.url.clone(), issuer.state.clone(), Arc::new(tls));
-        std::thread::spawn(move || {
-            for socket in listener.incoming().flatten() {
-                let (url, state, tls, keys) = (url.clone(), state.clone(), tls.clone(), keys.clone());
-                // Browsers open connections and say nothing on them.
-                std::thread::spawn(move || drop(serve(socket, tls, &url, &state, &keys)));
-            }
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let issuer = Issuer { url: format!("https://{host}:{port}/realms/lab"), address, state };
+        let keys = Keys { good: TokenSigner::new(), other: TokenSigner::new() };
+        let (url, state) = (issuer.url.clone(), issuer.state.clone());
+        http::serve(listener, Some(tls), move |request| {
+            answer(request, &url, &mut state.lock().unwrap(), &keys)
         });
         issuer
     }
@@ -155,80 +122,22 @@ pub fn pairs(text: &str) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (decoded(name), decoded(value))).collect()
 }
 
-fn serve(
-    socket: TcpStream,
-    tls: Arc<ServerConfig>,
-    url: &str,
-    state: &Mutex<State>,
-    keys: &Keys,
-) -> io::Result<()> {
-    socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let connection = ServerConnection::new(tls).map_err(io::Error::other)?;
-    let mut stream = BufReader::new(StreamOwned::new(connection, socket));
-    let asked = read(&mut stream)?;
-    let answer = answer(&asked, url, &mut state.lock().unwrap(), keys);
-    let header = answer.header.map(|(name, value)| format!("{name}: {value}\r\n")).unwrap_or_default();
-    let (status, body) = (answer.status, answer.body);
-    let stream = stream.get_mut();
-    write!(
-        stream,
-        "HTTP/1.1 {status} X\r\nconnection: close\r\n{header}content-length: {}\r\n\r\n{body}",
-        body.len()
-    )?;
-    stream.conn.send_close_notify();
-    stream.flush()
-}
-
-fn read(stream: &mut impl BufRead) -> io::Result<Asked> {
-    let mut line = String::new();
-    stream.read_line(&mut line)?;
-    let mut words = line.split(' ');
-    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let mut asked = Asked {
-        method: method.to_owned(),
-        path: path.to_owned(),
-        query: pairs(query),
-        authorization: String::new(),
-        form: BTreeMap::new(),
-    };
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        stream.read_line(&mut line)?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => length = value.parse().unwrap(),
-            "authorization" => asked.authorization = value.to_owned(),
-            _ => {}
-        }
-    }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body)?;
-    asked.form = pairs(&String::from_utf8_lossy(&body));
-    Ok(asked)
-}
-
-fn answer(asked: &Asked, url: &str, state: &mut State, keys: &Keys) -> Answer {
-    match (asked.method.as_str(), asked.path.as_str()) {
-        ("GET", "/realms/lab/.well-known/openid-configuration") => Answer::ok(&document(url, state)),
-        ("GET", "/keys") => {
-            let point = keys.good.public_key().as_ref();
-            let jwk = json!({ "kty": "EC", "crv": "P-256", "kid": "k1", "use": "sig",
-                              "x": encode(&point[1..33]), "y": encode(&point[33..65]) });
-            Answer::ok(&json!({ "keys": [jwk] }))
-        }
-        ("GET", "/authorize") => authorize(&asked.query, state),
+fn answer(request: &Request, url: &str, state: &mut State, keys: &Keys) -> Response {
+    match (request.method.as_str(), request.path()) {
+        ("GET", "/realms/lab/.well-known/openid-configuration") => Response::json(200, &document(url, state)),
+        ("GET", "/keys") => Response::json(200, &keys.good.key_set("k1")),
+        ("GET", "/authorize") => authorize(&pairs(request.query()), state),
         ("POST", "/token") => {
-            let answer = token(asked, url, state, keys);
-            state.exchanges.push((asked.form.clone(), answer.status));
+            let form = pairs(&String::from_utf8_lossy(&request.body));
+            let answer = token(request.header("authorization"), &form, url, state, keys);
+            state.exchanges.push((form, answer.status));
             answer
         }
         // Nobody may follow it.
         ("POST", "/elsewhere") => {
-            Answer { status: 307, header: Some(("location", "/token".into())), body: String::new() }
+            Response { status: 307, header: Some(("location", "/token".into())), body: String::new() }
         }
-        _ => Answer { status: 404, header: None, body: String::new() },
+        _ => Response::not_found(),
     }
 }
 
@@ -252,7 +161,7 @@ fn put_over(base: &mut Value, changes: &Value) {
 }
 
 /// Whoever comes here is logged in already, and is sent back with a code.
-fn authorize(query: &BTreeMap<String, String>, state: &mut State) -> Answer {
+fn authorize(query: &BTreeMap<String, String>, state: &mut State) -> Response {
     let of = |name: &str| query.get(name).cloned().unwrap_or_default();
     assert_eq!(
         (of("response_type"), of("client_id"), of("code_challenge_method")),
@@ -271,17 +180,23 @@ fn authorize(query: &BTreeMap<String, String>, state: &mut State) -> Answer {
             "<!DOCTYPE html><title>Lab</title><link rel=icon href=\"data:,\"><h1>Lab</h1><a id=allow \
                 href=\"{back}\">Go on</a>"
         );
-        return Answer { status: 200, header: Some(("content-type", "text/html".into())), body: page };
+        return Response { status: 200, header: Some(("content-type", "text/html".into())), body: page };
     }
-    Answer { status: 302, header: Some(("location", back)), body: String::new() }
+    Response { status: 302, header: Some(("location", back)), body: String::new() }
 }
 
-fn token(asked: &Asked, url: &str, state: &mut State, keys: &Keys) -> Answer {
-    let refuse = |error: &str| Answer { status: 400, ..Answer::ok(&json!({ "error": error })) };
-    let of = |name: &str| asked.form.get(name).cloned().unwrap_or_default();
+fn token(
+    authorization: &str,
+    form: &BTreeMap<String, String>,
+    url: &str,
+    state: &mut State,
+    keys: &Keys,
+) -> Response {
+    let refuse = |error: &str| Response::json(400, &json!({ "error": error }));
+    let of = |name: &str| form.get(name).cloned().unwrap_or_default();
     // Both are escaped before they are joined (RFC 6749 section 2.3.1).
     let escaped = "longhaul%20web:s3cret%26of%3Dus%3A%2B%25";
-    if asked.authorization != format!("Basic {}", STANDARD.encode(escaped)) {
+    if authorization != format!("Basic {}", STANDARD.encode(escaped)) {
         return refuse("invalid_client");
     }
     let Some(begun) = state.codes.remove(&of("code")) else { return refuse("invalid_grant") };
@@ -297,31 +212,21 @@ fn token(asked: &Asked, url: &str, state: &mut State, keys: &Keys) -> Answer {
         "nonce": begun.nonce,
                              "preferred_username": "anna", "groups": ["lab", "shift"] });
     put_over(&mut claims, &state.claims);
-    Answer::ok(
+    Response::json(
+        200,
         &json!({ "access_token": "opaque", "token_type": "Bearer", "id_token": sign(&claims, state.signing,
             keys) }),
     )
 }
 
 fn sign(claims: &Value, signing: Signing, keys: &Keys) -> String {
-    let algorithm = if signing == Signing::None { "none" } else { "ES256" };
-    let header = json!({ "alg": algorithm, "kid": "k1" });
-    let message = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
     let key = match signing {
-        Signing::None => return format!("{message}."),
+        Signing::None => {
+            let header = json!({ "alg": "none", "kid": "k1" });
+            return format!("{}.{}.", encode(header.to_string()), encode(claims.to_string()));
+        }
         Signing::Good => &keys.good,
         Signing::OtherKey => &keys.other,
     };
-    let signature = key.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
-    format!("{message}.{}", encode(signature))
-}
-
-impl Answer {
-    fn ok(body: &Value) -> Answer {
-        Answer {
-            status: 200,
-            header: Some(("content-type", "application/json".into())),
-            body: body.to_string(),
-        }
-    }
+    key.sign("k1", claims)
 }

@@ -73,7 +73,7 @@ impl World {
 
     /// As the browser goes there.
     fn theirs(&self) -> Api {
-        let tls = foreign_client_tls(ForeignServerTrust::Authorities(&self.authority.ca_pem)).unwrap();
+        let tls = foreign_client_tls(ForeignServerTrust::Authorities(self.authority.ca_pem())).unwrap();
         let mut api = self.api.with_tls(tls);
         api.address = self.issuer.address;
         api
