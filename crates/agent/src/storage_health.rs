@@ -298,12 +298,14 @@ impl StorageWatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault_injecting_storage::FaultInjectingStorage;
+    use longhaul_storage::hooked::HookedStorage;
+
+    use crate::fault_injecting_storage::fault_injecting_storage;
 
     const GB: u64 = 1_000_000_000;
 
-    fn free(storage: &FaultInjectingStorage, free_bytes: u64) {
-        *locked(&storage.space) = Some(Space { total_bytes: 10 * GB, free_bytes });
+    fn free(storage: &HookedStorage, free_bytes: u64) {
+        storage.set_space(Space { total_bytes: 10 * GB, free_bytes });
     }
 
     fn code(space: StorageSpace) -> Option<FaultCode> {
@@ -313,7 +315,7 @@ mod tests {
     #[test]
     fn trouble_begins_and_ends_with_free_space_and_probes() {
         let directory = tempfile::tempdir().unwrap();
-        let storage = FaultInjectingStorage::new(directory.path());
+        let storage = fault_injecting_storage(directory.path());
         let mut watcher = StorageWatcher::new(storage.clone());
         free(&storage, 5 * GB);
         assert_eq!(code(watcher.check()), None);
@@ -322,14 +324,14 @@ mod tests {
         assert!(full.trouble.as_ref().unwrap().detail.contains("100 MB needed"), "{full:?}");
         free(&storage, GB / 10);
         assert_eq!(code(watcher.check()), None, "1 % is free again");
-        *locked(&storage.create_fault) = Some(Fault::new(FaultCode::TargetReadOnly, "read-only file system"));
+        storage.set_create_fault(Some(Fault::new(FaultCode::TargetReadOnly, "read-only file system")));
         let looks: Vec<_> = (0..CHECKS_PER_PROBE).map(|_| code(watcher.check())).collect();
         assert_eq!(
             looks.last().unwrap(),
             &Some(FaultCode::TargetReadOnly),
             "a probe finds it before a transfer does"
         );
-        *locked(&storage.create_fault) = None;
+        storage.set_create_fault(None);
         assert_eq!(code(watcher.check()), None);
         assert!(storage.temps().unwrap().is_empty(), "probes are removed");
     }
@@ -337,7 +339,7 @@ mod tests {
     #[test]
     fn a_refused_file_must_fit_unless_it_is_huge() {
         let directory = tempfile::tempdir().unwrap();
-        let storage = FaultInjectingStorage::new(directory.path());
+        let storage = fault_injecting_storage(directory.path());
         let mut watcher = StorageWatcher::new(storage.clone());
         free(&storage, GB / 4);
         watcher.trouble = Some(WriteFailure { fault: Fault::new(FaultCode::TargetFull, ""), size: GB / 5 });
@@ -353,7 +355,7 @@ mod tests {
     #[test]
     fn a_write_failure_is_published_at_once_and_checked_a_period_later() {
         let directory = tempfile::tempdir().unwrap();
-        let storage = FaultInjectingStorage::new(directory.path());
+        let storage = fault_injecting_storage(directory.path());
         let storages: [Arc<dyn Storage>; 1] = [storage.clone()];
         let s = Duration::from_secs;
         let (health, mut watches) = StorageHealth::new(&storages, s(10));
@@ -372,7 +374,7 @@ mod tests {
     #[tokio::test]
     async fn write_failures_are_published_at_once() {
         let directory = tempfile::tempdir().unwrap();
-        let storage = FaultInjectingStorage::new(directory.path());
+        let storage = fault_injecting_storage(directory.path());
         let storages: [Arc<dyn Storage>; 1] = [storage.clone()];
         let (spaces, watches) = StorageHealth::new(&storages, Duration::from_secs(3_600));
         watches.into_iter().for_each(StorageWatch::spawn);

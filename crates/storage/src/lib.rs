@@ -14,6 +14,8 @@
 pub mod conformance;
 mod digest;
 mod directories;
+#[cfg(feature = "testing")]
+pub mod hooked;
 mod interface;
 mod listing;
 #[cfg(any(test, feature = "testing"))]

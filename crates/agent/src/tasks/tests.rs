@@ -11,10 +11,11 @@ use std::sync::mpsc::sync_channel;
 
 use longhaul_api::agent::{CheckedFile, ExpectedFile, FoundFile, LeftOut, LeftOutReason, Work};
 use longhaul_model::{Algorithm, DigestSet, Hasher};
+use longhaul_storage::hooked::HookedStorage;
 use tempfile::TempDir;
 
 use super::*;
-use crate::fault_injecting_storage::FaultInjectingStorage;
+use crate::fault_injecting_storage::fault_injecting_storage;
 
 const BOTH: [Algorithm; 2] = [Algorithm::Adler32, Algorithm::Crc32c];
 
@@ -22,7 +23,7 @@ const BOTH: [Algorithm; 2] = [Algorithm::Adler32, Algorithm::Crc32c];
 struct TestSite {
     files: TempDir,
     state: TempDir,
-    storage: Arc<FaultInjectingStorage>,
+    storage: Arc<HookedStorage>,
     rules: NameRules,
 }
 
@@ -44,7 +45,7 @@ struct TaskReport {
 impl TestSite {
     fn new() -> TestSite {
         let files = tempfile::tempdir().unwrap();
-        let storage = FaultInjectingStorage::new(files.path());
+        let storage = fault_injecting_storage(files.path());
         TestSite { files, state: tempfile::tempdir().unwrap(), storage, rules: NameRules::default() }
     }
 

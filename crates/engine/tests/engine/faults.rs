@@ -8,8 +8,8 @@ use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Blame, FaultCode, Timestamp};
 use longhaul_storage::Storage;
+use longhaul_storage::hooked::HookedStorage;
 
-use crate::common::hooked::Hooked;
 use crate::common::{Agent, Deployment, content, now, put, store};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
@@ -173,7 +173,7 @@ fn cancelled_attempts_stop_silently() {
     let (reached, at_write) = channel();
     let (go, may_go) = channel::<()>();
     let (reached, may_go) = (std::sync::Mutex::new(reached), std::sync::Mutex::new(may_go));
-    let hooked = Hooked::new(Arc::new(beta.clone()), move |write| {
+    let hooked = HookedStorage::new(Arc::new(beta.clone()), move |write| {
         if write == 5 {
             reached.lock().unwrap().send(()).unwrap();
             let _ = may_go.lock().unwrap().recv();
@@ -206,7 +206,7 @@ fn a_panic_fails_only_one_file() {
     let (alpha, beta) = (store("alpha"), store("beta"));
     let files = vec![put(&alpha, 1, 3 * CHUNK), put(&alpha, 2, 4 * CHUNK)];
     let hooked =
-        Hooked::new(Arc::new(beta.clone()), |write| assert!(write != 1, "the disk driver has a bug"));
+        HookedStorage::new(Arc::new(beta.clone()), |write| assert!(write != 1, "the disk driver has a bug"));
     let source = deployment.agent(1, Arc::new(alpha));
     let target = deployment.agent(2, hooked);
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", files));
@@ -226,7 +226,7 @@ fn rate_limits_hold_and_can_be_lifted() {
         let source = deployment.agent(1, Arc::new(alpha));
         let (reached, at_write) = channel();
         let reached = std::sync::Mutex::new(reached);
-        let hooked = Hooked::new(Arc::new(beta), move |write| {
+        let hooked = HookedStorage::new(Arc::new(beta), move |write| {
             let _ = reached.lock().unwrap().send((write, std::time::Instant::now()));
         });
         let target = deployment.agent(2, hooked);

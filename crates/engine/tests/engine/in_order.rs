@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
+use longhaul_storage::hooked::HookedStorage;
 use longhaul_storage::memory::{FaultyStore, UnflushedNames};
 use longhaul_storage::{PosixTuning, Storage, TempName};
 
-use crate::common::hooked::Hooked;
 use crate::common::{Deployment, content, killed_child, wish};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
@@ -65,7 +65,7 @@ fn begun(deployment: &Deployment) -> (FaultyStore, FaultyStore, Vec<u8>) {
     let (alpha, beta) = stores();
     let bytes = content(1, 90 * CHUNK + 5);
     alpha.put("f", &bytes);
-    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
+    let (hooked, at_write) = HookedStorage::tells_at(Arc::new(beta.clone()), 10);
     let source = deployment.agent(1, Arc::new(alpha.clone()));
     let target = deployment.agent(2, hooked);
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(1, "f", &bytes)]));
@@ -138,7 +138,7 @@ fn appending() -> PosixTuning {
 fn child() {
     let home = std::env::var(HOME).expect("run by the other tests");
     let deployment = Deployment::at(Path::new(&home));
-    let beta = Hooked::killed_at(deployment.posix_in("beta", appending()), 8);
+    let beta = HookedStorage::killed_at(deployment.posix_in("beta", appending()), 8);
     let source = deployment.agent(1, deployment.posix("alpha"));
     let target = deployment.agent(2, beta);
     let bytes = content(1, 30 * CHUNK + 7);

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use longhaul_engine::{FetchBatch, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AgentId, Blame, FaultCode};
+use longhaul_storage::hooked::HookedStorage;
 use longhaul_storage::memory::FaultyStore;
 use longhaul_wire::{Frame, VERSIONS};
 
 use crate::common::fake::Wire;
-use crate::common::hooked::Hooked;
 use crate::common::relay::Relay;
 use crate::common::{Agent, Deployment, put, store};
 
@@ -92,7 +92,7 @@ fn broken_offered_streams_are_redialled() {
     let (reached, at_write) = channel();
     let (go, may_go) = channel::<()>();
     let (reached, may_go) = (Mutex::new(reached), Mutex::new(may_go));
-    let hooked = Hooked::new(Arc::new(beta.clone()), move |write| {
+    let hooked = HookedStorage::new(Arc::new(beta.clone()), move |write| {
         if write == 5 || write == 25 {
             reached.lock().unwrap().send(()).unwrap();
             let _ = may_go.lock().unwrap().recv();

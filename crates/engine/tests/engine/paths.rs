@@ -9,11 +9,11 @@ use std::time::Duration;
 use longhaul_engine::{AttemptOutcome, FetchFile, Path, PathProfile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Blame, CircuitUse, FaultCode};
+use longhaul_storage::hooked::HookedStorage;
 use longhaul_storage::memory::FaultyStore;
 use longhaul_wire::{Frame, VERSIONS, Welcome};
 
 use crate::common::fake::{Wire, good_hello};
-use crate::common::hooked::Hooked;
 use crate::common::relay::Relay;
 use crate::common::{Agent, Deployment, put, store};
 
@@ -35,7 +35,7 @@ fn paused(deployment: &Deployment, relays: usize, streams: usize, stops: &'stati
     let (alpha, beta) = (store("alpha"), store("beta"));
     let ((reach, reached), (go_on, may_go_on)) = (channel(), channel());
     let (reach, may_go_on) = (Mutex::new(reach), Mutex::new(may_go_on));
-    let hooked = Hooked::new(Arc::new(beta.clone()), move |write| {
+    let hooked = HookedStorage::new(Arc::new(beta.clone()), move |write| {
         if stops.contains(&write) {
             reach.lock().unwrap().send(()).unwrap();
             let _ = may_go_on.lock().unwrap().recv();

@@ -7,9 +7,9 @@ use longhaul_engine::{FetchBatch, FetchFile, Replica};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AttemptId, DigestSet, FaultCode, Verification};
 use longhaul_storage::Storage;
+use longhaul_storage::hooked::HookedStorage;
 use longhaul_storage::memory::FaultyStore;
 
-use crate::common::hooked::Hooked;
 use crate::common::{Agent, Deployment, content, store, tree, wish};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
@@ -176,7 +176,7 @@ fn sources_without_the_file_are_excluded_with_a_reason() {
 fn a_source_dies_in_mid_file() {
     let (hooked, at_write) = {
         let deployment = Deployment::new();
-        let (hooked, at_write) = Hooked::tells_at(deployment.posix("gamma"), 30);
+        let (hooked, at_write) = HookedStorage::tells_at(deployment.posix("gamma"), 30);
         ((deployment, hooked), at_write)
     };
     let (deployment, target_store) = hooked;
@@ -204,7 +204,7 @@ fn a_source_dies_in_mid_file() {
 #[test]
 fn a_transfer_continues_with_other_sources() {
     let deployment = Deployment::new();
-    let (target_store, at_write) = Hooked::tells_at(deployment.posix("gamma"), 25);
+    let (target_store, at_write) = HookedStorage::tells_at(deployment.posix("gamma"), 25);
     let bytes = content(1, 60 * CHUNK);
     let stores = [store("alpha"), store("beta"), store("delta")];
     stores.iter().for_each(|store| store.put("f", &bytes));

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AttemptId, FaultCode};
+use longhaul_storage::hooked::HookedStorage;
 use longhaul_storage::memory::{FaultyStore, UnflushedNames};
 
-use crate::common::hooked::Hooked;
 use crate::common::{Agent, Deployment, content, killed_child, wish};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
@@ -53,7 +53,7 @@ fn child() {
     let home = std::env::var(HOME).expect("run by the other tests");
     let dies_at: u64 = std::env::var(DIES_AT).unwrap().parse().unwrap();
     let deployment = Deployment::at(Path::new(&home));
-    let beta = Hooked::killed_at(deployment.posix("beta"), dies_at);
+    let beta = HookedStorage::killed_at(deployment.posix("beta"), dies_at);
     let source = deployment.agent(1, deployment.posix("alpha"));
     let target = deployment.agent(2, beta);
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", wishes(1)));
@@ -176,7 +176,7 @@ fn a_stopped_engine_resumes_and_leaves_others_alone() {
     alpha.put("f", &bytes);
     let others = longhaul_storage::TempName::from_bytes([0xab; 16]);
     longhaul_storage::Storage::create(&beta, &others, 3).unwrap();
-    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
+    let (hooked, at_write) = HookedStorage::tells_at(Arc::new(beta.clone()), 10);
     let source = deployment.agent(1, Arc::new(alpha.clone()));
     let target = deployment.agent(2, hooked);
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(1, "f", &bytes)]));
@@ -227,7 +227,7 @@ fn a_session_survives_a_restart_of_the_source() {
     let bytes = content(1, 40 * CHUNK);
     alpha.put("f", &bytes);
     alpha.put("g", b"small");
-    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
+    let (hooked, at_write) = HookedStorage::tells_at(Arc::new(beta.clone()), 10);
     let source = deployment.agent(1, Arc::new(alpha.clone()));
     let target = deployment.agent(2, hooked);
     let listen = source.engine.data_addresses()[0];
@@ -251,7 +251,7 @@ fn partial_files_survive_an_absent_source() {
         (FaultyStore::new("alpha".parse().unwrap()), FaultyStore::new("beta".parse().unwrap()));
     let bytes = content(1, 40 * CHUNK);
     alpha.put("f", &bytes);
-    let (hooked, at_write) = Hooked::tells_at(Arc::new(beta.clone()), 10);
+    let (hooked, at_write) = HookedStorage::tells_at(Arc::new(beta.clone()), 10);
     let source = deployment.agent(1, Arc::new(alpha.clone()));
     let target = deployment.agent(2, hooked);
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(1, "f", &bytes)]));

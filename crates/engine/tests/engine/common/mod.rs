@@ -1,7 +1,6 @@
 //! A deployment of agents in one process, for the tests and the example.
 
 pub mod fake;
-pub mod hooked;
 pub mod relay;
 
 use std::ffi::OsStr;

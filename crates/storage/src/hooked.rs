@@ -1,0 +1,187 @@
+//! A storage around another one that calls hooks before reads and writes, and fails where a test wants it to:
+//! tests wait for events and not for time. All else the inner storage does.
+//!
+//! [`memory`](crate::memory) injects faults as well; this one also has real files, links and devices inside.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use longhaul_model::{Fault, Pfn, StorageName};
+
+use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
+
+/// Receives the number of the write, counted from 1.
+type WriteHook = Arc<dyn Fn(u64) + Send + Sync>;
+/// Receives path and offset; a fault replaces the read.
+type ReadHook = Arc<dyn Fn(&Pfn, u64) -> Result<(), Fault> + Send + Sync>;
+
+pub struct HookedStorage {
+    inner: Arc<dyn Storage>,
+    write_hook: WriteHook,
+    writes: Arc<AtomicU64>,
+    read_hook: Mutex<ReadHook>,
+    opened_paths: Mutex<Vec<String>>,
+    space: Mutex<Option<Space>>,
+    create_fault: Mutex<Option<Fault>>,
+}
+
+impl HookedStorage {
+    /// The hook is called before each write.
+    pub fn new(inner: Arc<dyn Storage>, write_hook: impl Fn(u64) + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(HookedStorage {
+            inner,
+            write_hook: Arc::new(write_hook),
+            writes: Arc::default(),
+            read_hook: Mutex::new(Arc::new(|_, _| Ok(()))),
+            opened_paths: Mutex::default(),
+            space: Mutex::default(),
+            create_fault: Mutex::default(),
+        })
+    }
+
+    /// Kills the process in the middle of this write.
+    pub fn killed_at(inner: Arc<dyn Storage>, write: u64) -> Arc<Self> {
+        HookedStorage::new(inner, move |number| {
+            if number == write {
+                let killed =
+                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+                assert!(killed.is_ok(), "a process may kill itself");
+                std::thread::park();
+            }
+        })
+    }
+
+    /// Signals when this write begins, and does not block it.
+    pub fn tells_at(inner: Arc<dyn Storage>, write: u64) -> (Arc<Self>, Receiver<()>) {
+        let (reached, at_write) = channel();
+        let reached = Mutex::new(reached);
+        let hooked = HookedStorage::new(inner, move |number| {
+            if number == write {
+                let _ = locked(&reached).send(());
+            }
+        });
+        (hooked, at_write)
+    }
+
+    /// The hook is called before each read of files that are opened from now on.
+    pub fn set_read_hook(&self, hook: impl Fn(&Pfn, u64) -> Result<(), Fault> + Send + Sync + 'static) {
+        *locked(&self.read_hook) = Arc::new(hook);
+    }
+
+    /// Paths opened since they were last taken.
+    pub fn take_opened_paths(&self) -> Vec<String> {
+        std::mem::take(&mut locked(&self.opened_paths))
+    }
+
+    /// Reports this space instead of the inner storage's.
+    pub fn set_space(&self, space: Space) {
+        *locked(&self.space) = Some(space);
+    }
+
+    /// Files cannot be created because of this fault; none removes it.
+    pub fn set_create_fault(&self, fault: Option<Fault>) {
+        *locked(&self.create_fault) = fault;
+    }
+
+    fn wrap(&self, inner: Box<dyn TargetFile>) -> Box<dyn TargetFile> {
+        Box::new(HookedTarget { inner, hook: self.write_hook.clone(), writes: self.writes.clone() })
+    }
+}
+
+/// A hook that panics, as some tests want it to, spoils no state.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct HookedSource {
+    at: Pfn,
+    inner: Box<dyn SourceFile>,
+    hook: ReadHook,
+}
+
+impl SourceFile for HookedSource {
+    fn identity(&self) -> Identity {
+        self.inner.identity()
+    }
+    fn identity_now(&self) -> Result<Identity, Fault> {
+        self.inner.identity_now()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {
+        (self.hook)(&self.at, offset)?;
+        self.inner.read_at(buffer, offset)
+    }
+}
+
+struct HookedTarget {
+    inner: Box<dyn TargetFile>,
+    hook: WriteHook,
+    writes: Arc<AtomicU64>,
+}
+
+impl TargetFile for HookedTarget {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
+        (self.hook)(self.writes.fetch_add(1, Ordering::SeqCst) + 1);
+        self.inner.write_at(bytes, offset)
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {
+        self.inner.read_at(buffer, offset)
+    }
+    fn begin_writeback(&self, offset: u64, len: u64) {
+        self.inner.begin_writeback(offset, len);
+    }
+    fn flush(&self) -> Result<(), Fault> {
+        self.inner.flush()
+    }
+}
+
+impl Storage for HookedStorage {
+    fn name(&self) -> &StorageName {
+        self.inner.name()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+    fn space(&self) -> Result<Space, Fault> {
+        match *locked(&self.space) {
+            Some(space) => Ok(space),
+            None => self.inner.space(),
+        }
+    }
+    fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
+        self.inner.stat(at)
+    }
+    fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
+        locked(&self.opened_paths).push(at.path().into());
+        let hook = locked(&self.read_hook).clone();
+        Ok(Box::new(HookedSource { at: at.clone(), inner: self.inner.open(at)?, hook }))
+    }
+    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+        match locked(&self.create_fault).clone() {
+            Some(fault) => Err(fault),
+            None => self.inner.create(temp, size).map(|file| self.wrap(file)),
+        }
+    }
+    fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
+        Ok(self.inner.reopen(temp, size)?.map(|file| self.wrap(file)))
+    }
+    fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>> {
+        self.inner.commit(batch)
+    }
+    fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault> {
+        self.inner.flush_present(at)
+    }
+    fn temps(&self) -> Result<Vec<TempName>, Fault> {
+        self.inner.temps()
+    }
+    fn remove_temp(&self, temp: &TempName) -> Result<(), Fault> {
+        self.inner.remove_temp(temp)
+    }
+    fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
+        self.inner.delete(at, expected)
+    }
+    fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
+        self.inner.walk(path, visit)
+    }
+}
