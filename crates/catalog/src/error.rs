@@ -102,15 +102,16 @@ fn of_postgres(code: &SqlState, error: DatabaseError) -> CatalogError {
 impl From<CatalogError> for Fault {
     fn from(error: CatalogError) -> Self {
         let text = error.to_string();
-        match error {
-            CatalogError::Refused(fault) => fault,
-            CatalogError::Busy(_) => Fault::new(FaultCode::Busy, text),
+        let code = match error {
+            CatalogError::Refused(fault) => return fault,
+            CatalogError::Busy(_) => FaultCode::Busy,
             CatalogError::Full(_)
             | CatalogError::Corrupt(_)
             | CatalogError::Unusable(_)
-            | CatalogError::Newer { .. } => Fault::new(FaultCode::StateDirectory, text),
-            CatalogError::Statement(_) => Fault::new(FaultCode::Internal, text),
-        }
+            | CatalogError::Newer { .. } => FaultCode::StateDirectory,
+            CatalogError::Statement(_) => FaultCode::Internal,
+        };
+        Fault::new(code, text).with_source(error)
     }
 }
 
@@ -143,10 +144,10 @@ impl From<AddError> for Fault {
     fn from(error: AddError) -> Self {
         match error {
             AddError::Catalog(error) => error.into(),
-            AddError::Manifest(ManifestError { line, fault }) => Fault {
-                detail: Fault::new(fault.code, format!("line {line}: {}", fault.detail)).detail,
-                ..fault
-            },
+            AddError::Manifest(ManifestError { line, mut fault }) => {
+                fault.detail = Fault::new(fault.code, format!("line {line}: {}", fault.detail)).detail;
+                fault
+            }
         }
     }
 }

@@ -36,7 +36,7 @@ pub struct RelativePath(String);
 impl RelativePath {
     pub fn parse(text: &str) -> Result<Self, Fault> {
         if !text.is_empty() {
-            Lfn::parse(text).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+            Lfn::parse(text)?;
         }
         Ok(RelativePath(text.to_owned()))
     }
@@ -454,7 +454,10 @@ pub fn read_request(bytes: &[u8]) -> Result<Request, Fault> {
 pub fn read_reply(bytes: &[u8]) -> Result<Reply, Fault> {
     match read(bytes, Reply::check)? {
         // The text comes from the peer and is shown on terminals.
-        Reply::Fault { fault } => Err(Fault { detail: printable(&fault.detail), ..fault }),
+        Reply::Fault { mut fault } => {
+            fault.detail = printable(&fault.detail);
+            Err(fault)
+        }
         reply => Ok(reply),
     }
 }

@@ -86,7 +86,8 @@ impl Push<'_> {
             if last_good.elapsed() > STALL_MAX {
                 return Err(fault);
             }
-            tracing::info!(%fault, "the connection broke; restarting the copy with what is left");
+            tracing::info!(fault = %fault.chain(),
+                "the connection broke; restarting the copy with what is left");
             progress.restart(before.clone(), failed_before.clone());
             if stop.wait(RECONNECT_PAUSE) {
                 return Err(interrupted());
@@ -155,8 +156,9 @@ impl Push<'_> {
 
     fn local(&self, path: &Path) -> Result<PushSource, Fault> {
         let shown = printable(&path.to_string_lossy());
-        let failed =
-            |error: std::io::Error| Fault::new(FaultCode::SourceMissing, format!("{shown}: {error}"));
+        let failed = |error: std::io::Error| {
+            Fault::new(FaultCode::SourceMissing, format!("{shown}: {error}")).with_source(error)
+        };
         let found = std::fs::metadata(path).map_err(failed)?;
         let real = absolute(path)?;
         let typed = path.to_owned();
@@ -174,8 +176,7 @@ impl Push<'_> {
         if let Some(names) = self.names {
             let mut landings = Vec::with_capacity(names.len());
             for (name, local) in names.iter().zip(locals) {
-                let bad =
-                    |error: longhaul_model::NameError| Fault::new(FaultCode::BadName, error.to_string());
+                let bad = Fault::from;
                 let name = Lfn::parse(name).map_err(bad)?;
                 landings.push(match local.is_file {
                     true => rules::Placement::As(name),
@@ -429,8 +430,8 @@ impl PushRun<'_> {
                 });
                 Outcome::Done { verification }
             }
-            Some(fault) => {
-                let fault = Fault { detail: printable(&fault.detail), ..fault };
+            Some(mut fault) => {
+                fault.detail = printable(&fault.detail);
                 self.progress.fail(name, &fault);
                 Outcome::Failed(fault)
             }

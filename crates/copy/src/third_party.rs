@@ -95,7 +95,9 @@ fn printable_outcome(told: &FileOutcome) -> FileOutcome {
 }
 
 fn printable_fault(fault: &Fault) -> Fault {
-    Fault { detail: printable(&fault.detail), ..fault.clone() }
+    let mut fault = fault.clone();
+    fault.detail = printable(&fault.detail);
+    fault
 }
 
 fn order_state(reply: Reply) -> Result<OrderState, Fault> {

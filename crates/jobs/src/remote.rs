@@ -41,7 +41,7 @@ impl RemoteMover {
             ..remote::S3Config::default()
         };
         for fault in config.s3.iter().filter_map(|one| one.look().err()) {
-            tracing::warn!(%fault, "copies with S3 will fail");
+            tracing::warn!(fault = %fault.chain(), "copies with S3 will fail");
         }
         let settings = RemoteConfig { trust, allow: networks(config)?, s3, ..RemoteConfig::default() };
         let remote = Arc::new(Remote::new(settings)?);
@@ -108,7 +108,7 @@ impl RemoteMover {
                 file_on_disk: there.on_disk.unwrap_or(false),
             }),
             Err(fault) => {
-                tracing::info!(%fault, "what stands in the way of a copy cannot be told");
+                tracing::info!(fault = %fault.chain(), "what stands in the way of a copy cannot be told");
                 None
             }
         }
@@ -182,7 +182,8 @@ pub fn mover(config: &JobsConfig, state: &Path) -> Option<Arc<dyn ForeignMover>>
     match RemoteMover::new(config, state) {
         Ok(mover) => Some(Arc::new(mover)),
         Err(fault) => {
-            tracing::warn!(%fault, "copies of jobs wait: there is nothing that could do them");
+            tracing::warn!(fault = %fault.chain(),
+                "copies of jobs wait: there is nothing that could do them");
             None
         }
     }
@@ -199,10 +200,10 @@ pub fn networks(config: &JobsConfig) -> Result<Vec<IpNetwork>, Fault> {
 
 fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, Fault> {
     let of = |end: &End, scope: &str| {
-        of_copy(end, order, keys).map_err(|fault| {
+        of_copy(end, order, keys).map_err(|mut fault| {
             // As FTS writes where it was and what.
-            let detail = format!("{scope} [13] {}", fault.detail);
-            Fault { detail, ..fault }
+            fault.detail = format!("{scope} [13] {}", fault.detail);
+            fault
         })
     };
     let checksum_mode = match order.verify {

@@ -1,12 +1,14 @@
 //! Faults: the only error that crosses rooms upwards. A fault says whose turn it is ([`Blame`]), whether to
 //! try again ([`Retry`]), what happened in plain words, and has a code that documents the next step.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::backoff::{Backoff, Jitter};
+use crate::cause::{Cause, ErrorChain};
 use crate::lifecycle::words;
 use crate::units::printable;
 
@@ -182,8 +184,9 @@ impl<'de> Deserialize<'de> for FaultCode {
     }
 }
 
-/// One thing that went wrong, as it is stored, sent and shown.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// One thing that went wrong, as it is stored, sent and shown. The error that it was made from, its
+/// `source()`, stays in the process: logs show it by [`Fault::chain`].
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fault {
     pub code: FaultCode,
     pub blame: Blame,
@@ -191,6 +194,8 @@ pub struct Fault {
     /// The particulars: which file, which number, which host; escaped, at most a few hundred characters.
     #[serde(deserialize_with = "read_detail")]
     pub detail: String,
+    #[serde(skip)]
+    cause: Cause,
 }
 
 /// Details come from peers and agents too: nothing in them forges a line of a log or steers a terminal.
@@ -216,7 +221,7 @@ fn read_detail<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Stri
 impl Fault {
     pub fn new(code: FaultCode, detail: impl Into<String>) -> Self {
         let detail = shown(&detail.into());
-        Fault { code, blame: code.blame(), retry: code.retry(), detail }
+        Fault { code, blame: code.blame(), retry: code.retry(), detail, cause: Cause::default() }
     }
 
     /// The same code can be somebody else's turn: a read-only directory at a source, say.
@@ -228,6 +233,35 @@ impl Fault {
     pub fn retrying(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
+    }
+
+    /// Keeps the error that the fault was made from.
+    pub fn with_source(mut self, error: impl Error + Send + Sync + 'static) -> Self {
+        self.cause = Cause::new(error);
+        self
+    }
+
+    /// The cause, for an error that is made from this fault.
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
+
+    /// The fault and its causes in one line, for logs.
+    pub fn chain(&self) -> ErrorChain<'_> {
+        ErrorChain::new(self)
+    }
+}
+
+impl fmt::Debug for Fault {
+    /// What is stored and sent, and no more: a fault that was read back looks the same.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fault { code, blame, retry, detail, cause: _ } = self;
+        f.debug_struct("Fault")
+            .field("code", code)
+            .field("blame", blame)
+            .field("retry", retry)
+            .field("detail", detail)
+            .finish()
     }
 }
 
@@ -241,7 +275,11 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl Error for Fault {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_source()
+    }
+}
 
 /// How long to wait before try number `attempt` + 1 of the same (source, target, cause): doubling from one
 /// second for [`Retry::Now`], from thirty for [`Retry::Later`]; `jitter` in 0..1 spreads it by ±25 %.
@@ -288,6 +326,21 @@ mod tests {
         assert_eq!(serde_json::from_str::<Fault>(&json).unwrap(), forged);
         let json = serde_json::to_string(&fault).unwrap();
         assert_eq!(serde_json::from_str::<Fault>(&json).unwrap(), fault);
+    }
+
+    #[test]
+    fn the_cause_stays_in_the_process() {
+        let cause = std::io::Error::other("disk on fire");
+        let fault = Fault::new(FaultCode::TargetWrite, "writing a").with_source(cause);
+        assert_eq!(fault.clone().source().unwrap().to_string(), "disk on fire");
+        assert_eq!(fault.chain().to_string(), "the target failed to write: writing a: disk on fire");
+
+        let json = serde_json::to_string(&fault).unwrap();
+        assert_eq!(json, r#"{"code":"E3003","blame":"target","retry":"later","detail":"writing a"}"#);
+        let read: Fault = serde_json::from_str(&json).unwrap();
+        assert!(read.source().is_none());
+        assert_eq!(read, fault);
+        assert_eq!(format!("{read:?}"), format!("{fault:?}"));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 pub mod address;
 pub mod backoff;
+pub mod cause;
 pub mod digest;
 pub mod fault;
 pub mod hex;
@@ -26,6 +27,7 @@ pub mod tree;
 pub mod units;
 
 pub use backoff::{Backoff, Jitter};
+pub use cause::{Cause, ErrorChain};
 pub use digest::{Algorithm, Digest, DigestSet, Hasher};
 pub use fault::{Blame, Fault, FaultCode, Retry};
 pub use id::{

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::fault::{Fault, FaultCode};
 use crate::limits::{COMPONENT_BYTES_MAX, LFN_BYTES_MAX};
 use crate::units::printable;
 
@@ -25,6 +26,12 @@ impl NameError {
             shown.push('…');
         }
         NameError { kind, shown: printable(&shown), why: why.into() }
+    }
+}
+
+impl From<NameError> for Fault {
+    fn from(error: NameError) -> Fault {
+        Fault::new(FaultCode::BadName, error.to_string()).with_source(error)
     }
 }
 

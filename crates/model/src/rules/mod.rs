@@ -18,7 +18,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::units::printable;
-use crate::{Lfn, NameError, Pfn, StorageName};
+use crate::{Fault, FaultCode, Lfn, NameError, Pfn, StorageName};
 
 pub use apply::{Asked, Mapped, NAME_BYTES_MAX};
 pub use check::{RULES_MAX, WORD_BYTES_MAX};
@@ -134,6 +134,12 @@ pub enum RuleError {
     TooMuch(String),
     #[error(transparent)]
     Name(#[from] NameError),
+}
+
+impl From<RuleError> for Fault {
+    fn from(error: RuleError) -> Fault {
+        Fault::new(FaultCode::BadName, error.to_string()).with_source(error)
+    }
 }
 
 impl Default for NameRules {

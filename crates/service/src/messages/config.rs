@@ -208,7 +208,7 @@ fn place(
 }
 
 fn about(fault: Fault) -> Fault {
-    Fault::new(fault.code, format!("service.messages: {}", fault.detail))
+    Fault::new(fault.code, format!("service.messages: {}", fault.detail)).with_source(fault)
 }
 
 #[cfg(test)]

@@ -81,9 +81,9 @@ impl Messages {
     pub fn problems(&self) -> Vec<(Timestamp, Fault)> {
         let mut problems: Vec<(Timestamp, Fault)> = guard(&self.trouble).clone().into_iter().collect();
         for way in guard(&self.ways).iter() {
-            problems.extend(guard(&way.open).fault.clone().map(|(since, fault)| {
-                let detail = format!("messages by {} wait on disk: {}", way.name, fault.detail);
-                (since, Fault { detail, ..fault })
+            problems.extend(guard(&way.open).fault.clone().map(|(since, mut fault)| {
+                fault.detail = format!("messages by {} wait on disk: {}", way.name, fault.detail);
+                (since, fault)
             }));
         }
         if let Some(spool) = &*guard(&self.spool)
@@ -248,7 +248,7 @@ fn spool_fault(directory: &Path, error: &std::io::Error) -> Fault {
 }
 
 fn note(shared: &Shared, fault: Fault) {
-    tracing::error!(%fault, "messages");
+    tracing::error!(fault = %fault.chain(), "messages");
     let mut trouble = guard(&shared.messages.trouble);
     let since = trouble.as_ref().map_or_else(|| shared.kernel.now(), |(since, _)| *since);
     *trouble = Some((since, fault));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_api::fts::MessageKind;
 use longhaul_control::guard;
-use longhaul_gateways::brokers::{ANSWER_TIME_MAX, OutgoingMessage, Session};
+use longhaul_gateways::brokers::{ANSWER_TIME_MAX, Broker, OutgoingMessage, Session};
 use longhaul_model::{Backoff, Fault, FaultCode, Jitter};
 use tokio::sync::watch;
 
@@ -80,7 +80,7 @@ impl Publisher {
                 if let Ok((_, records)) = self.read(own).await {
                     self.oldest(&records);
                 }
-                return Fault { detail: format!("{broker}: {}", fault.detail), ..fault };
+                return about(broker, fault);
             }
         };
         tracing::info!(way = self.way.name, %broker, "a broker takes messages");
@@ -105,12 +105,12 @@ impl Publisher {
                         spool is gone")),
                 };
                 match lost {
-                    Some(fault) => return Fault { detail: format!("{broker}: {}", fault.detail), ..fault },
+                    Some(fault) => return about(broker, fault),
                     None => continue,
                 }
             }
             if let Err(fault) = session.publish(&self.parcels(&records), ANSWER_TIME_MAX).await {
-                return Fault { detail: format!("{broker}: {}", fault.detail), ..fault };
+                return about(broker, fault);
             }
             let count = records.len() as u64;
             own = match self.done(own, records).await {
@@ -171,12 +171,17 @@ impl Publisher {
     }
 }
 
+fn about(broker: &Broker, mut fault: Fault) -> Fault {
+    fault.detail = format!("{broker}: {}", fault.detail);
+    fault
+}
+
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, Fault> {
     let spool = |why: String| Fault::new(FaultCode::StateDirectory, format!("the spool of messages: {why}"));
     match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done.map_err(|error| spool(error.to_string())),
+        Ok(done) => done.map_err(|error| spool(error.to_string()).with_source(error)),
         Err(error) => Err(spool(error.to_string())),
     }
 }
