@@ -85,6 +85,6 @@ fn require_https(url: &str) -> Result<(), Fault> {
 
 fn to_fault(problem: Problem) -> Fault {
     let same = problem.title == problem.code.title();
-    let detail = if same { problem.detail } else { format!("{}: {}", problem.title, problem.detail) };
-    Fault::new(problem.code, detail)
+    let detail = if same { problem.detail.clone() } else { problem.to_string() };
+    Fault::new(problem.code, detail).with_source(problem)
 }

@@ -1,6 +1,6 @@
 //! Errors of the API: RFC 9457 `application/problem+json` with our code, the next step and an id.
 
-use longhaul_model::{Fault, FaultCode, IncidentId};
+use longhaul_model::{Cause, ErrorChain, Fault, FaultCode, IncidentId};
 use serde::{Deserialize, Serialize};
 
 /// What, why, what next, and an id to quote: the four parts of every error a person or a program gets.
@@ -25,6 +25,8 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub instance: Option<IncidentId>,
+    #[serde(skip)]
+    cause: Cause,
 }
 
 impl Problem {
@@ -38,6 +40,7 @@ impl Problem {
             remedy: code.next_step().to_owned(),
             retry_after_s: None,
             instance: None,
+            cause: Cause::default(),
         }
     }
 
@@ -46,9 +49,20 @@ impl Problem {
         self
     }
 
+    /// Keeps the error that the problem was made from.
+    pub fn with_source(mut self, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.cause = Cause::new(error);
+        self
+    }
+
     /// More was asked for than one may: 429, with the time after which it may be asked again.
     pub fn too_many(self, retry_after_s: u32) -> Self {
         Problem { status: 429, retry_after_s: Some(retry_after_s.max(1)), ..self }
+    }
+
+    /// The detail with the causes that are known to this process, for its logs.
+    pub fn detail_chain(&self) -> ErrorChain<'_> {
+        ErrorChain::with_head(&self.detail, self.cause.as_source())
     }
 
     /// Exit code of a command that ends with this problem (`docs/reference/exit-codes.md`).
@@ -66,7 +80,8 @@ impl Problem {
 
 impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
-        Problem::new(fault.code, fault.code.title(), fault.detail)
+        let cause = fault.cause().clone();
+        Problem { cause, ..Problem::new(fault.code, fault.code.title(), fault.detail) }
     }
 }
 
@@ -76,7 +91,11 @@ impl std::fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for Problem {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_source()
+    }
+}
 
 /// The HTTP status that fits a code.
 pub fn status_of(code: FaultCode) -> u16 {

@@ -64,7 +64,7 @@ fn run(cli: Cli, sealed: std::io::Result<()>) -> Exit {
                 %id,
                 code = %problem.code,
                 title = problem.title,
-                detail = problem.detail,
+                detail = problem.detail_chain().to_string(),
                 "command failed"
             );
         }

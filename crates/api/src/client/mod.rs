@@ -212,7 +212,8 @@ impl Request {
     async fn start(self) -> Result<http::Response<Incoming>, Problem> {
         let client = self.client.clone();
         let reply = client.http.request(self.build()?).await;
-        let reply = reply.map_err(|error| failure::of_request(&client.base_url(), &error))?;
+        let reply =
+            reply.map_err(|error| failure::of_request(&client.base_url(), &error).with_source(error))?;
         if reply.status().is_success() {
             return Ok(reply);
         }

@@ -81,7 +81,7 @@ impl Identity {
         let now = self.now();
         let begun = self.logins.pending.begin(name, visitor.address, now);
         let address = issuer.address(&begun, now).await.map_err(|fault| {
-            tracing::warn!(issuer = name, %fault, "nobody can log in at an issuer");
+            tracing::warn!(issuer = name, fault = %fault.chain(), "nobody can log in at an issuer");
             of_issuer(fault)
         })?;
         Ok(LoginBegun { address, browser: begun.browser })
@@ -193,8 +193,10 @@ fn of_issuer(fault: Fault) -> Problem {
     if !theirs {
         return problem;
     }
-    let problem = problem.with_remedy("try again in a minute, and tell an administrator if it stays so");
-    Problem { status: 502, title: "the issuer cannot be used now".to_owned(), ..problem }
+    let mut problem = problem.with_remedy("try again in a minute, and tell an administrator if it stays so");
+    problem.status = 502;
+    problem.title = "the issuer cannot be used now".to_owned();
+    problem
 }
 
 /// What they are called: with our name of their issuer, so that nobody there can take the name of somebody

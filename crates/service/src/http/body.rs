@@ -43,7 +43,9 @@ where
             Err(_) => return Err(too_slow(limits.stall())),
             Ok(None) => return Ok(()),
             Ok(Some(Err(error))) => {
-                return Err(Fault::new(FaultCode::BadRequest, format!("the body broke off: {error}")).into());
+                return Err(Fault::new(FaultCode::BadRequest, format!("the body broke off: {error}"))
+                    .with_source(error)
+                    .into());
             }
             Ok(Some(Ok(frame))) => frame,
         };

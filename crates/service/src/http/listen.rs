@@ -92,7 +92,7 @@ impl Listening {
                 self.requests(stream, origin).await;
             }
             Ok(Err(error)) => {
-                tracing::debug!(%address, fault = %longhaul_security::io_fault(&error), "handshake failed")
+                tracing::debug!(%address, fault = %longhaul_security::io_fault(error), "handshake failed")
             }
             Err(_) => tracing::debug!(%address, "no handshake in time"),
         }

@@ -176,9 +176,11 @@ fn is_kept(access: Access) -> bool {
 fn log(route: &Route, problem: &Problem, incident: IncidentId) {
     let operation = route.operation;
     if problem.status >= 500 {
-        tracing::error!(%incident, operation, status = problem.status, code = %problem.code, detail = %problem.detail, "request failed");
+        tracing::error!(%incident, operation, status = problem.status, code = %problem.code,
+            detail = %problem.detail_chain(), "request failed");
     } else {
-        tracing::info!(%incident, operation, status = problem.status, code = %problem.code, detail = %problem.detail, "request refused");
+        tracing::info!(%incident, operation, status = problem.status, code = %problem.code,
+            detail = %problem.detail_chain(), "request refused");
     }
 }
 
@@ -281,8 +283,10 @@ async fn upload(
     })
     .await;
     drop(sender);
-    let file =
-        writer.await.map_err(|error| busy(error.to_string()))?.map_err(|error| spool_problem(&error))?;
+    let file = writer
+        .await
+        .map_err(|error| busy(error.to_string()).with_source(error))?
+        .map_err(|error| spool_problem(&error))?;
     read?;
     let registered = http
         .operations
