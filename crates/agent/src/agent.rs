@@ -295,7 +295,7 @@ impl Agent {
         stopped.map_err(|error| ended_fault("the stop", error))?;
         match &result {
             Ok(()) => tracing::info!("agent stopped"),
-            Err(fault) => tracing::error!(%fault, "agent cannot go on"),
+            Err(fault) => tracing::error!(fault = %fault.chain(), "agent cannot go on"),
         }
         result
     }
@@ -304,7 +304,7 @@ impl Agent {
 fn stop(context: Arc<AgentContext>) {
     // The doors are closed: there are no further decisions.
     if let Err(fault) = context.door_audit.flush(&context.log) {
-        tracing::warn!(%fault, "the last decisions of doors were not recorded");
+        tracing::warn!(fault = %fault.chain(), "the last decisions of doors were not recorded");
     }
     // Circuits are released while their streams can still move away.
     context.circuits.release_all();

@@ -80,5 +80,5 @@ impl CertificateRenewal {
 }
 
 fn warn(fault: &Fault) {
-    tracing::warn!(%fault, "the certificate could not be renewed; trying again");
+    tracing::warn!(fault = %fault.chain(), "the certificate could not be renewed; trying again");
 }

@@ -89,7 +89,9 @@ pub(crate) async fn run(order: CommandSpec<'_>) -> Result<CommandExit, Fault> {
     let answers = order.stdout_bytes_max > 0;
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     command.stdout(if answers { Stdio::piped() } else { Stdio::null() });
-    let child = command.spawn().map_err(|error| failed(format!("{program} cannot be run: {error}")))?;
+    let child = command
+        .spawn()
+        .map_err(|error| failed(format!("{program} cannot be run: {error}")).with_source(error))?;
     let mut group = ProcessGroup(child);
     let mut said = CapturedStream { bytes: Vec::new(), max: STDERR_BYTES_MAX, keeps_tail: true };
     let mut answer = CapturedStream { bytes: Vec::new(), max: order.stdout_bytes_max, keeps_tail: false };
@@ -104,7 +106,7 @@ pub(crate) async fn run(order: CommandSpec<'_>) -> Result<CommandExit, Fault> {
         group.0.wait().await
     });
     let status = waited.await.map_err(|_| failed(format!("{program} did not end within {limit:?}")))?;
-    let status = status.map_err(|error| failed(format!("{program}: {error}")))?;
+    let status = status.map_err(|error| failed(format!("{program}: {error}")).with_source(error))?;
     let rest = async { tokio::join!(said.read_to_end(&mut errors), answer.read_to_end(&mut output)) };
     let _ = tokio::time::timeout(PIPE_DRAIN_TIMEOUT, rest).await;
     Ok(CommandExit { code: status.code(), stderr_tail: said.text(), stdout: answer.text() })

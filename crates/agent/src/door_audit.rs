@@ -102,7 +102,8 @@ impl PeriodicLoop for AuditFlusher {
         if self.ticker.tick(now).is_some() {
             let flushed = guarded("the audit of doors", || self.audit.flush(&self.log));
             if let Err(fault) = flushed.and_then(|flushed| flushed) {
-                tracing::warn!(%fault, "decisions of doors are not written yet; trying again");
+                tracing::warn!(fault = %fault.chain(),
+                    "decisions of doors are not written yet; trying again");
             }
         }
         self.ticker.due()

@@ -106,7 +106,8 @@ impl PeriodicLoop for ExpiryLoop {
                 // What is not durable is not reported either: the next check tries again.
                 Err(fault) => {
                     let outcomes = self.unwritten.len();
-                    tracing::error!(%fault, outcomes, "outcomes of expired leases are not written");
+                    tracing::error!(fault = %fault.chain(), outcomes,
+                        "outcomes of expired leases are not written");
                 }
             }
         }

@@ -74,7 +74,7 @@ impl OutcomeRecorder {
         }
         if let Err(fault) = self.log.note_begun(&begun) {
             // Losing this record costs one more lease after a restart, no more.
-            tracing::warn!(%fault, "begun attempts cannot be recorded");
+            tracing::warn!(fault = %fault.chain(), "begun attempts cannot be recorded");
         }
         if self.queue_for_tape(&brought) {
             self.record_outcomes(&outcomes);
@@ -85,7 +85,7 @@ impl OutcomeRecorder {
     /// False if the agent shuts down before that is durable.
     fn queue_for_tape(&self, brought: &BTreeMap<StorageName, Vec<Lfn>>) -> bool {
         while let Err(fault) = self.tapes.queue_migration(brought) {
-            tracing::error!(%fault, "files for migration cannot be recorded; trying again");
+            tracing::error!(fault = %fault.chain(), "files for migration cannot be recorded; trying again");
             if self.stop.is_set() {
                 return false;
             }
@@ -101,7 +101,8 @@ impl OutcomeRecorder {
             match self.log.finish(outcomes) {
                 Ok(_) => return,
                 Err(fault) => {
-                    tracing::error!(%fault, outcomes = outcomes.len(), "outcomes not recorded; trying again")
+                    tracing::error!(fault = %fault.chain(), outcomes = outcomes.len(),
+                        "outcomes not recorded; trying again")
                 }
             }
             if self.stop.is_set() {
@@ -126,7 +127,8 @@ impl OutcomeRecorder {
             ),
             Err(fault) => {
                 let (code, blame) = (fault.code, fault.blame);
-                tracing::warn!(%transfer, %attempt, bytes_moved, %code, %blame, %fault, "attempt failed");
+                tracing::warn!(%transfer, %attempt, bytes_moved, %code, %blame, fault = %fault.chain(),
+                    "attempt failed");
                 if let Some(storage) = self.log.target_of(*attempt) {
                     let size = self.log.lease_of(*attempt).map_or(0, |(_, size)| size);
                     self.storage_health.note_write_failure(&storage, fault, size);

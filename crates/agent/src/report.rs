@@ -127,10 +127,11 @@ impl Reporter {
             Err(fault) if is_final(&fault) => return Err(fault),
             Err(fault) => {
                 if self.backoff.is_failing() {
-                    tracing::debug!(%fault, "the report did not arrive");
+                    tracing::debug!(fault = %fault.chain(), "the report did not arrive");
                 } else {
                     let facts = self.context.log.facts_pending();
-                    tracing::warn!(%fault, facts, "the service cannot be reached; what is leased goes on");
+                    tracing::warn!(fault = %fault.chain(), facts,
+                        "the service cannot be reached; what is leased goes on");
                 }
                 let delay = self.backoff.next_delay((self.context.random)());
                 self.phase = Phase::BackingOff { until: now + delay };

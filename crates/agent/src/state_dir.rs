@@ -50,7 +50,7 @@ impl StateDir {
             }
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path.join("lock"))
         };
-        let lock = open().map_err(|error| state_fault(path, &error.to_string()))?;
+        let lock = open().map_err(|error| state_fault(path, &error.to_string()).with_source(error))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(StateDir { path: path.into(), _lock: lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -91,24 +91,29 @@ impl StateDir {
     pub(crate) fn circuits(&self) -> Result<PathBuf, Fault> {
         let path = self.path.join("circuits");
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(|error| state_fault(&path, &error.to_string()))?;
+        made.map_err(|error| state_fault(&path, &error.to_string()).with_source(error))?;
         Ok(path)
     }
 
     /// The identity; none before joining.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, Fault> {
         let path = self.path.join("identity.json");
-        if !path.try_exists().map_err(|error| state_fault(&self.path, &error.to_string()))? {
+        if !path
+            .try_exists()
+            .map_err(|error| state_fault(&self.path, &error.to_string()).with_source(error))?
+        {
             return Ok(None);
         }
         let text = read_private(&path)?;
-        serde_json::from_str(&text).map(Some).map_err(|error| state_fault(&path, &error.to_string()))
+        serde_json::from_str(&text)
+            .map(Some)
+            .map_err(|error| state_fault(&path, &error.to_string()).with_source(error))
     }
 
     /// Stores the identity durably.
     pub(crate) fn save_identity(&self, identity: &Identity) -> Result<(), Fault> {
         let text = serde_json::to_vec_pretty(identity)
-            .map_err(|error| state_fault(&self.path, &error.to_string()))?;
+            .map_err(|error| state_fault(&self.path, &error.to_string()).with_source(error))?;
         Ok(write_private(&self.path.join("identity.json"), &text)?)
     }
 
@@ -118,16 +123,17 @@ impl StateDir {
         let last = match fs::read_to_string(&path) {
             Ok(text) => {
                 serde_json::from_str::<Incarnation>(&text)
-                    .map_err(|error| state_fault(&path, &error.to_string()))?
+                    .map_err(|error| state_fault(&path, &error.to_string()).with_source(error))?
                     .number
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(state_fault(&path, &error.to_string())),
         };
-        let nonce =
-            random_u64().map_err(|error| state_fault(Path::new("/dev/urandom"), &error.to_string()))?;
+        let nonce = random_u64()
+            .map_err(|error| state_fault(Path::new("/dev/urandom"), &error.to_string()).with_source(error))?;
         let next = Incarnation { number: last + 1, nonce };
-        let text = serde_json::to_vec(&next).map_err(|error| state_fault(&path, &error.to_string()))?;
+        let text = serde_json::to_vec(&next)
+            .map_err(|error| state_fault(&path, &error.to_string()).with_source(error))?;
         write_private(&path, &text)?;
         Ok(next)
     }

@@ -146,7 +146,8 @@ impl StorageHealth {
         if before.as_ref().map(|fault| fault.code) != space.trouble.as_ref().map(|fault| fault.code) {
             match &space.trouble {
                 Some(fault) => {
-                    tracing::warn!(storage = %space.storage, %fault, "the storage stopped accepting files")
+                    tracing::warn!(storage = %space.storage, fault = %fault.chain(),
+                        "the storage stopped accepting files")
                 }
                 None => tracing::info!(storage = %space.storage, "the storage accepts files again"),
             }
@@ -269,7 +270,9 @@ impl StorageWatcher {
 
     fn probe(&self) -> Result<(), Fault> {
         let random = || {
-            random_u64().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))
+            random_u64().map_err(|error| {
+                Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")).with_source(error)
+            })
         };
         let mut name = [0; 16];
         name[..8].copy_from_slice(&random()?.to_ne_bytes());

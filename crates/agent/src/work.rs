@@ -98,7 +98,7 @@ impl WorkPoller {
             }
             Err(fault) if is_final(&fault) => return Err(fault),
             Err(fault) => {
-                tracing::debug!(%fault, "polling for work failed");
+                tracing::debug!(fault = %fault.chain(), "polling for work failed");
                 Phase::Pausing { until: now + self.backoff.next_delay((self.context.random)()) }
             }
         };
@@ -158,7 +158,7 @@ fn give_back(context: &AgentContext, asked: &[AskedBack]) {
             tracing::info!(asked = asked.len(), given = given.len(), "leases given back");
             context.engine.cancel(&given.iter().map(|outcome| outcome.attempt).collect::<Vec<_>>());
         }
-        Err(fault) => tracing::warn!(%fault, "cannot give leases back"),
+        Err(fault) => tracing::warn!(fault = %fault.chain(), "cannot give leases back"),
     }
 }
 

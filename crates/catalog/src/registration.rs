@@ -214,7 +214,7 @@ impl FileRegistrar {
         };
         let name = match BlockName::parse(&format!("{}#{suffix}", self.dataset.name)) {
             Ok(name) => name,
-            Err(error) => return Ok(Err(Fault::new(FaultCode::BadName, error.to_string()))),
+            Err(error) => return Ok(Err(Fault::from(error))),
         };
         let block = match self.insert_block(ledger, &name)? {
             Some(block) => block,

@@ -209,10 +209,9 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<std::thread::JoinHandle<T>, Fault> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(body)
-        .map_err(|error| Fault::new(FaultCode::Busy, format!("no thread for the {name}: {error}")))
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(|error| {
+        Fault::new(FaultCode::Busy, format!("no thread for the {name}: {error}")).with_source(error)
+    })
 }
 
 /// A lock whose holder panicked is used as it is: everything under it is counters and caches.

@@ -130,6 +130,7 @@ impl Group<'_> {
                     std::fs::create_dir_all(directory).map_err(|error| {
                         let shown = longhaul_model::units::printable(&directory.to_string_lossy());
                         Fault::new(FaultCode::TargetWrite, format!("cannot create {shown}: {error}"))
+                            .with_source(error)
                     })?;
                 }
                 let pull = Pull {

@@ -65,7 +65,7 @@ impl StreamPaths for SessionPaths {
         let paths =
             circuit.map(|way| Path::with_spares(way.address, way.local, way.bytes_per_s, &self.plain));
         if let Err(fault) = self.site.engine().set_paths(self.source, paths.unwrap_or_default()) {
-            tracing::error!(%fault, "cannot set the session's paths");
+            tracing::error!(fault = %fault.chain(), "cannot set the session's paths");
         }
     }
 

@@ -333,7 +333,7 @@ fn refuse_collisions(steps: &mut [Step], collisions: &mut Collisions, by: u32, s
     for step in steps {
         let fault = match &*step {
             Step::Fetch(wanted) => Lfn::parse(&wanted.destination.path)
-                .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
+                .map_err(Fault::from)
                 .and_then(|path| collisions.claim_file(&path, by, shown))
                 .err(),
             Step::Directory { path, .. } => collisions.claim_directory(path, by, shown).err(),

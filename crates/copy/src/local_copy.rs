@@ -30,7 +30,9 @@ pub(crate) fn run(
     stop: &Stop,
     tell: FileCallback<'_>,
 ) -> Result<(), Fault> {
-    let filters = options.filters().map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+    let filters = options
+        .filters()
+        .map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()).with_source(error))?;
     let plan = LocalPlan::prepare(LocalRequest {
         sources: sources.iter().map(|source| text(source)).collect::<Result<_, _>>()?,
         target: text(target)?,

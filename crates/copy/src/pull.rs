@@ -194,6 +194,7 @@ impl Pull<'_> {
                             ""
                         };
                         Fault::new(FaultCode::TargetWrite, format!("cannot create {shown}: {error}{hint}"))
+                            .with_source(error)
                     })?;
                 }
                 Ok(target.to_owned())
@@ -448,7 +449,7 @@ fn dry_run(
 fn named_placements(names: &[String], found: &[Option<Entry>]) -> Result<Placements, Fault> {
     let mut landings = Vec::with_capacity(names.len());
     for (name, found) in names.iter().zip(found) {
-        let name = Lfn::parse(name).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        let name = Lfn::parse(name)?;
         landings.push(match found {
             Some(entry) if entry.kind == Kind::Directory => rules::Placement::Beneath(Some(name)),
             _ => rules::Placement::As(name),
@@ -472,7 +473,7 @@ pub(crate) fn local_target(path: &Path) -> rules::Target {
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Fault> {
     let failed = |error: std::io::Error| {
         let shown = longhaul_model::units::printable(&path.to_string_lossy());
-        Fault::new(FaultCode::BadRequest, format!("{shown}: {error}"))
+        Fault::new(FaultCode::BadRequest, format!("{shown}: {error}")).with_source(error)
     };
     match path.canonicalize() {
         Ok(real) => Ok(real),

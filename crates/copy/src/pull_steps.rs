@@ -66,7 +66,8 @@ impl PullSteps<'_> {
             });
             match planned {
                 Err(fault) if fault.blame == Blame::Network => {
-                    tracing::warn!(replica = member.shown, %fault, "the listing goes on with another server");
+                    tracing::warn!(replica = member.shown, fault = %fault.chain(),
+                        "the listing goes on with another server");
                     failed.get_or_insert(fault);
                 }
                 ended => return ended,

@@ -45,8 +45,7 @@ impl PushExport {
             Fault::new(FaultCode::SourceMissing, format!("{} is not exported", printable(at.path())))
         })?;
         let root = self.roots[put.source].clone();
-        let real = Pfn::new(root.name().clone(), put.from.as_str())
-            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        let real = Pfn::new(root.name().clone(), put.from.as_str())?;
         Ok((root, real))
     }
 

@@ -85,8 +85,10 @@ impl PushSteps<'_> {
     pub(crate) fn for_each_page(&self, take: PageSink<'_, Step>) -> Result<(), Fault> {
         let shown = || self.sources.iter().map(|local| printable(&local.typed.to_string_lossy())).collect();
         let mut watch: CollisionCheck = self.placements.may_collide.then(|| (Collisions::default(), shown()));
-        let filters =
-            self.options.filters().map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+        let filters = self
+            .options
+            .filters()
+            .map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()).with_source(error))?;
         let mut excluded_before = 0;
         let mut most = FIRST_PAGE_ENTRIES_MAX;
         for (number, local) in self.sources.iter().enumerate() {
@@ -232,8 +234,7 @@ impl PushSteps<'_> {
             let theirs = self.remote.digests(std::slice::from_ref(&path))?.pop().ok_or_else(unexpected)?;
             let step = theirs.and_then(|digests| {
                 let theirs = crate::pull::crc32c(&digests).ok_or_else(unexpected)?;
-                let at = Pfn::new(storage.name().clone(), file.path.as_str())
-                    .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+                let at = Pfn::new(storage.name().clone(), file.path.as_str())?;
                 let (ours, _) = digest_file(&storage, &at, [longhaul_model::Algorithm::Crc32c], &mut buffer)?;
                 let ours = crate::pull::crc32c(&ours).ok_or_else(unexpected)?;
                 let existing = match existing {

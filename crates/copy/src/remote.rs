@@ -135,7 +135,7 @@ impl Remote {
             if fault.blame != Blame::Network || begun.elapsed() > self.reconnect_timeout {
                 return Err(fault);
             }
-            tracing::info!(%fault, "the control connection broke");
+            tracing::info!(fault = %fault.chain(), "the control connection broke");
             if self.stop.wait(pause) {
                 return Err(crate::stop::interrupted());
             }

@@ -145,8 +145,7 @@ impl MappedStorage {
     /// The path in the storage behind a name of the engine.
     fn map_path(&self, at: &Pfn) -> Result<Pfn, Fault> {
         let Some(held) = self.reservation(at) else { return Ok(at.clone()) };
-        Pfn::new(self.name.clone(), &held.destination.path)
-            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
+        Pfn::new(self.name.clone(), &held.destination.path).map_err(Fault::from)
     }
 
     /// Whether the previous holder of the name committed this very file and it is unchanged. Existence alone

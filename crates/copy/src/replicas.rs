@@ -59,7 +59,7 @@ pub(crate) fn connect(
             Ok(member) => members.push(member),
             Err(fault) => {
                 let shown = shown(url, &path.path);
-                tracing::warn!(replica = shown, %fault, "a replica is left out");
+                tracing::warn!(replica = shown, fault = %fault.chain(), "a replica is left out");
                 progress
                     .add_share(&ReplicaShare { fault: Some(fault.clone()), ..ReplicaShare::empty(&shown) });
                 first_fault.get_or_insert(fault);

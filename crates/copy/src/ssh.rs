@@ -38,7 +38,10 @@ impl SshServer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| Fault::new(FaultCode::Unreachable, format!("cannot start {shown}: {error}")))?;
+            .map_err(|error| {
+                Fault::new(FaultCode::Unreachable, format!("cannot start {shown}: {error}"))
+                    .with_source(error)
+            })?;
         let input = child.stdin.take();
         let output = child.stdout.take();
         let mut started = SshServer { child, _input: input };

@@ -89,7 +89,7 @@ impl StateDir {
                 }
                 _ => FaultCode::StateDirectory,
             };
-            Fault::new(code, format!("{shown}: {error}"))
+            Fault::new(code, format!("{shown}: {error}")).with_source(error)
         };
         let locked = || loop {
             fs::DirBuilder::new().recursive(true).mode(MODE_PRIVATE).create(&path)?;
@@ -136,6 +136,7 @@ impl ScratchDir {
         // Not recursive: an existing directory is not ours.
         fs::DirBuilder::new().mode(MODE_PRIVATE).create(&path).map_err(|error| {
             Fault::new(FaultCode::StateDirectory, format!("{}: {error}", printable(&path.to_string_lossy())))
+                .with_source(error)
         })?;
         Ok(ScratchDir(path))
     }

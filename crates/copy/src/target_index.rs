@@ -115,8 +115,7 @@ impl TargetIndex {
         algorithm: Algorithm,
         buffer: &mut [u8],
     ) -> Result<Digest, Fault> {
-        let at = Pfn::new(storage_name(EXPORT), path)
-            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        let at = Pfn::new(storage_name(EXPORT), path)?;
         let (digests, _) = digest_file(&self.storage, &at, [algorithm], buffer)?;
         digests.get(algorithm).ok_or_else(|| Fault::new(FaultCode::Internal, "a digest was not computed"))
     }

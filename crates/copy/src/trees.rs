@@ -121,7 +121,7 @@ impl TreeFetcher<'_> {
                     tracing::warn!(
                         replica = member.shown,
                         file = wanted.name.shown(),
-                        %fault,
+                        fault = %fault.chain(),
                         "no tree from this server"
                     );
                     if fault.code != FaultCode::Interrupted && self.members.len() > 1 {

@@ -85,9 +85,9 @@ impl ServerUrl {
         let Some((secret, addresses)) = server.split_once('@') else {
             return wrong("has no secret: use lh://SECRET@host:port/path as `longhaul serve` printed it");
         };
-        let secret = secret
-            .parse()
-            .map_err(|error| Fault::new(FaultCode::BadRequest, format!("the URL's {error}")))?;
+        let secret = secret.parse().map_err(|error| {
+            Fault::new(FaultCode::BadRequest, format!("the URL's {error}")).with_source(error)
+        })?;
         let addresses: Vec<String> = addresses.split(',').map(str::to_owned).collect();
         if addresses.len() > ADDRESSES_MAX {
             return wrong(&format!("has {} addresses; the limit is {ADDRESSES_MAX}", addresses.len()));
@@ -192,7 +192,10 @@ pub fn read_url_file(path: &Path) -> Result<(ServerUrl, RemotePath), Fault> {
     let shown = printable(&path.to_string_lossy());
     let mut text = Zeroizing::new(String::new());
     File::open(path).and_then(|file| file.take(URL_BYTES_MAX as u64 + 2).read_to_string(&mut text)).map_err(
-        |error| Fault::new(FaultCode::NotFound, format!("cannot read a URL from {shown}: {error}")),
+        |error| {
+            Fault::new(FaultCode::NotFound, format!("cannot read a URL from {shown}: {error}"))
+                .with_source(error)
+        },
     )?;
     ServerUrl::parse(text.trim_end()).map_err(|fault| {
         let detail = format!("{shown} must contain a URL and nothing else; {}", fault.detail);

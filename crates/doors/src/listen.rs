@@ -58,10 +58,11 @@ impl Door {
         let (storage, owner) = (settings.storage.clone(), settings.owner);
         let tidied = tokio::task::spawn_blocking(move || remove_stale_temps(storage.as_ref(), owner)).await;
         if let Ok(Err(fault)) = tidied {
-            tracing::warn!(%fault, "what an earlier run left of files stays for now");
+            tracing::warn!(fault = %fault.chain(), "what an earlier run left of files stays for now");
         }
-        let run =
-            random().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))?;
+        let run = random().map_err(|error| {
+            Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")).with_source(error)
+        })?;
         Ok(Door { shared: Arc::new(DoorContext::new(settings, access, run)?), listeners })
     }
 
@@ -224,7 +225,7 @@ async fn connection(
             requests(shared, stream, Peer { address, subjects }, stop).await;
         }
         Ok(Err(error)) => {
-            tracing::debug!(%address, fault = %longhaul_security::io_fault(&error), "handshake failed")
+            tracing::debug!(%address, fault = %longhaul_security::io_fault(error), "handshake failed")
         }
         Err(_) => tracing::debug!(%address, "no handshake in time"),
     }

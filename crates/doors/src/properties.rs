@@ -74,6 +74,7 @@ impl Properties {
         if let Some(directory) = &directory {
             let failed = |error: std::io::Error| {
                 Fault::new(FaultCode::Internal, format!("{}: {error}", directory.display()))
+                    .with_source(error)
             };
             fs::create_dir_all(directory).map_err(failed)?;
             for entry in fs::read_dir(directory).map_err(failed)? {
@@ -151,9 +152,10 @@ impl Properties {
         let stored = StoredFile { path: path.to_owned(), properties: own.iter().map(each).collect() };
         let failed =
             |why: String| Fault::new(FaultCode::Internal, format!("properties cannot be kept: {why}"));
-        let text = serde_json::to_vec(&stored).map_err(|error| failed(error.to_string()))?;
+        let text =
+            serde_json::to_vec(&stored).map_err(|error| failed(error.to_string()).with_source(error))?;
         let file = directory.join(format!("{file}{ENDING}"));
-        write_private(&file, &text).map_err(|error| failed(error.to_string()))
+        write_private(&file, &text).map_err(|error| failed(error.to_string()).with_source(error))
     }
 
     fn remove(&self, table: &mut Table, path: &str) {

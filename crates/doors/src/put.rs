@@ -215,7 +215,7 @@ impl Drop for Guard {
         let (storage, temp) = (self.storage.clone(), self.temp.clone());
         let remove = move || {
             if let Err(fault) = storage.remove_temp(&temp) {
-                tracing::warn!(%fault,
+                tracing::warn!(fault = %fault.chain(),
                     "what came of a file cannot be removed; the next start will try again");
             }
         };
@@ -290,7 +290,7 @@ impl Incoming {
                 Ok(())
             }
             Ok(Err(fault)) => Err(fault.into()),
-            Err(error) => Err(Fault::new(FaultCode::Internal, error.to_string()).into()),
+            Err(error) => Err(Fault::new(FaultCode::Internal, error.to_string()).with_source(error).into()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use hyper::body::Incoming;
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::Fault;
 use longhaul_security::macaroon::Macaroons;
 use longhaul_storage::{Directories, Entry, Storage, TempName};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -141,8 +141,7 @@ impl DoorContext {
         if let Some(directories) = self.storage().directories() {
             return directories.stat_entry(&place.path);
         }
-        let at = longhaul_model::Pfn::new(self.storage().name().clone(), &place.path)
-            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        let at = longhaul_model::Pfn::new(self.storage().name().clone(), &place.path)?;
         let name = place.path.rsplit('/').next().unwrap_or_default().to_owned();
         Ok(self.storage().stat(&at)?.map(|identity| Entry { name, is_directory: false, identity }))
     }

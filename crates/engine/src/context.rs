@@ -163,7 +163,8 @@ impl EngineContext {
 
     /// Ends an attempt that never became a job.
     pub(crate) fn refuse_attempt(&self, file: &FetchFile, received: Timestamp, fault: Fault) {
-        tracing::warn!(attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(), %fault,
+        tracing::warn!(attempt = %file.attempt, transfer = %file.transfer, lfn = file.lfn.shown(),
+            fault = %fault.chain(),
             "an attempt was refused");
         self.emit(Event::Finished(AttemptOutcome {
             attempt: file.attempt,
@@ -227,7 +228,7 @@ impl EngineContext {
         while !self.is_stopping() {
             self.waker.wait(TICK_INTERVAL);
             if let Err(fault) = crate::sync::catch_panic("looking after sessions", || self.tick()) {
-                tracing::error!(%fault, "a tick failed");
+                tracing::error!(fault = %fault.chain(), "a tick failed");
             }
         }
     }

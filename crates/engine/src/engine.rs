@@ -227,7 +227,7 @@ impl Engine {
             .name(name.to_owned())
             .spawn(move || {
                 if let Err(fault) = crate::sync::catch_panic("a thread of the engine", || work(&shared)) {
-                    tracing::error!(%fault, "a thread of the engine ended");
+                    tracing::error!(fault = %fault.chain(), "a thread of the engine ended");
                 }
             })
             .map_err(thread_fault)?;
@@ -432,7 +432,7 @@ fn pin(core: usize) -> std::io::Result<()> {
 }
 
 fn thread_fault(error: std::io::Error) -> Fault {
-    Fault::new(FaultCode::Internal, format!("no thread can be started: {error}"))
+    Fault::new(FaultCode::Internal, format!("no thread can be started: {error}")).with_source(error)
 }
 
 fn listen(
@@ -445,6 +445,7 @@ fn listen(
     for address in wanted {
         let failed = |error: std::io::Error| {
             Fault::new(FaultCode::Conflict, format!("listening on {address}: {error}"))
+                .with_source(error)
                 .blaming(longhaul_model::Blame::Ourselves)
         };
         let listener = TcpListener::bind(address).map_err(failed)?;
@@ -472,6 +473,7 @@ impl EngineContext {
             .map_err(|_| Fault::new(FaultCode::TooLarge, format!("{place} storages and one more")))?;
         std::fs::create_dir_all(state_dir).map_err(|error| {
             Fault::new(FaultCode::StateDirectory, format!("{}: {error}", state_dir.display()))
+                .with_source(error)
         })?;
         let mut random = [0; 16];
         self.random(&mut random);
@@ -480,7 +482,8 @@ impl EngineContext {
         if let Err(fault) = target.clean_up_leftovers(self.wall()) {
             // A storage that cannot be listed now may still be readable; its faults are reported when it is
             // used.
-            tracing::warn!(storage = %name, %fault, "leftovers of earlier attempts could not be cleaned up");
+            tracing::warn!(storage = %name, fault = %fault.chain(),
+                "leftovers of earlier attempts could not be cleaned up");
         }
         Ok(target)
     }

@@ -61,7 +61,7 @@ impl EventQueue {
     pub(crate) fn deliver(&self, to: &(dyn Fn(Vec<Event>) + Send + Sync)) {
         while let Some(group) = self.take() {
             if let Err(fault) = catch_panic("the receiver of events", || to(group)) {
-                tracing::error!(%fault, "events were lost");
+                tracing::error!(fault = %fault.chain(), "events were lost");
             }
         }
     }

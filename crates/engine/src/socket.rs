@@ -127,7 +127,9 @@ pub(crate) fn connect(
             _ => Ok(TcpStream::from_std(socket.into())),
         }
     };
-    begin().map_err(|error: io::Error| Fault::new(FaultCode::Unreachable, format!("{address}: {error}")))
+    begin().map_err(|error: io::Error| {
+        Fault::new(FaultCode::Unreachable, format!("{address}: {error}")).with_source(error)
+    })
 }
 
 /// Sets the kernel's pacing rate (`SO_MAX_PACING_RATE`), counted in whole IP packets; zero means no limit but

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, USER_AGENT};
 use http_body_util::{BodyExt, Empty, Limited};
-use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_model::{ErrorChain, Fault, FaultCode, Timestamp};
 use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient, read_authorities};
 use longhaul_security::bearer::{
     Audience, ExpectedLogin, FetchResponse, FetchStep, KEYS_BYTES_MAX, LoginIdentity, TokenIdentity,
@@ -141,9 +141,12 @@ impl Issuers {
             .header(USER_AGENT, concat!("longhaul/", env!("CARGO_PKG_VERSION")))
             .header(ACCEPT, "application/json")
             .body(Empty::new())
-            .map_err(|error| Fault::new(FaultCode::BadRequest, format!("{url}: {error}")))?;
+            .map_err(|error| {
+                Fault::new(FaultCode::BadRequest, format!("{url}: {error}")).with_source(error)
+            })?;
         let reply = self.http.request(request).await.map_err(|error| {
-            Fault::new(FaultCode::Unreachable, format!("{url}: {}", outbound::error_chain(&error)))
+            Fault::new(FaultCode::Unreachable, format!("{url}: {}", ErrorChain::new(&error)))
+                .with_source(error)
         })?;
         if reply.status() != http::StatusCode::OK {
             // Redirects too: an issuer says where its keys are in its document.

@@ -19,7 +19,8 @@ pub(crate) fn document(bytes: &[u8], bytes_max: usize, what: &str) -> Result<Val
         let detail = format!("{what}: {} bytes, at most {bytes_max} are read", bytes.len());
         return Err(Fault::new(FaultCode::TooLarge, detail));
     }
-    serde_json::from_slice(bytes).map_err(|error| wrong(what, &format!("no JSON: {error}")))
+    serde_json::from_slice(bytes)
+        .map_err(|error| wrong(what, &format!("no JSON: {error}")).with_source(error))
 }
 
 /// A fault that names the document and what is wrong with it.

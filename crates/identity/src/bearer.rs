@@ -41,7 +41,9 @@ pub(crate) fn open(config: &FtsConfig, public_url: &str, names: &[String]) -> Re
         audiences: audiences(config, public_url, names),
         leeway: LEEWAY,
     };
-    let named = |fault: Fault| Fault::new(fault.code, format!("service.fts.issuers: {}", fault.detail));
+    let named = |fault: Fault| {
+        Fault::new(fault.code, format!("service.fts.issuers: {}", fault.detail)).with_source(fault)
+    };
     let trust = Arc::new(TokenTrust::new(settings).map_err(named)?);
     Issuers::open(trust, config.issuer_authorities.as_deref()).map(Some).map_err(named)
 }

@@ -32,8 +32,9 @@ impl GridUsers {
                 hosts: hosts.to_vec(),
                 ..GridSettings::new(directory)
             };
-            let named =
-                |fault: Fault| Fault::new(fault.code, format!("service.fts.trust_dir: {}", fault.detail));
+            let named = |fault: Fault| {
+                Fault::new(fault.code, format!("service.fts.trust_dir: {}", fault.detail)).with_source(fault)
+            };
             GridTrust::load(settings, now).map_err(named)
         };
         let trust = config.trust_dir.as_ref().map(load).transpose()?;
@@ -68,7 +69,7 @@ impl GridUsers {
                 Err(Fault::new(FaultCode::NotAllowed, detail))
             }
             Err(fault) => {
-                tracing::warn!(subject, %fault, "service.fts.mapping_command");
+                tracing::warn!(subject, fault = %fault.chain(), "service.fts.mapping_command");
                 Err(fault)
             }
         }
@@ -82,7 +83,7 @@ impl GridUsers {
     /// Takes over what has changed in the files. What cannot be read stays as it was, and is told.
     pub fn reload(&self, now: Timestamp) {
         if let Err(fault) = self.look(now) {
-            tracing::warn!(%fault, "users of the grid are known by what was read before");
+            tracing::warn!(fault = %fault.chain(), "users of the grid are known by what was read before");
         }
     }
 
@@ -121,10 +122,10 @@ fn read_map(path: &Path) -> Result<(CommunityMap, Vec<String>), Fault> {
     let trouble = |why: String| {
         Fault::new(FaultCode::StateDirectory, format!("service.fts.community_map: {}: {why}", path.display()))
     };
-    let file = std::fs::File::open(path).map_err(|error| trouble(error.to_string()))?;
+    let file = std::fs::File::open(path).map_err(|error| trouble(error.to_string()).with_source(error))?;
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut std::io::Read::take(file, MAP_BYTES_MAX as u64 + 1), &mut bytes)
-        .map_err(|error| trouble(error.to_string()))?;
+        .map_err(|error| trouble(error.to_string()).with_source(error))?;
     if bytes.len() > MAP_BYTES_MAX {
         return Err(trouble(format!("it has more than {MAP_BYTES_MAX} bytes")));
     }

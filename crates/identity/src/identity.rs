@@ -120,7 +120,7 @@ impl Identity {
     pub async fn refresh_issuers(&self) {
         let Some(issuers) = &self.issuers else { return };
         for (issuer, fault) in issuers.refresh(self.now()).await {
-            tracing::warn!(issuer, %fault, "an issuer of tokens did not tell its keys");
+            tracing::warn!(issuer, fault = %fault.chain(), "an issuer of tokens did not tell its keys");
         }
     }
 

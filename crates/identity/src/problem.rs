@@ -3,7 +3,7 @@
 use longhaul_api::Problem;
 use longhaul_api::fts::Refusal;
 use longhaul_catalog::CatalogError;
-use longhaul_model::Fault;
+use longhaul_model::{ErrorChain, Fault};
 
 /// A failing catalog as the problem that a client sees.
 pub fn catalog_problem(error: CatalogError) -> Problem {
@@ -13,7 +13,7 @@ pub fn catalog_problem(error: CatalogError) -> Problem {
         _ => None,
     };
     if status.is_some() || matches!(error, CatalogError::Corrupt(_) | CatalogError::Statement(_)) {
-        tracing::error!(%error, "the catalog failed");
+        tracing::error!(error = %ErrorChain::new(&error), "the catalog failed");
     }
     let disk = matches!(error, CatalogError::Full(_) | CatalogError::Unusable(_));
     let mut problem = Problem::from(Fault::from(error));

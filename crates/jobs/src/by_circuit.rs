@@ -74,7 +74,8 @@ pub(crate) async fn copy(
         Err(fault) if *stop.borrow() => return Err(fault),
         Err(fault) => fault,
     };
-    tracing::info!(circuit = way.circuit, %fault, "a copy of a job failed on the circuit; it is made on the \
+    tracing::info!(circuit = way.circuit, fault = %fault.chain(),
+        "a copy of a job failed on the circuit; it is made on the \
         plain way");
     // It may have arrived all the same.
     let again = CopyOrder { may_be_there: true, ..order };

@@ -188,7 +188,8 @@ async fn may_begin(job_control: &Arc<JobControl>, order: &CopyOrder, file: u64) 
     let asked =
         tokio::task::spawn_blocking(move || job_control.identity.may_still_transfer(&job, file)).await;
     asked.unwrap_or_else(|error| {
-        Err(Fault::new(FaultCode::Internal, format!("who may what was asked in vain: {error}")))
+        Err(Fault::new(FaultCode::Internal, format!("who may what was asked in vain: {error}"))
+            .with_source(error))
     })
 }
 

@@ -209,7 +209,7 @@ impl JobLoop {
             }
             Err(error) => {
                 let fault = Fault::from(error);
-                tracing::error!(%fault, "jobs could not be taken in");
+                tracing::error!(fault = %fault.chain(), "jobs could not be taken in");
                 replies.into_iter().for_each(|reply| drop(reply.send(Err(fault.clone()))));
             }
         }

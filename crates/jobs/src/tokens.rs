@@ -147,7 +147,8 @@ pub async fn run(
         // A copy with the token need not wait for what follows.
         drop(alone);
         if let Err(fault) = exchanged {
-            tracing::warn!(issuer = about.issuer, %fault, "a token of a job was not exchanged for one that \
+            tracing::warn!(issuer = about.issuer, fault = %fault.chain(),
+                "a token of a job was not exchanged for one that \
                 lasts");
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
@@ -172,7 +173,8 @@ async fn exchange(
 async fn kept(job_control: &Arc<JobControl>, id: &str) -> Result<Option<Zeroizing<String>>, Fault> {
     let (job_control, row) = (job_control.clone(), format!("{ROW}{id}"));
     let read = tokio::task::spawn_blocking(move || job_control.identity.credentials().get(&row)).await;
-    let row = read.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
+    let row =
+        read.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))??;
     let text = row.and_then(|row| String::from_utf8(row.proxy?).ok());
     Ok(text.map(Zeroizing::new))
 }
@@ -190,7 +192,7 @@ async fn keep(job_control: &Arc<JobControl>, id: &str, issuer: &str, lasting: &s
     };
     let job_control = job_control.clone();
     let written = tokio::task::spawn_blocking(move || job_control.identity.credentials().put(row)).await;
-    Ok(written.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??)
+    Ok(written.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))??)
 }
 
 /// The order with tokens that are good for long enough, and that are had anew while the copy runs.
@@ -210,7 +212,8 @@ async fn refresh(job_control: &Arc<JobControl>, end: &mut End, scope: &str) -> R
     let token = match source.obtain(token, false).await {
         Ok(fresh) => fresh.unwrap_or_else(|| token.clone()),
         Err(fault) if source.about.expires > now => {
-            tracing::warn!(issuer = source.about.issuer, %fault, "a copy begins with a token that ends soon");
+            tracing::warn!(issuer = source.about.issuer, fault = %fault.chain(),
+                "a copy begins with a token that ends soon");
             token.clone()
         }
         Err(fault) => {

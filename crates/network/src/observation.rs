@@ -237,6 +237,8 @@ impl fmt::Display for ObservationError {
     }
 }
 
+impl std::error::Error for ObservationError {}
+
 impl From<ObservationError> for Fault {
     fn from(refused: ObservationError) -> Self {
         let code = match refused {
@@ -247,7 +249,7 @@ impl From<ObservationError> for Fault {
             | ObservationError::OutOfOrder { .. }
             | ObservationError::Implausible(_) => FaultCode::BadRequest,
         };
-        Fault::new(code, format!("an observation was not taken: {refused}"))
+        Fault::new(code, format!("an observation was not taken: {refused}")).with_source(refused)
     }
 }
 

@@ -14,6 +14,7 @@ pub const SYSTEM_AUTHORITIES: &[&str] =
 pub fn read(named: Option<&Path>) -> Result<Arc<str>, Fault> {
     let unreadable = |path: &Path, error: std::io::Error| {
         Fault::new(FaultCode::BadRequest, format!("authorities in {}: {error}", path.display()))
+            .with_source(error)
     };
     if let Some(path) = named {
         return std::fs::read_to_string(path).map(Arc::from).map_err(|error| unreadable(path, error));

@@ -2,6 +2,7 @@
 //! connect, connections kept for a little while, bounded answers, no redirects.
 
 use std::error::Error;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{ErrorChain, Fault, FaultCode};
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tower::Service;
@@ -118,17 +119,6 @@ fn check(policy: &AddressPolicy, host: &str, address: IpAddr) -> Result<(), Stri
         .map_err(|kind| format!("{host} is {kind}, which is not allowed here ({address})"))
 }
 
-/// An error with all its causes: why an address was refused stands at the end.
-pub fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(&format!(": {next}"));
-        cause = next.source();
-    }
-    text
-}
-
 /// Sends one request over TLS, and reads a small answer, whatever its status. Redirects are not followed.
 pub async fn send_bounded(
     http: &HttpClient<Full<Bytes>>,
@@ -138,7 +128,8 @@ pub async fn send_bounded(
     bytes_max: usize,
 ) -> Result<(http::StatusCode, Bytes), Fault> {
     let failed = |code, why: String| Fault::new(code, format!("{url}: {why}"));
-    let mut request = request.map_err(|error| failed(FaultCode::BadRequest, error.to_string()))?;
+    let mut request =
+        request.map_err(|error| failed(FaultCode::BadRequest, error.to_string()).with_source(error))?;
     if request.uri().scheme() != Some(&http::uri::Scheme::HTTPS) {
         return Err(failed(FaultCode::BadRequest, "it is no https address".into()));
     }
@@ -148,10 +139,14 @@ pub async fn send_bounded(
         .insert(USER_AGENT, http::HeaderValue::from_static(concat!("longhaul/", env!("CARGO_PKG_VERSION"))));
     let whole = async {
         let reply = http.request(request).await;
-        let reply = reply.map_err(|error| failed(FaultCode::Unreachable, error_chain(&error)))?;
+        let reply = reply.map_err(|error| {
+            failed(FaultCode::Unreachable, ErrorChain::new(&error).to_string()).with_source(error)
+        })?;
         let status = reply.status();
         let body = Limited::new(reply.into_body(), bytes_max).collect().await;
-        let body = body.map_err(|error| failed(FaultCode::ConnectionLost, error.to_string()))?;
+        let body = body.map_err(|error| {
+            failed(FaultCode::ConnectionLost, error.to_string()).with_source(io::Error::other(error))
+        })?;
         Ok((status, body.to_bytes()))
     };
     let late = |_| failed(FaultCode::Stalled, format!("no answer within {} s", within.as_secs()));

@@ -21,7 +21,7 @@ mod stream;
 mod tls;
 
 pub use authorities::{SYSTEM_AUTHORITIES, read as read_authorities};
-pub use client::{HttpClient, client, error_chain, send_bounded};
+pub use client::{HttpClient, client, send_bounded};
 pub use connector::{ConnectError, Connector};
 pub use http1::{Http1Connection, IdlePool, handshake_http1};
 pub use policy::AddressPolicy;

@@ -55,7 +55,9 @@ pub fn new_request(bits: u32) -> Result<DelegationRequest, Fault> {
         4096 => RsaKeySize::_4096,
         other => return Err(Fault::new(FaultCode::BadRequest, format!("keys of {other} bits are not made"))),
     };
-    let failed = |error: rcgen::Error| Fault::new(FaultCode::Internal, format!("cannot make a key: {error}"));
+    let failed = |error: rcgen::Error| {
+        Fault::new(FaultCode::Internal, format!("cannot make a key: {error}")).with_source(error)
+    };
     let mut key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, size).map_err(failed)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -75,7 +77,9 @@ pub fn accept_proxy(key_pem: &str, uploaded: &[u8]) -> Result<DelegatedCredentia
     }
     let mut chain = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(uploaded) {
-        chain.push(certificate.map_err(|error| rejected(&format!("it is no PEM: {error}")))?);
+        chain.push(
+            certificate.map_err(|error| rejected(&format!("it is no PEM: {error}")).with_source(error))?,
+        );
         if chain.len() > CERTIFICATES_MAX {
             return Err(rejected(&format!("it has more than {CERTIFICATES_MAX} certificates")));
         }
@@ -107,7 +111,7 @@ pub fn check_owner(
     now: Timestamp,
 ) -> Result<(), Fault> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(delegated.chain_pem.as_bytes()).collect();
-    let chain = chain.map_err(|error| rejected(&error.to_string()))?;
+    let chain = chain.map_err(|error| rejected(&error.to_string()).with_source(error))?;
     let identity = trust.verify_chain(&chain, now).map_err(|fault| rejected(&fault.detail))?;
     if !same_subject(&identity.subject, subject) {
         return Err(rejected(&format!("it is of {}, you are {subject}", identity.subject)));

@@ -31,6 +31,6 @@ impl From<SecurityError> for Fault {
             SecurityError::Unusable { .. } => FaultCode::NotAuthenticated,
         };
         let cause = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
-        Fault::new(code, format!("{error}{cause}"))
+        Fault::new(code, format!("{error}{cause}")).with_source(error)
     }
 }

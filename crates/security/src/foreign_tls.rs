@@ -38,10 +38,11 @@ pub fn foreign_client_tls_with_certificate(
         |why: String| Fault::new(FaultCode::NotAuthenticated, format!("the client's certificate: {why}"));
     let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| unusable(error.to_string()))?;
-    let key =
-        PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| unusable(error.to_string()))?;
-    let key = aws_lc_rs::sign::any_supported_type(&key).map_err(|error| unusable(error.to_string()))?;
+        .map_err(|error| unusable(error.to_string()).with_source(error))?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+        .map_err(|error| unusable(error.to_string()).with_source(error))?;
+    let key = aws_lc_rs::sign::any_supported_type(&key)
+        .map_err(|error| unusable(error.to_string()).with_source(error))?;
     let Some(first) = chain.first() else { return Err(unusable("there is none".into())) };
     let first = Certificate::parse(first).map_err(|why| unusable(why.to_string()))?;
     if key.public_key().is_none_or(|public| *public != *first.key) {
@@ -58,7 +59,9 @@ fn client_builder(
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13, &TLS12])
-        .map_err(|error| Fault::new(FaultCode::Internal, format!("TLS settings: {error}")))?;
+        .map_err(|error| {
+            Fault::new(FaultCode::Internal, format!("TLS settings: {error}")).with_source(error)
+        })?;
     Ok(match trust {
         ForeignServerTrust::Authorities(pem) => builder.with_root_certificates(roots(pem)?),
         ForeignServerTrust::Anyone => builder

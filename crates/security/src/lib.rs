@@ -64,8 +64,8 @@ pub use scope::{Area, Scope, Scopes, TokenRestrictions};
 pub use session::{ExternalIdentity, Session, SessionHolder, Sessions};
 pub use shared_secret::{SharedAuthority, SharedSecret};
 pub use tls::{
-    AGENT_NAME, SERVICE_NAME, agent_client_tls, client_identity, data_server_tls, io_fault, join_client_tls,
-    people_client_tls, server_identity, service_server_tls, tls_fault,
+    AGENT_NAME, SERVICE_NAME, agent_client_tls, client_identity, data_server_tls, explain_io, io_fault,
+    join_client_tls, people_client_tls, server_identity, service_server_tls, tls_fault,
 };
 pub use token::{JoinToken, constant_time_eq, hash_secret, new_secret};
 pub use vault::Vault;

@@ -142,8 +142,9 @@ impl MappingCallout {
         let mut command = Command::new(program);
         command.args(first).arg(subject).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let child = command.process_group(0).spawn();
-        let mut group =
-            ProcessGroup(child.map_err(|error| failed(format!("{program} cannot be run: {error}")))?);
+        let mut group = ProcessGroup(
+            child.map_err(|error| failed(format!("{program} cannot be run: {error}")).with_source(error))?,
+        );
         let late = || failed(format!("{program} did not end within {limit:?}"));
         let said = match group.0.stdout.take() {
             Some(output) => read_output(output, limit).ok_or_else(late)?,

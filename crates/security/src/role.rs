@@ -89,7 +89,8 @@ impl ManagerScope {
 
     /// Parses sites, separated by blanks.
     pub fn parse_sites(text: &str) -> Result<BTreeSet<SiteName>, Fault> {
-        let parse = |word: &str| word.parse().map_err(|error| bad(format!("site: {error}")));
+        let parse =
+            |word: &str| word.parse().map_err(|error| bad(format!("site: {error}")).with_source(error));
         text.split_ascii_whitespace().map(parse).collect()
     }
 

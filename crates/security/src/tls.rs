@@ -147,13 +147,19 @@ pub fn tls_fault(error: &rustls::Error) -> Fault {
         }
         rustls::Error::InvalidMessage(_) => (ProtocolError, "the peer does not speak TLS"),
         rustls::Error::DecryptError => (Corrupted, "a TLS record failed its check"),
-        other => return Fault::new(ProtocolError, format!("TLS: {other}")),
+        other => return Fault::new(ProtocolError, format!("TLS: {other}")).with_source(error.clone()),
     };
-    Fault::new(code, detail)
+    Fault::new(code, detail).with_source(error.clone())
 }
 
 /// Explains an error of a stream, including TLS errors inside it.
-pub fn io_fault(error: &io::Error) -> Fault {
+pub fn io_fault(error: io::Error) -> Fault {
+    let fault = explain_io(&error);
+    if std::error::Error::source(&fault).is_some() { fault } else { fault.with_source(error) }
+}
+
+/// Like [`io_fault`], of an error that lies inside another: only TLS errors become the fault's source.
+pub fn explain_io(error: &io::Error) -> Fault {
     use io::ErrorKind::*;
     let mut inner = error.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static));
     while let Some(cause) = inner {
@@ -180,7 +186,7 @@ fn certificate_fault(reason: &CertificateError) -> Fault {
     match reason {
         Certificate::Other(OtherError(cause)) => match cause.downcast_ref::<Fault>() {
             Some(fault) => fault.clone(),
-            None => Fault::new(NotAuthenticated, cause.to_string()),
+            None => Fault::new(NotAuthenticated, cause.to_string()).with_source(cause.clone()),
         },
         // A foreign CA with the name of ours fails at the signature.
         Certificate::UnknownIssuer | Certificate::BadSignature => Fault::new(
@@ -207,7 +213,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 }
 
 pub(crate) fn internal(error: rustls::Error) -> Fault {
-    Fault::new(FaultCode::Internal, format!("TLS settings: {error}"))
+    Fault::new(FaultCode::Internal, format!("TLS settings: {error}")).with_source(error)
 }
 
 fn client_builder(

@@ -239,9 +239,9 @@ fn garbage_is_told_from_tls_and_errors_are_found_inside_io_errors() {
     let error = server.process_new_packets().unwrap_err();
     assert_eq!(tls_fault(&error).code, FaultCode::ProtocolError);
     let nested = std::io::Error::other(std::io::Error::new(std::io::ErrorKind::InvalidData, error));
-    assert_eq!(io_fault(&nested).code, FaultCode::ProtocolError);
+    assert_eq!(io_fault(nested).code, FaultCode::ProtocolError);
     let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-    assert_eq!(io_fault(&refused).code, FaultCode::Unreachable);
+    assert_eq!(io_fault(refused).code, FaultCode::Unreachable);
 }
 
 #[test]

@@ -184,8 +184,9 @@ impl Config {
         if !self.public_url.is_empty() && !self.public_url.starts_with("https://") {
             return bad(format!("service.public_url is {:?}: it must begin with https://", self.public_url));
         }
-        longhaul_model::SiteName::parse(&self.deployment)
-            .map_err(|error| Fault::new(FaultCode::BadRequest, format!("service.deployment: {error}")))?;
+        longhaul_model::SiteName::parse(&self.deployment).map_err(|error| {
+            Fault::new(FaultCode::BadRequest, format!("service.deployment: {error}")).with_source(error)
+        })?;
         for (name, value) in [
             ("lease_s", self.lease_s),
             ("report_every_ms", self.report_every_ms),
@@ -215,7 +216,9 @@ impl Config {
 
     pub(crate) fn strategy(&self) -> Result<Strategy, Fault> {
         let parsed = self.strategy.parse::<Strategy>();
-        parsed.map_err(|error| Fault::new(FaultCode::BadRequest, format!("service.strategy: {error}")))
+        parsed.map_err(|error| {
+            Fault::new(FaultCode::BadRequest, format!("service.strategy: {error}")).with_source(error)
+        })
     }
 
     pub fn lease(&self) -> Duration {

@@ -20,8 +20,9 @@ pub struct MarkingConfig {
 impl MarkingConfig {
     pub(crate) fn table(&self) -> Result<MarkTable, Fault> {
         let registry = self.registry.as_ref().map_or_else(|| Ok(Registry::built_in()), read)?;
-        MarkTable::new(&self.rules, &registry)
-            .map_err(|fault| Fault::new(fault.code, format!("service.marking: {}", fault.detail)))
+        MarkTable::new(&self.rules, &registry).map_err(|fault| {
+            Fault::new(fault.code, format!("service.marking: {}", fault.detail)).with_source(fault)
+        })
     }
 }
 
@@ -31,9 +32,9 @@ fn read(path: &PathBuf) -> Result<Registry, Fault> {
         Fault::new(FaultCode::BadRequest, detail)
     };
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| about(error.to_string()))?;
+    let file = std::fs::File::open(path).map_err(|error| about(error.to_string()).with_source(error))?;
     // One more than may be, so that the parser sees what is too long.
     let most = REGISTRY_BYTES_MAX as u64 + 1;
-    file.take(most).read_to_end(&mut bytes).map_err(|error| about(error.to_string()))?;
+    file.take(most).read_to_end(&mut bytes).map_err(|error| about(error.to_string()).with_source(error))?;
     Registry::parse(&bytes).map_err(|fault| about(fault.detail))
 }

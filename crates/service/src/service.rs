@@ -100,7 +100,7 @@ impl Service {
         let opening = config.clone();
         let state = tokio::task::spawn_blocking(move || State::open(&opening, now))
             .await
-            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
+            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))??;
         let sockets = Sockets::bind(&config).await?;
         let remote = mover.as_ref().and_then(|mover| mover.remote());
         let jobs = Jobs::new();
@@ -119,7 +119,7 @@ impl Service {
         let taking_up = shared.clone();
         tokio::task::spawn_blocking(move || take_up(&taking_up))
             .await
-            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))??;
+            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))??;
         messages::prepare(&shared)?;
         // After the limits and shares of all: what jobs wait for is ordered by them.
         let (job_control, runtime) = (shared.job_control.clone(), tokio::runtime::Handle::current());
@@ -137,7 +137,8 @@ impl Service {
         service.tasks.spawn(jobs::tape::run(shared.job_control.clone(), remote, stopped.clone()));
         service.tasks.spawn(jobs::run_tokens(shared.job_control.clone(), wanted, stopped.clone()));
         service.listen(sockets, pages, stopped)?;
-        tracing::info!(deployment = shared.control.authority.deployment(), url = %shared.public_url, "service \
+        tracing::info!(deployment = shared.control.authority.deployment(), url = %shared.public_url,
+            "service \
             started");
         Ok(service)
     }
@@ -278,6 +279,7 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
             FaultCode::BadRequest,
             format!("cannot listen on {address}: {error}; choose another address"),
         )
+        .with_source(error)
     })
 }
 

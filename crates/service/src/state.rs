@@ -142,5 +142,5 @@ fn lock(directory: &Path) -> Result<File, Fault> {
 }
 
 fn trouble(directory: &Path, error: std::io::Error) -> Fault {
-    Fault::new(FaultCode::StateDirectory, format!("{}: {error}", directory.display()))
+    Fault::new(FaultCode::StateDirectory, format!("{}: {error}", directory.display())).with_source(error)
 }

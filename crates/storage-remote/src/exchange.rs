@@ -15,11 +15,10 @@ use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
-use longhaul_model::Timestamp;
 use longhaul_model::address::Family;
+use longhaul_model::{ErrorChain, Timestamp};
 use longhaul_outbound::{
-    CertificateId, CredentialScope, Http1Connection, IdlePool, Origin, REDIRECTS_MAX, error_chain,
-    keeps_method,
+    CertificateId, CredentialScope, Http1Connection, IdlePool, Origin, REDIRECTS_MAX, keeps_method,
 };
 use tokio::time::timeout;
 
@@ -311,7 +310,7 @@ impl Answer {
                     }
                 }
                 Ok(Some(Err(error))) => {
-                    let text = format!("{}: the connection broke: {}", self.url, error_chain(&error));
+                    let text = format!("{}: the connection broke: {}", self.url, ErrorChain::new(&error));
                     return Err(Failure::new(Kind::Lost, text));
                 }
                 Ok(None) => {

@@ -209,6 +209,7 @@ fn roots(trust: &Trust) -> Result<RootCertStore, Fault> {
     let read = |path: &std::path::Path| {
         std::fs::read_to_string(path).map_err(|error| {
             Fault::new(FaultCode::BadRequest, format!("authorities of storages: {}: {error}", path.display()))
+                .with_source(error)
         })
     };
     let texts = match trust {

@@ -9,7 +9,7 @@ pub struct Malformed(pub &'static str);
 
 impl From<Malformed> for Fault {
     fn from(error: Malformed) -> Fault {
-        Fault::new(FaultCode::ProtocolError, error.0)
+        Fault::new(FaultCode::ProtocolError, error.0).with_source(error)
     }
 }
 

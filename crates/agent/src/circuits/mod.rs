@@ -215,7 +215,7 @@ fn read(config: &CircuitLinkConfig) -> Result<CircuitConfig, Fault> {
     let mut text = String::new();
     let read = std::fs::File::open(&config.file)
         .and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_string(&mut text));
-    read.map_err(|error| Fault::new(FaultCode::BadRequest, format!("{shown}: {error}")))?;
+    read.map_err(|error| Fault::new(FaultCode::BadRequest, format!("{shown}: {error}")).with_source(error))?;
     CircuitConfig::parse(&text, &shown)
 }
 

@@ -53,7 +53,7 @@ impl AgentStreams {
 
     fn set_paths(&self, agent: AgentId, paths: Vec<Path>) {
         if let Some(Err(fault)) = self.link(|engine, _| engine.set_paths(agent, paths)) {
-            tracing::error!(%fault, "the paths cannot be set");
+            tracing::error!(fault = %fault.chain(), "the paths cannot be set");
         }
     }
 

@@ -108,9 +108,11 @@ fn verify_written(
     // The command may have put anything there: follow no link, wait for no pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(&path);
-    let mut file = opened.map_err(|error| untrue(format!("{}: {error}", path.display())))?;
+    let mut file =
+        opened.map_err(|error| untrue(format!("{}: {error}", path.display())).with_source(error))?;
     let failed = |error: std::io::Error| {
         Fault::new(FaultCode::TargetWrite, format!("reading {lfn} again at {}: {error}", path.display()))
+            .with_source(error)
     };
     let before = file.metadata().map_err(failed)?;
     if !before.is_file() || before.nlink() != 1 {

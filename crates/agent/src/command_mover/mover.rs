@@ -89,12 +89,13 @@ pub(crate) fn start(
     // Remains of a killed run.
     match std::fs::remove_dir_all(&spool) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Fault::new(FaultCode::StateDirectory, format!("{}: {error}", spool.display())));
+            return Err(Fault::new(FaultCode::StateDirectory, format!("{}: {error}", spool.display()))
+                .with_source(error));
         }
         _ => {}
     }
-    let runtime =
-        Handle::try_current().map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+    let runtime = Handle::try_current()
+        .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))?;
     let events: Arc<dyn Fn(Vec<Event>) + Send + Sync> = start.events.into();
     let inner = Arc::new(CommandMoverInner {
         by_storage: of,

@@ -96,14 +96,16 @@ pub(super) async fn run(mover: Arc<CommandMoverInner>, job: CommandJob) {
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Fault::new(FaultCode::Internal, format!("a step of a mover's command: {error}")))
+    done.map_err(|error| {
+        Fault::new(FaultCode::Internal, format!("a step of a mover's command: {error}")).with_source(error)
+    })
 }
 
 async fn give_up(mover: Arc<CommandMoverInner>, files: Vec<FetchFile>, fault: Fault, times: AttemptTimeline) {
     let ended = files.iter().map(|file| finished(file, Err(fault.clone()), times)).collect();
     let told = blocking(move || mover.finish_attempts(ended)).await;
     if let Err(fault) = told {
-        tracing::error!(%fault, "ends of attempts could not be reported");
+        tracing::error!(fault = %fault.chain(), "ends of attempts could not be reported");
     }
 }
 
@@ -180,7 +182,7 @@ fn inspect_target(
 ) -> Result<TargetFile, Fault> {
     let storage = &*of.export.storage;
     let at = of.export.rules.to_pfn(storage.name(), &file.lfn);
-    let at = at.map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+    let at = at?;
     if !storage.capabilities().writable {
         let detail = format!("{} is exported for reading only", storage.name());
         return Err(Fault::new(FaultCode::TargetReadOnly, detail));
@@ -263,7 +265,8 @@ fn finish(
     // A committed file has no temporary name any more; of the rest nothing is kept.
     for item in items {
         if let Err(fault) = storage.remove_temp(&item.temp) {
-            tracing::warn!(temp = %item.temp, %fault, "a temporary file could not be removed");
+            tracing::warn!(temp = %item.temp, fault = %fault.chain(),
+                "a temporary file could not be removed");
         }
     }
     bytes

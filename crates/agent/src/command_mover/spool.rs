@@ -42,6 +42,7 @@ impl Spool {
         let spool = Spool { folder: parent.join(number.to_string()) };
         let failed = |error: std::io::Error| {
             Fault::new(FaultCode::StateDirectory, format!("{}: {error}", spool.folder.display()))
+                .with_source(error)
         };
         DirBuilder::new().recursive(true).mode(0o700).create(&spool.folder).map_err(failed)?;
         let mut file = File::create(spool.copyjob()).map_err(failed)?;

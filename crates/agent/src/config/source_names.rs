@@ -78,7 +78,8 @@ impl SourceNames {
             };
             let protocol = self.protocol.as_deref().unwrap_or_default();
             let asked = Asked { protocol, target: Some(target), custodial: false };
-            let mapped = rules.lfn_to_pfn(lfn, &asked).map_err(|error| wrong(error.to_string()))?;
+            let mapped =
+                rules.lfn_to_pfn(lfn, &asked).map_err(|error| wrong(error.to_string()).with_source(error))?;
             mapped.map(|mapped| mapped.name).ok_or_else(|| wrong("no name rule fits".into()))
         }
     }

@@ -117,8 +117,8 @@ impl DoorConfig {
         }
         if let Some(path) = &self.tokens {
             read.text(path)?;
-            rights.tokens =
-                read_tokens(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+            rights.tokens = read_tokens(path)
+                .map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()).with_source(error))?;
         }
         Ok((Access { tls, identities, rights }, hash_secret(&read.contents)))
     }
@@ -138,11 +138,13 @@ impl ConfigFiles {
 
     fn large(&mut self, path: &Path) -> Result<String, Fault> {
         let failed = |why: String| Fault::new(FaultCode::BadRequest, format!("{}: {why}", path.display()));
-        let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+        let size =
+            std::fs::metadata(path).map_err(|error| failed(error.to_string()).with_source(error))?.len();
         if size > AUTHORITIES_BYTES_MAX {
             return Err(failed(format!("it has more than {AUTHORITIES_BYTES_MAX} bytes")));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| failed(error.to_string()).with_source(error))?;
         self.contents.push_str(&text);
         Ok(text)
     }

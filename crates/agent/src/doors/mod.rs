@@ -178,7 +178,8 @@ async fn reload_doors(mut renewals: Vec<DoorReload>, own: Credentials) -> Result
                     *seen = now;
                 }
                 Err(fault) => {
-                    tracing::warn!(storage = %config.storage, %fault, "a door keeps its old certificates and \
+                    tracing::warn!(storage = %config.storage, fault = %fault.chain(),
+                        "a door keeps its old certificates and \
                         rights")
                 }
             }

@@ -68,7 +68,7 @@ impl DoorIssuers {
     pub(super) async fn refresh_on(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         while !stopped_within(RELOAD_INTERVAL, &mut stop).await {
             for (issuer, fault) in self.issuers.refresh(self.clock.now()).await {
-                tracing::warn!(issuer, %fault, "keys of a token issuer could not be fetched");
+                tracing::warn!(issuer, fault = %fault.chain(), "keys of a token issuer could not be fetched");
             }
         }
     }

@@ -198,7 +198,8 @@ impl ForeignMover {
         // In a task of its own, so that a panic ends one copy only.
         let making = tokio::spawn(async move { made.copy(copy, &counted, &cancel).await });
         let made = making.await.unwrap_or_else(|error| {
-            Err(Fault::new(FaultCode::Internal, format!("the copy ended abnormally: {error}")))
+            Err(Fault::new(FaultCode::Internal, format!("the copy ended abnormally: {error}"))
+                .with_source(error))
         });
         let result = match (made, locked(&running.cancel_reason).take()) {
             // A result that came before the cancellation counts.
@@ -210,7 +211,9 @@ impl ForeignMover {
                 times.committed = Some(self.clock.now());
                 tracing::info!(%attempt, bytes, "foreign copy succeeded");
             }
-            Err(fault) => tracing::info!(%attempt, code = %fault.code, %fault, "foreign copy failed"),
+            Err(fault) => {
+                tracing::info!(%attempt, code = %fault.code, fault = %fault.chain(), "foreign copy failed")
+            }
         }
         let (outcomes, outcome) =
             (self.outcomes.clone(), conversion::copy_outcome(attempt, epoch, result, times));

@@ -65,8 +65,8 @@ impl Hooks {
         if of.is_empty() {
             return Ok(None);
         }
-        let runtime =
-            Handle::try_current().map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+        let runtime = Handle::try_current()
+            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))?;
         Ok(Some(Hooks { by_storage: of, runtime }))
     }
 
@@ -88,7 +88,8 @@ impl StorageHooks {
         let ended = match self.validate(storage, "pre", file, &file.digests).await {
             Ok(ended) => ended,
             Err(fault) => {
-                tracing::warn!(lfn = %file.lfn, %fault, "a file is not validated before its transfer");
+                tracing::warn!(lfn = %file.lfn, fault = %fault.chain(),
+                    "a file is not validated before its transfer");
                 return PreTransferVerdict::Begin;
             }
         };
@@ -159,7 +160,7 @@ impl StorageHooks {
 
     fn pfn(&self, storage: &StorageName, file: &FetchFile) -> Result<Pfn, Fault> {
         let at = self.rules.to_pfn(storage, &file.lfn);
-        at.map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
+        at.map_err(Fault::from)
     }
 
     /// The absolute path, as the site's programs know it.

@@ -51,7 +51,7 @@ impl Prober {
                 };
                 self.measurements.add_probe(ProbeResult { agent, at: self.clock.now(), ways, fault });
             }
-            Err(fault) => tracing::warn!(%fault, "a peer could not be probed"),
+            Err(fault) => tracing::warn!(fault = %fault.chain(), "a peer could not be probed"),
         }
     }
 }
@@ -75,7 +75,7 @@ async fn probe_peer(peer: ProbeAsked) -> ProbeFound {
     std::thread::Builder::new()
         .name("probe".into())
         .spawn(body)
-        .map_err(|error| broken(error.to_string()))?;
+        .map_err(|error| broken(error.to_string()).with_source(error))?;
     wait.await.map_err(|_| broken("the look ended without a result".into()))
 }
 

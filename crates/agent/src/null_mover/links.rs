@@ -69,7 +69,8 @@ struct LinkPairEntry {
 impl NullLinks {
     pub fn read(path: &Path) -> Result<NullLinks, Fault> {
         let wrong = |why: String| Fault::new(FaultCode::BadRequest, format!("{}: {why}", path.display()));
-        let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?.len();
+        let size =
+            std::fs::metadata(path).map_err(|error| wrong(error.to_string()).with_source(error))?.len();
         if size > FILE_BYTES_MAX {
             return Err(wrong(format!(
                 "has {}, the limit is {}",
@@ -77,7 +78,8 @@ impl NullLinks {
                 units::bytes(FILE_BYTES_MAX)
             )));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()).with_source(error))?;
         NullLinks::parse(&text).map_err(wrong)
     }
 

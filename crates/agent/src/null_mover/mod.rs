@@ -62,8 +62,9 @@ pub(crate) fn start(links: NullLinks, start: MoverStart) -> Result<Box<dyn Mover
     let begun = Instant::now();
     let (mut mover, steps) = NullMover::new(links, start, Box::new(move || begun.elapsed()));
     let thread = thread::Builder::new().name("null-mover".into()).spawn(move || steps.run());
-    let thread = thread
-        .map_err(|error| Fault::new(FaultCode::Busy, format!("no thread for the null mover: {error}")))?;
+    let thread = thread.map_err(|error| {
+        Fault::new(FaultCode::Busy, format!("no thread for the null mover: {error}")).with_source(error)
+    })?;
     tracing::warn!("this agent has a null mover: nothing that it reports was moved");
     mover.thread = Some(thread);
     Ok(Box::new(mover))

@@ -78,7 +78,7 @@ impl OutboxLog {
             Ok(())
         };
         let opened =
-            RecordLog::open(&directory.join("ledger"), replay).map_err(|error| log_fault("open", &error))?;
+            RecordLog::open(&directory.join("ledger"), replay).map_err(|error| log_fault("open", error))?;
         if opened.cut_bytes > 0 {
             tracing::warn!(bytes = opened.cut_bytes, "the torn end of the outbox log was cut off");
         }
@@ -212,7 +212,7 @@ impl OutboxLog {
         );
         let mut file = locked(&self.file);
         locked(&self.state).renumber_after(sequence);
-        self.compact(&mut file).map_err(|error| log_fault("write", &error))
+        self.compact(&mut file).map_err(|error| log_fault("write", error))
     }
 
     pub(crate) fn set_clock_offset(&self, offset_us: i64) -> Result<(), Fault> {
@@ -321,7 +321,7 @@ impl OutboxLog {
         if records.is_empty() {
             return Ok(());
         }
-        self.append(&mut file, records, flush).map_err(|error| log_fault("write", &error))
+        self.append(&mut file, records, flush).map_err(|error| log_fault("write", error))
     }
 
     fn append(&self, file: &mut LogFile, records: Vec<Record>, flush: bool) -> io::Result<()> {
@@ -352,6 +352,6 @@ fn numbered_facts(last: u64, facts: impl Iterator<Item = Fact>) -> Vec<Record> {
     facts.zip(last + 1..).map(|(fact, sequence)| Record::Fact(Entry { sequence, fact })).collect()
 }
 
-fn log_fault(what: &str, error: &io::Error) -> Fault {
-    Fault::new(FaultCode::StateDirectory, format!("cannot {what} the outbox log: {error}"))
+fn log_fault(what: &str, error: io::Error) -> Fault {
+    Fault::new(FaultCode::StateDirectory, format!("cannot {what} the outbox log: {error}")).with_source(error)
 }

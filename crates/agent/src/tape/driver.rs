@@ -62,7 +62,7 @@ impl TapeDriver {
             Ok(())
         });
         let failed = |error: std::io::Error| {
-            Fault::new(FaultCode::StateDirectory, format!("{}: {error}", path.display()))
+            Fault::new(FaultCode::StateDirectory, format!("{}: {error}", path.display())).with_source(error)
         };
         let OpenedLog { log, cut_bytes } = opened.map_err(failed)?;
         if cut_bytes > 0 {
@@ -200,7 +200,8 @@ impl TapeDriver {
             records.push(Record::Spent { files });
         }
         if let Err(fault) = self.write(state, records) {
-            tracing::error!(%fault, "expired pins are not recorded; they expire again after a restart");
+            tracing::error!(fault = %fault.chain(),
+                "expired pins are not recorded; they expire again after a restart");
         }
     }
 
@@ -283,7 +284,8 @@ impl TapeDriver {
             written
         });
         if let Err(fault) = state.await {
-            tracing::error!(%fault, "staged files could not be recorded; they are staged again");
+            tracing::error!(fault = %fault.chain(),
+                "staged files could not be recorded; they are staged again");
         }
     }
 
@@ -332,7 +334,8 @@ impl TapeDriver {
             driver.write(&mut state, records)
         });
         if let Err(fault) = noted.await {
-            tracing::error!(%fault, "migrations are not recorded; they are repeated after a restart");
+            tracing::error!(fault = %fault.chain(),
+                "migrations are not recorded; they are repeated after a restart");
         }
     }
 
@@ -363,7 +366,8 @@ impl TapeDriver {
             written
         });
         if let Err(fault) = noted.await {
-            tracing::error!(%fault, "removals are not recorded; they are repeated after a restart");
+            tracing::error!(fault = %fault.chain(),
+                "removals are not recorded; they are repeated after a restart");
         }
     }
 }
@@ -399,7 +403,9 @@ fn stage_end(at: Locality, ended: &Result<CommandExit, Fault>) -> End {
 impl Tape for TapeDriver {
     fn stage(&self, files: Vec<RequestedFile>) -> Result<String, Fault> {
         let random = || {
-            random_u64().map_err(|error| Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")))
+            random_u64().map_err(|error| {
+                Fault::new(FaultCode::Internal, format!("/dev/urandom: {error}")).with_source(error)
+            })
         };
         let id = format!("{:016x}{:016x}", random()?, random()?);
         let config = &self.site.config;

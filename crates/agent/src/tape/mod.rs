@@ -66,6 +66,7 @@ impl Tapes {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
             made.map_err(|error| {
                 Fault::new(FaultCode::StateDirectory, format!("{}: {error}", directory.display()))
+                    .with_source(error)
             })?;
         }
         for (name, site) in systems.0 {
@@ -97,7 +98,9 @@ impl Tapes {
         }
         match running.join_next().await {
             Some(Ok(fault)) => fault,
-            Some(Err(error)) => Fault::new(FaultCode::Internal, format!("a tape driver ended: {error}")),
+            Some(Err(error)) => {
+                Fault::new(FaultCode::Internal, format!("a tape driver ended: {error}")).with_source(error)
+            }
             None => std::future::pending().await,
         }
     }

@@ -67,14 +67,15 @@ impl TapeSystem {
         let failed = |why: String| {
             Fault::new(FaultCode::SourceUnreadable, format!("{}: {why}", storage.root.display()))
         };
-        let runtime =
-            Handle::try_current().map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+        let runtime = Handle::try_current()
+            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))?;
         Ok(TapeSystem {
             config: config.clone(),
             storage: storage.name.clone(),
             root: storage.root.clone(),
             rules: storage.name_rules(),
-            beneath: NoLinks::open_root(&storage.root).map_err(|error| failed(error.to_string()))?,
+            beneath: NoLinks::open_root(&storage.root)
+                .map_err(|error| failed(error.to_string()).with_source(error))?,
             localities: Semaphore::new(config.at_once),
             runtime,
         })

@@ -104,7 +104,7 @@ fn emit_batch(bench: &TaskRun<'_>, batch: &mut Vec<CheckedFile>) -> ControlFlow<
 
 fn pfn(bench: &TaskRun<'_>, file: &ExpectedFile) -> Result<Pfn, Fault> {
     let storage = bench.storage.name();
-    bench.rules.to_pfn(storage, &file.lfn).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
+    bench.rules.to_pfn(storage, &file.lfn).map_err(Fault::from)
 }
 
 fn compare_size(at: &Pfn, expected: u64, found: u64) -> Result<(), Fault> {

@@ -212,7 +212,7 @@ impl Tasks {
     fn finish(&self, task: TaskId, outcome: Result<(), Fault>, stop: &StopFlag) {
         match &outcome {
             Ok(()) => tracing::info!(%task, "task done"),
-            Err(fault) => tracing::warn!(%task, %fault, "task failed"),
+            Err(fault) => tracing::warn!(%task, fault = %fault.chain(), "task failed"),
         }
         let fact = Fact::TaskDone { task, fault: outcome.err() };
         if persist(&self.context.log, &fact, stop) {
@@ -233,7 +233,9 @@ fn persist(log: &OutboxLog, fact: &Fact, stop: &StopFlag) -> bool {
     loop {
         match log.add_task_fact(fact, stop) {
             Ok(added) => return added,
-            Err(fault) => tracing::error!(%fault, "results of a task cannot be recorded; trying again"),
+            Err(fault) => {
+                tracing::error!(fault = %fault.chain(), "results of a task cannot be recorded; trying again")
+            }
         }
         thread::sleep(STATE_RETRY_INTERVAL);
     }

@@ -19,7 +19,7 @@ pub enum DatabaseError {
     #[error("a value does not fit its column: {0}")]
     ValueDoesNotFit(String),
     #[error("the runtime of a database connection cannot start: {0}")]
-    Runtime(std::io::Error),
+    Runtime(#[source] std::io::Error),
     #[error("an earlier statement failed, and the transaction was rolled back")]
     TransactionAborted,
 }

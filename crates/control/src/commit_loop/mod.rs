@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use longhaul_api::agent::{Hello, Incarnation};
 use longhaul_catalog::{CatalogError, ReplicaChange, ReportItem};
-use longhaul_model::{AgentId, Fault, FaultCode, FileId, StorageId, TaskId};
+use longhaul_model::{AgentId, ErrorChain, Fault, FaultCode, FileId, StorageId, TaskId};
 use longhaul_scheduler::{DemandId, Event};
 use tokio::sync::oneshot;
 
@@ -109,7 +109,7 @@ impl CommitLoop {
             tracing::warn!(%error, "the catalog refused");
             return None;
         }
-        tracing::error!(%error, "the catalog cannot be written");
+        tracing::error!(error = %ErrorChain::new(error), "the catalog cannot be written");
         let fault = Fault::new(FaultCode::StateDirectory, error.to_string());
         self.kernel.set_trouble(Some(fault.clone()));
         Some(fault)

@@ -79,7 +79,8 @@ impl CommitLoop {
                     batches.entry(key).or_default().push(grant);
                 }
                 LeaseResult::Refused(refusal) => {
-                    tracing::debug!(transfer = %grant.lease.transfer, attempt = %grant.lease.attempt, %refusal, "not leased");
+                    tracing::debug!(transfer = %grant.lease.transfer, attempt = %grant.lease.attempt,
+                        %refusal, "not leased");
                     events.extend(refused(&grant, refusal));
                 }
             }
@@ -160,7 +161,8 @@ impl CommitLoop {
         };
         self.control.live.leased(lease.attempt, running);
         self.kernel.changes.touch(ChangeKind::Transfer, lease.transfer, lease.chosen);
-        tracing::debug!(transfer = %lease.transfer, attempt = %lease.attempt, agent = %lease.agent, lfn = %grant.lfn.shown(), "leased");
+        tracing::debug!(transfer = %lease.transfer, attempt = %lease.attempt, agent = %lease.agent,
+            lfn = %grant.lfn.shown(), "leased");
         Lease {
             attempt: lease.attempt,
             transfer: lease.transfer,
@@ -206,7 +208,7 @@ impl CommitLoop {
                 self.tell_replicas(change);
             }
             Order::Fail { transfer, fault } => {
-                tracing::warn!(%transfer, %fault, "a transfer has failed for good");
+                tracing::warn!(%transfer, fault = %fault.chain(), "a transfer has failed for good");
                 catalog.cancel_transfers(&[transfer], &fault, now)?;
                 self.kernel.changes.touch(ChangeKind::Transfer, transfer, now);
             }
@@ -249,7 +251,11 @@ fn refused(grant: &Grant, refusal: LeaseRefusal) -> Vec<Event> {
     let outcome = |fault: Option<Fault>| {
         Event::Outcome(Outcome { attempt: lease.attempt, epoch: lease.epoch, fault, bytes_moved: 0 })
     };
-    let again = |retry| outcome(Some(Fault::new(FaultCode::Conflict, refusal.to_string()).retrying(retry)));
+    let again = |retry| {
+        outcome(Some(
+            Fault::new(FaultCode::Conflict, refusal.to_string()).with_source(refusal).retrying(retry),
+        ))
+    };
     match refusal {
         LeaseRefusal::AlreadyThere => vec![outcome(None)],
         LeaseRefusal::SourceGone => vec![

@@ -138,7 +138,8 @@ impl CommitLoop {
                 self.send_task(agent, &task)?;
             }
         }
-        tracing::info!(%agent, host = %hello.host, version = %hello.version, released = released.len(), "said hello");
+        tracing::info!(%agent, host = %hello.host, version = %hello.version, released = released.len(),
+            "said hello");
         Ok(())
     }
 
@@ -320,9 +321,11 @@ impl CommitLoop {
         }
         if given_back {
             // No fault of anybody, and no problem.
-            tracing::debug!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, "given back");
+            tracing::debug!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target,
+                "given back");
         } else if let Some(fault) = &transfer.fault {
-            tracing::warn!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, %lfn, code = %fault.code, %fault, "attempt failed");
+            tracing::warn!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target,
+                %lfn, code = %fault.code, fault = %fault.chain(), "attempt failed");
             let blamed = match fault.blame {
                 Blame::Source => Some(transfer.source),
                 Blame::Target => Some(transfer.target),
@@ -338,7 +341,8 @@ impl CommitLoop {
                 link(),
                 transfer.size,
             );
-            tracing::info!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target, %lfn, bytes = transfer.size, verification = %reported.verification, "done");
+            tracing::info!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target,
+                %lfn, bytes = transfer.size, verification = %reported.verification, "done");
             if let (Some(started), Some(committed)) = (reported.times.started, reported.times.committed) {
                 let seconds = committed.since(started).as_secs_f64();
                 self.kernel.metrics.observe(

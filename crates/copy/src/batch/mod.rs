@@ -70,7 +70,7 @@ impl From<BatchError> for Fault {
                 FaultCode::BadRequest
             }
         };
-        Fault::new(code, error.to_string())
+        Fault::new(code, error.to_string()).with_source(error)
     }
 }
 

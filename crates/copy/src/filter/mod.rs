@@ -53,7 +53,7 @@ pub struct FilterError {
 
 impl From<FilterError> for Fault {
     fn from(error: FilterError) -> Fault {
-        Fault::new(FaultCode::BadRequest, error.to_string())
+        Fault::new(FaultCode::BadRequest, error.to_string()).with_source(error)
     }
 }
 

@@ -215,7 +215,7 @@ fn inspect_source(typed: &str) -> Result<(LocalSource, Source), Fault> {
             std::io::ErrorKind::NotFound => FaultCode::SourceMissing,
             _ => FaultCode::SourceUnreadable,
         };
-        Fault::new(code, format!("{}: {error}", printable(typed)))
+        Fault::new(code, format!("{}: {error}", printable(typed))).with_source(error)
     };
     // A trailing slash on a file's name is refused by `place_sources`.
     let real = Path::new(typed.trim_end_matches('/')).canonicalize();
@@ -236,7 +236,7 @@ fn inspect_source(typed: &str) -> Result<(LocalSource, Source), Fault> {
     let start = real.file_name().and_then(|name| name.to_str());
     let start = start.ok_or_else(|| bad("the name is not UTF-8".to_owned()))?.to_owned();
     let name = described.name.as_deref().unwrap_or(&start);
-    let name = Lfn::parse(name).map_err(|error| bad(error.to_string()))?;
+    let name = Lfn::parse(name).map_err(|error| bad(error.to_string()).with_source(error))?;
     let parent = real.parent().unwrap_or(Path::new("/"));
     let tree = Arc::new(SourceTree::open(parent)?);
     Ok((LocalSource { tree, start, name: Some(name) }, described))

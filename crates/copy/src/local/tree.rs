@@ -21,7 +21,8 @@ use crate::walk::beneath::{make_directories, split};
 const TEMPS_DIR: &str = "temps";
 
 pub(super) fn fault(code: FaultCode, doing: impl std::fmt::Display, errno: Errno) -> Fault {
-    Fault::new(code, format!("{doing}: {}", std::io::Error::from(errno)))
+    let error = std::io::Error::from(errno);
+    Fault::new(code, format!("{doing}: {error}")).with_source(error)
 }
 
 /// Maps an errno of a write operation to a fault.
@@ -37,8 +38,8 @@ fn write_fault(doing: impl std::fmt::Display, errno: Errno) -> Fault {
 }
 
 fn storage(name: &str, root: &Path, writable: bool, flush: FlushPolicy) -> Result<Posix, Fault> {
-    let name =
-        StorageName::parse(name).map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+    let name = StorageName::parse(name)
+        .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))?;
     Posix::open(PosixOptions { name, root: root.to_owned(), work: None, writable, flush })
 }
 
@@ -271,8 +272,7 @@ pub(super) fn set_mode_and_mtime(file: &OwnedFd, mode: u32, mtime_ns: i64) -> io
 }
 
 fn pfn(storage: &Posix, path: &Lfn) -> Result<Pfn, Fault> {
-    Pfn::new(storage.name().clone(), path.as_str())
-        .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
+    Pfn::new(storage.name().clone(), path.as_str()).map_err(Fault::from)
 }
 
 #[cfg(test)]

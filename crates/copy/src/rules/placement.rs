@@ -84,8 +84,11 @@ impl Placement {
     pub fn path(&self, relative: &Lfn) -> Result<Lfn, Fault> {
         match self {
             Placement::Beneath(None) => Ok(relative.clone()),
-            Placement::Beneath(Some(directory)) => Lfn::parse(&format!("{directory}/{relative}"))
-                .map_err(|error| Fault::new(FaultCode::BadName, format!("at the target: {error}"))),
+            Placement::Beneath(Some(directory)) => {
+                Lfn::parse(&format!("{directory}/{relative}")).map_err(|error| {
+                    Fault::new(FaultCode::BadName, format!("at the target: {error}")).with_source(error)
+                })
+            }
             Placement::As(name) => Ok(name.clone()),
         }
     }
@@ -159,7 +162,7 @@ fn beneath(source: &Source) -> Result<Placement, Fault> {
 fn component(name: Option<&str>, shown: &str) -> Result<Lfn, Fault> {
     let bad = |why: String| Fault::new(FaultCode::BadName, format!("{}: {why}", printable(shown)));
     let name = name.ok_or_else(|| bad("has no file name".to_owned()))?;
-    Lfn::parse(name).map_err(|error| bad(error.to_string()))
+    Lfn::parse(name).map_err(|error| bad(error.to_string()).with_source(error))
 }
 
 /// Whether two sources could produce the same name. Sources with different first components never collide.

@@ -32,8 +32,8 @@ impl Listing {
         refuse_work_directory(path.as_str())?;
         let action = |include: bool| if include { Action::Include } else { Action::Exclude };
         let rules = filters.iter().map(|(include, pattern)| (action(*include), pattern.as_str()));
-        let filters =
-            Filters::parse(rules).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))?;
+        let filters = Filters::parse(rules)
+            .map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()).with_source(error))?;
         let options = WalkOptions { filters, prefix: prefix.as_str().to_owned() };
         let walk = Walk::open(root, path.as_str(), options)?;
         if walk.is_directory() && !*recursive {

@@ -99,7 +99,7 @@ impl Server {
     pub fn start(options: &ServeOptions) -> Result<Server, Fault> {
         let root = options.root.canonicalize().map_err(|error| {
             let shown = longhaul_model::units::printable(&options.root.to_string_lossy());
-            Fault::new(FaultCode::NotFound, format!("{shown}: {error}"))
+            Fault::new(FaultCode::NotFound, format!("{shown}: {error}")).with_source(error)
         })?;
         let missing = || {
             let shown = longhaul_model::units::printable(&root.to_string_lossy());
@@ -302,7 +302,7 @@ impl Responder for Inner {
     fn answer(&self, peer: AgentId, request: Vec<u8>) -> Vec<u8> {
         let reply = protocol::read_request(&request).and_then(|request| self.reply(peer, request));
         protocol::write(&reply.unwrap_or_else(|fault| {
-            tracing::info!(client = %peer, %fault, "request refused");
+            tracing::info!(client = %peer, fault = %fault.chain(), "request refused");
             Reply::Fault { fault }
         }))
     }

@@ -145,10 +145,9 @@ impl Orders {
                 pull.run(&me.progress, &me.stop, &mut |outcome| lock(&me.outcomes).push(outcome.clone()));
             me.ended(copied.err());
         };
-        std::thread::Builder::new()
-            .name("copy-order".to_owned())
-            .spawn(work)
-            .map_err(|error| Fault::new(FaultCode::Internal, format!("cannot start a thread: {error}")))?;
+        std::thread::Builder::new().name("copy-order".to_owned()).spawn(work).map_err(|error| {
+            Fault::new(FaultCode::Internal, format!("cannot start a thread: {error}")).with_source(error)
+        })?;
         Ok(running.state(number, 0))
     }
 
@@ -206,7 +205,7 @@ impl Orders {
 impl RunningOrder {
     fn ended(&self, fault: Option<Fault>) {
         match &fault {
-            Some(fault) => tracing::info!(%fault, "third-party copy failed"),
+            Some(fault) => tracing::info!(fault = %fault.chain(), "third-party copy failed"),
             None => tracing::info!("third-party copy complete"),
         }
         let mut end = lock(&self.status);

@@ -70,7 +70,9 @@ impl ReceiveJob {
                     FetchJob::new(&site, job, landing, source, storage_name(TARGET), verification);
                 me.run(&mut fetching, &inbox);
             })
-            .map_err(|error| Fault::new(FaultCode::Internal, format!("cannot start a thread: {error}")))?;
+            .map_err(|error| {
+                Fault::new(FaultCode::Internal, format!("cannot start a thread: {error}")).with_source(error)
+            })?;
         Ok(receiving)
     }
 
@@ -164,7 +166,7 @@ impl ReceiveJob {
                 _ if fetching.len() + wanted.len() >= FILES_RUNNING_MAX => {
                     refused.push((path, Fault::new(FaultCode::Busy, "too many files at once")));
                 }
-                Err(error) => refused.push((path, Fault::new(FaultCode::BadName, error.to_string()))),
+                Err(error) => refused.push((path, Fault::from(error))),
                 Ok(name) => {
                     let spot = Destination {
                         path: name.as_str().to_owned(),

@@ -173,8 +173,7 @@ impl Inner {
     }
 
     fn digest(&self, path: &RelativePath, buffer: &mut Vec<u8>) -> Result<DigestSet, Fault> {
-        let at = Pfn::new(storage_name(EXPORT), path.as_str())
-            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        let at = Pfn::new(storage_name(EXPORT), path.as_str())?;
         buffer.resize(DIGEST_READ_BYTES, 0);
         Ok(digest_file(&*self.export, &at, [Algorithm::Crc32c], buffer)?.0)
     }

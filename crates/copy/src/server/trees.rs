@@ -19,8 +19,7 @@ pub(super) fn answer(export: &dyn Storage, part: &TreePart, buffer: &mut [u8]) -
 }
 
 fn values(export: &dyn Storage, part: &TreePart, buffer: &mut [u8]) -> Result<(Vec<ChunkValue>, i64), Fault> {
-    let at = Pfn::new(storage_name(EXPORT), part.path.as_str())
-        .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+    let at = Pfn::new(storage_name(EXPORT), part.path.as_str())?;
     let file = export.open(&at)?;
     let before = file.identity();
     if before.size != part.size {

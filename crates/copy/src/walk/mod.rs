@@ -131,7 +131,7 @@ impl Walk {
             Fault::new(code, format!("{shown}: {why}"))
         };
         if !start.is_empty() {
-            Lfn::parse(start).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+            Lfn::parse(start)?;
         }
         let beneath = NoLinks::open_root(root).map_err(failed)?;
         let stat = beneath.stat(start.as_bytes()).map_err(failed)?;

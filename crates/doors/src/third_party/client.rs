@@ -134,7 +134,7 @@ impl Remote {
         let stream = stream.map_err(|error| match error {
             TlsError::HostName => format!("{host} is no host name"),
             TlsError::Handshake(error) => {
-                format!("TLS with {}: {}", printable(host), longhaul_security::io_fault(&error))
+                format!("TLS with {}: {}", printable(host), longhaul_security::io_fault(error))
             }
         })?;
         let shaken = handshake_http1(stream, BUFFER_BYTES_MAX).await;

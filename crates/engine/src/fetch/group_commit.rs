@@ -100,7 +100,7 @@ impl Target {
             .collect();
         if let Err(fault) = self.journal.append(&closed) {
             // The files are in place: a stale entry is dropped at the next start.
-            tracing::warn!(%fault, "the journal could not be written");
+            tracing::warn!(fault = %fault.chain(), "the journal could not be written");
         }
         tracing::debug!(storage = %self.storage.name(), files = group.len(), "a group is flushed and in \
             place");

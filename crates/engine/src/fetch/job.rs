@@ -187,7 +187,8 @@ impl Job {
 
     pub(super) fn note_excluded(&self, from: OriginNumber, fault: Fault) {
         tracing::warn!(
-            attempt = %self.file.attempt, lfn = self.file.lfn.shown(), replica = from.0, %fault,
+            attempt = %self.file.attempt, lfn = self.file.lfn.shown(), replica = from.0,
+                fault = %fault.chain(),
             "one of several sources is excluded"
         );
         self.update_share(from, |share| share.excluded = Some(fault));
@@ -197,7 +198,8 @@ impl Job {
     pub(super) fn fail(&self, fault: Fault, shared: &EngineContext) {
         let discard = !is_resumable(&fault);
         tracing::warn!(
-            attempt = %self.file.attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(), %fault,
+            attempt = %self.file.attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(),
+                fault = %fault.chain(),
             "an attempt failed"
         );
         self.end(Err(fault), discard, shared);
@@ -220,8 +222,8 @@ impl Job {
         if fault.blame != Blame::Source || fault.detail.starts_with(&place) {
             return fault;
         }
-        let named = Fault::new(fault.code, format!("{place}{}: {}", self.file.lfn.shown(), fault.detail));
-        named.blaming(fault.blame).retrying(fault.retry)
+        let detail = format!("{place}{}: {}", self.file.lfn.shown(), fault.detail);
+        Fault::new(fault.code, detail).blaming(fault.blame).retrying(fault.retry).with_source(fault)
     }
 
     fn end(&self, result: Result<Success, Fault>, discard: bool, shared: &EngineContext) {

@@ -33,8 +33,8 @@ struct Inner {
     journal: Journal,
 }
 
-fn journal_fault(path: &Path, error: &std::io::Error) -> Fault {
-    Fault::new(FaultCode::StateDirectory, format!("{}: {error}", path.display()))
+fn journal_fault(path: &Path, error: std::io::Error) -> Fault {
+    Fault::new(FaultCode::StateDirectory, format!("{}: {error}", path.display())).with_source(error)
 }
 
 impl JournalFile {
@@ -45,10 +45,10 @@ impl JournalFile {
             Ok(file) => {
                 file.take(JOURNAL_BYTES_MAX)
                     .read_to_end(&mut bytes)
-                    .map_err(|error| journal_fault(&path, &error))?;
+                    .map_err(|error| journal_fault(&path, error))?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(journal_fault(&path, &error)),
+            Err(error) => return Err(journal_fault(&path, error)),
         }
         let replayed = Journal::replay(&bytes, boot);
         if replayed.valid_bytes < bytes.len() {
@@ -69,7 +69,7 @@ impl JournalFile {
         if let Err(error) = inner.file.write_all(&bytes) {
             // A partial record would hide all that follow it.
             let _ = inner.file.set_len(inner.bytes);
-            return Err(journal_fault(&self.path, &error));
+            return Err(journal_fault(&self.path, error));
         }
         inner.bytes += bytes.len() as u64;
         records.iter().for_each(|record| inner.journal.apply(record));
@@ -82,8 +82,8 @@ impl JournalFile {
     /// Appends records, and returns when they would survive a power failure.
     pub(crate) fn append_durably(&self, records: &[Record]) -> Result<(), Fault> {
         self.append(records)?;
-        let file = lock(&self.inner).file.try_clone().map_err(|error| journal_fault(&self.path, &error))?;
-        file.sync_data().map_err(|error| journal_fault(&self.path, &error))
+        let file = lock(&self.inner).file.try_clone().map_err(|error| journal_fault(&self.path, error))?;
+        file.sync_data().map_err(|error| journal_fault(&self.path, error))
     }
 
     fn compact(&self, inner: &mut Inner) -> Result<(), Fault> {
@@ -118,7 +118,7 @@ fn rewrite(path: &Path, boot: BootId, journal: &Journal) -> Result<(File, u64), 
         }
         OpenOptions::new().append(true).open(path)
     };
-    let file = write().map_err(|error| journal_fault(path, &error))?;
+    let file = write().map_err(|error| journal_fault(path, error))?;
     Ok((file, bytes.len() as u64))
 }
 

@@ -64,9 +64,7 @@ impl Target {
         let at = match self.rules.to_pfn(self.storage.name(), &file.lfn) {
             Ok(at) => at,
             Err(error) => {
-                return refuse(
-                    Fault::new(FaultCode::BadName, error.to_string()).blaming(longhaul_model::Blame::Target),
-                );
+                return refuse(Fault::from(error).blaming(longhaul_model::Blame::Target));
             }
         };
         if file.tree.as_ref().is_some_and(|tree| tree.size() != file.size) {

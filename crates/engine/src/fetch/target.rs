@@ -121,10 +121,10 @@ impl Target {
 
     pub(super) fn remove_temp(&self, temp: &TempName, key: FileKey) {
         if let Err(fault) = self.storage.remove_temp(temp) {
-            tracing::warn!(%temp, %fault, "a temporary file could not be removed");
+            tracing::warn!(%temp, fault = %fault.chain(), "a temporary file could not be removed");
         }
         if let Err(fault) = self.journal.append(&[Record::Closed { key }]) {
-            tracing::warn!(%fault, "the journal could not be written");
+            tracing::warn!(fault = %fault.chain(), "the journal could not be written");
         }
     }
 

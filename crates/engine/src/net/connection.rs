@@ -110,9 +110,9 @@ impl Connection {
     }
 
     pub(super) fn register(&mut self, registry: &Registry, token: Token) -> Result<(), Fault> {
-        registry
-            .register(&mut self.socket, token, Interest::READABLE | Interest::WRITABLE)
-            .map_err(|error| Fault::new(FaultCode::Internal, format!("watching a socket: {error}")))
+        registry.register(&mut self.socket, token, Interest::READABLE | Interest::WRITABLE).map_err(|error| {
+            Fault::new(FaultCode::Internal, format!("watching a socket: {error}")).with_source(error)
+        })
     }
 
     pub(super) fn is_unauthenticated(&self) -> bool {
@@ -189,8 +189,8 @@ impl Connection {
     }
 
     fn is_connected(&mut self, shared: &EngineContext) -> Result<bool, Fault> {
-        if let Some(error) = self.socket.take_error().map_err(|error| io_fault(&error))? {
-            return Err(io_fault(&error));
+        if let Some(error) = self.socket.take_error().map_err(|error| io_fault(error))? {
+            return Err(io_fault(error));
         }
         match self.socket.peer_addr() {
             Ok(_) => {
@@ -199,7 +199,7 @@ impl Connection {
                 self.handler.handle_connected(round_trip, shared)?;
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotConnected => {}
-            Err(error) => return Err(io_fault(&error)),
+            Err(error) => return Err(io_fault(error)),
         }
         Ok(self.connected)
     }
@@ -313,8 +313,10 @@ impl Connection {
             let from = self.socket.peer_addr().map(|from| from.to_string()).unwrap_or_default();
             match fault.code {
                 // Probes of monitoring and of other agents end before they authenticate.
-                FaultCode::ConnectionLost => tracing::debug!(from, %fault, "a stream ended before it began"),
-                _ => tracing::info!(from, %fault, "a stream was refused"),
+                FaultCode::ConnectionLost => {
+                    tracing::debug!(from, fault = %fault.chain(), "a stream ended before it began")
+                }
+                _ => tracing::info!(from, fault = %fault.chain(), "a stream was refused"),
             }
         }
         if let Some(flow) = self.flow.take() {

@@ -112,7 +112,9 @@ impl Dialler {
             Dialler::Calls(calling) => calling.stream_down(fault),
             Dialler::Offer(offering, place) => offering.stream_down(*place, fault, shared.now()),
             // A session that needs a stream dials itself and reports the failure.
-            Dialler::Preconnect(_) => tracing::debug!(%fault, "a stream dialled ahead of work failed"),
+            Dialler::Preconnect(_) => {
+                tracing::debug!(fault = %fault.chain(), "a stream dialled ahead of work failed")
+            }
         }
     }
 }
@@ -171,7 +173,9 @@ pub(crate) fn open(
     threads: usize,
     listeners: Vec<std::net::TcpListener>,
 ) -> Result<(Network, Vec<EventLoop>), Fault> {
-    let failed = |error: std::io::Error| Fault::new(FaultCode::Internal, format!("an event queue: {error}"));
+    let failed = |error: std::io::Error| {
+        Fault::new(FaultCode::Internal, format!("an event queue: {error}")).with_source(error)
+    };
     let mut loops = Vec::new();
     for _ in 0..threads.max(1) {
         let poll = Poll::new().map_err(failed)?;
@@ -275,7 +279,7 @@ impl EventLoop {
                         Ok(conn) => self.begin(token, conn, shared),
                         Err(fault) => {
                             shared.network.accepted.fetch_sub(1, Ordering::Relaxed);
-                            tracing::info!(%fault, "an accepted stream could not be used");
+                            tracing::info!(fault = %fault.chain(), "an accepted stream could not be used");
                         }
                     }
                 }

@@ -401,7 +401,7 @@ impl StreamHandler {
         let arrival = self.arrival.take();
         let peer = self.peer;
         if let Some(fault) = &fault {
-            tracing::debug!(?peer, %fault, "a stream ended");
+            tracing::debug!(?peer, fault = %fault.chain(), "a stream ended");
         }
         let why = fault.unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the stream was closed"));
         if let Some((offering, place)) = self.offered_by.take() {

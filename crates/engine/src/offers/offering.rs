@@ -126,7 +126,7 @@ impl Offering {
             .. } if now.saturating_sub(*since) >= HEALTHY_STREAM_AGE_MIN);
         place.failures = if lived { 0 } else { place.failures + 1 };
         place.state = State::Down { since: now };
-        tracing::debug!(%fault, "an offered stream ended");
+        tracing::debug!(fault = %fault.chain(), "an offered stream ended");
         inner.fault = Some(fault);
     }
 

@@ -330,7 +330,8 @@ impl ServedSession {
     /// Verifies the permit completely before anything is read.
     fn authorise(&self, id: BatchId, batch: &Batch, shared: &EngineContext) -> Result<(), Fault> {
         let refused = |fault: Fault| {
-            tracing::warn!(target_agent = %self.peer, batch = id.0, %fault, "a permit was refused");
+            tracing::warn!(target_agent = %self.peer, batch = id.0, fault = %fault.chain(),
+                "a permit was refused");
             fault
         };
         let permit = shared.permits.verify(&batch.permit, shared.wall()).map_err(refused)?;

@@ -222,11 +222,10 @@ impl ServedExport {
             "serving a file"
         );
         let storage = &self.export.storage;
-        let at = self
-            .export
-            .rules
-            .to_pfn(storage.name(), &file.lfn)
-            .map_err(|error| Fault::new(FaultCode::SourceMissing, error.to_string()))?;
+        let at =
+            self.export.rules.to_pfn(storage.name(), &file.lfn).map_err(|error| {
+                Fault::new(FaultCode::SourceMissing, error.to_string()).with_source(error)
+            })?;
         match directory_cache {
             Some(directory_cache) => storage.open_with_cache(&at, directory_cache),
             None => storage.open(&at),
@@ -247,7 +246,7 @@ fn batch_forgotten() -> Fault {
 fn warn(serving: &ServedSession, file: &ServedFile, fault: &Fault) {
     tracing::warn!(
         target_agent = %serving.peer(), attempt = %file.attempt, transfer = %file.transfer,
-            lfn = file.lfn.shown(), %fault,
+            lfn = file.lfn.shown(), fault = %fault.chain(),
         "a file could not be served"
     );
 }

@@ -157,7 +157,7 @@ impl AuthenticatedRecords {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(WriteProgress::Blocked),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(io_fault(&error)),
+                Err(error) => return Err(io_fault(error)),
             }
         }
         let taken = pending.len;
@@ -213,7 +213,7 @@ impl AuthenticatedRecords {
             Ok(both) => both,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadStatus::Drained),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(ReadStatus::More),
-            Err(error) => return Err(io_fault(&error)),
+            Err(error) => return Err(io_fault(error)),
         };
         if self.deliver_all(&mut incoming, sink)? {
             return Ok(ReadStatus::Closed);

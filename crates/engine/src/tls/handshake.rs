@@ -42,7 +42,7 @@ struct HandshakeStep {
 impl Handshake {
     pub(super) fn client(config: &Arc<ClientConfig>) -> Result<Handshake, Fault> {
         let name = ServerName::try_from(AGENT_NAME)
-            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+            .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))?;
         let connection = UnbufferedClientConnection::new(config.clone(), name);
         Ok(Handshake::Client(Box::new(connection.map_err(|error| tls_fault(&error))?)))
     }
@@ -122,7 +122,11 @@ fn step<Data>(status: UnbufferedStatus<'_, '_, Data>, out: &mut Vec<u8>) -> Hand
                 out.resize(before + needed.required_size, 0);
             }
             let encoded = record.encode(&mut out[before..]);
-            Some(encoded.map(drop).map_err(|error| Fault::new(FaultCode::Internal, error.to_string())))
+            Some(
+                encoded
+                    .map(drop)
+                    .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error)),
+            )
         }
         // It follows whatever is still to be sent.
         Ok(ConnectionState::TransmitTlsData(sent)) => {

@@ -161,7 +161,7 @@ impl Tls {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(ReadStatus::Drained),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(ReadStatus::More),
-            Err(error) => return Err(io_fault(&error)),
+            Err(error) => return Err(io_fault(error)),
         };
         self.end += read;
         if self.peer().is_none() {
@@ -357,7 +357,7 @@ impl Tls {
                 Ok(written) => self.sent += written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(io_fault(&error)),
+                Err(error) => return Err(io_fault(error)),
             }
         }
         (self.filled, self.sent) = (0, 0);

@@ -105,9 +105,9 @@ impl Login {
     /// `tls`: whether any broker wants it.
     pub fn read(files: &LoginFiles, tls: bool) -> Result<Login, Fault> {
         let read = |path: &PathBuf| {
-            std::fs::read_to_string(path)
-                .map(Zeroizing::new)
-                .map_err(|error| Fault::new(FaultCode::BadRequest, format!("{}: {error}", path.display())))
+            std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
+                Fault::new(FaultCode::BadRequest, format!("{}: {error}", path.display())).with_source(error)
+            })
         };
         let password = files.password_file.as_deref().map(read_secret).transpose();
         let password =
@@ -216,8 +216,8 @@ pub(crate) fn broken(why: impl Into<String>) -> Fault {
     Fault::new(FaultCode::ProtocolError, why)
 }
 
-pub(crate) fn lost(error: &std::io::Error) -> Fault {
-    Fault::new(FaultCode::ConnectionLost, format!("the connection to the broker: {error}"))
+pub(crate) fn lost(error: std::io::Error) -> Fault {
+    Fault::new(FaultCode::ConnectionLost, format!("the connection to the broker: {error}")).with_source(error)
 }
 
 #[cfg(test)]

@@ -97,7 +97,9 @@ impl ProviderDriver {
             working.run(&inbox);
         };
         let thread = std::thread::Builder::new().name("circuits".to_owned()).spawn(work);
-        let failed = |error| Fault::new(FaultCode::Internal, format!("no thread for circuits: {error}"));
+        let failed = |error| {
+            Fault::new(FaultCode::Internal, format!("no thread for circuits: {error}")).with_source(error)
+        };
         let thread = Some(thread.map_err(failed)?);
         // Whoever tells of the link now knows what the book had.
         let _ = is_ready.recv();
@@ -137,7 +139,7 @@ fn read_book(place: &CircuitContext) -> Result<ReservationLedger, Fault> {
         return Ok(ReservationLedger::default());
     }
     let text = read_private(&place.book)
-        .map_err(|error| Fault::new(FaultCode::StateDirectory, error.to_string()))?;
+        .map_err(|error| Fault::new(FaultCode::StateDirectory, error.to_string()).with_source(error))?;
     serde_json::from_str(&text).map_err(|error| {
         let shown = place.book.display();
         let detail =

@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient};
-use longhaul_security::{ForeignServerTrust, foreign_client_tls, io_fault, tls_fault};
+use longhaul_security::{ForeignServerTrust, explain_io, foreign_client_tls, tls_fault};
 use serde_json::{Value, json};
 
 use super::{Harvest, PAGE_BYTES_MAX, documents, esmond, mesh};
@@ -295,7 +295,9 @@ impl Archive {
             .authority(self.authority.clone())
             .path_and_query(target)
             .build()
-            .map_err(|error| Fault::new(FaultCode::BadRequest, format!("{}: {error}", self.authority)))?;
+            .map_err(|error| {
+                Fault::new(FaultCode::BadRequest, format!("{}: {error}", self.authority)).with_source(error)
+            })?;
         let mut request = http::Request::builder()
             .method(method)
             .uri(uri)
@@ -304,11 +306,11 @@ impl Archive {
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        let request = request
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| Fault::new(FaultCode::BadRequest, format!("{}: {error}", self.authority)))?;
+        let request = request.body(Full::new(Bytes::from(body))).map_err(|error| {
+            Fault::new(FaultCode::BadRequest, format!("{}: {error}", self.authority)).with_source(error)
+        })?;
         let whole = async {
-            let reply = self.http.request(request).await.map_err(|error| self.broken(&error))?;
+            let reply = self.http.request(request).await.map_err(|error| self.broken(error))?;
             let status = reply.status();
             if status.is_redirection() {
                 let to = reply.headers().get(LOCATION).and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
@@ -331,8 +333,8 @@ impl Archive {
         })
     }
 
-    fn broken(&self, error: &hyper_util::client::legacy::Error) -> Fault {
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    fn broken(&self, error: hyper_util::client::legacy::Error) -> Fault {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
         let mut found = None;
         while let Some(inner) = cause {
             let io = inner.downcast_ref::<std::io::Error>();
@@ -340,7 +342,7 @@ impl Archive {
                 found = Some(outside_words(tls));
                 break;
             }
-            found = io.map(io_fault).or(found);
+            found = io.map(explain_io).or(found);
             // An error inside an `io::Error` is not its source.
             cause = match io.and_then(|io| io.get_ref()) {
                 Some(inside) => Some(inside),
@@ -348,8 +350,12 @@ impl Archive {
             };
         }
         match found {
-            Some(fault) => Fault::new(fault.code, format!("{}: {}", self.authority, fault.detail)),
-            None => Fault::new(FaultCode::Unreachable, format!("{}: {error}", self.authority)),
+            Some(fault) => {
+                Fault::new(fault.code, format!("{}: {}", self.authority, fault.detail)).with_source(error)
+            }
+            None => {
+                Fault::new(FaultCode::Unreachable, format!("{}: {error}", self.authority)).with_source(error)
+            }
         }
     }
 }
@@ -371,7 +377,7 @@ fn outside_words(error: &rustls::Error) -> Fault {
 fn parts(url: &str) -> Result<(Scheme, Authority, String), Fault> {
     let shown = printable(&url.chars().take(200).collect::<String>());
     let bad = |why: &str| Fault::new(FaultCode::BadRequest, format!("the archive's address {shown:?} {why}"));
-    let parts = url.parse::<Uri>().map_err(|error| bad(&error.to_string()))?.into_parts();
+    let parts = url.parse::<Uri>().map_err(|error| bad(&error.to_string()).with_source(error))?.into_parts();
     let path =
         parts.path_and_query.as_ref().map_or("", |target| target.path()).trim_end_matches('/').to_owned();
     if parts.path_and_query.as_ref().is_some_and(|target| target.query().is_some()) {

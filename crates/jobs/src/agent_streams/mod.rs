@@ -71,7 +71,8 @@ pub(crate) async fn copy(
             Ok(bytes) => return Ok(Moved { bytes, mode: format!("stream by {name}") }),
             Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => break fault.detail,
             Err(fault) if is_of_place(&fault) && !*stop.borrow() => {
-                tracing::info!(attempt = %order.attempt, agent = %agent, %fault, "an agent cannot stream a \
+                tracing::info!(attempt = %order.attempt, agent = %agent, fault = %fault.chain(),
+                    "an agent cannot stream a \
                     copy; another way is taken");
                 before.push(format!("{name}: {}", fault.detail));
                 tried.push(agent);
@@ -124,7 +125,8 @@ async fn word(
         tokio::select! {
             biased;
             ended = &mut end => {
-                return ended.unwrap_or_else(|_| Err(Fault::new(FaultCode::Internal, "the copy was forgotten")));
+                return ended.unwrap_or_else(|_| Err(Fault::new(FaultCode::Internal,
+                    "the copy was forgotten")));
             }
             // Who would say so is gone only when the service stops.
             _ = stop.wait_for(|stop| *stop) => {

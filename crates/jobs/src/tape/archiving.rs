@@ -97,7 +97,7 @@ impl Tape {
             // What will never be answered is not asked again.
             Err(fault) if fault.retry == Retry::Never => return fails(reason(fault)),
             Err(fault) => {
-                tracing::info!(%fault, "a tape system does not say where files are");
+                tracing::info!(fault = %fault.chain(), "a tape system does not say where files are");
                 None
             }
             Ok(list) => list.get(&plain_path(&one.path)),

@@ -112,7 +112,7 @@ pub async fn run(job_control: Arc<JobControl>, remote: Option<Arc<Remote>>, mut 
         let pause = match tape.look(&mut gather, &mut at_work).await {
             Ok(()) => LOOK_EVERY,
             Err(fault) => {
-                tracing::error!(%fault, "tape systems cannot be looked after");
+                tracing::error!(fault = %fault.chain(), "tape systems cannot be looked after");
                 PAUSE
             }
         };
@@ -176,7 +176,7 @@ pub(crate) async fn lies_there(
             "service.jobs.tape.storages says so of its storage, which has no Tape REST API"
         }
         Err(fault) if listed() => {
-            tracing::info!(%fault, "a tape system does not say where a file lies");
+            tracing::info!(fault = %fault.chain(), "a tape system does not say where a file lies");
             "service.jobs.tape.storages says so of its storage, which does not answer"
         }
         Ok(None) | Err(_) => return None,
@@ -208,7 +208,7 @@ impl Tape {
             let tape = self.clone();
             at_work.tasks.spawn(async move {
                 if let Err(fault) = tape.look_after(bulk).await {
-                    tracing::error!(%fault, bulk, "files from tape cannot be looked after");
+                    tracing::error!(fault = %fault.chain(), bulk, "files from tape cannot be looked after");
                     tokio::time::sleep(PAUSE).await;
                 }
                 Done::Bulk(bulk)
@@ -219,7 +219,8 @@ impl Tape {
             let tape = self.clone();
             at_work.tasks.spawn(async move {
                 if let Err(fault) = tape.watch_archives().await {
-                    tracing::error!(%fault, "files on their way to tape cannot be looked after");
+                    tracing::error!(fault = %fault.chain(),
+                        "files on their way to tape cannot be looked after");
                     tokio::time::sleep(PAUSE).await;
                 }
                 Done::Archives
@@ -250,7 +251,7 @@ async fn blocking<T: Send + 'static>(
     body: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
     let done = tokio::task::spawn_blocking(body).await;
-    done.unwrap_or_else(|error| Err(Fault::new(FaultCode::Internal, error.to_string())))
+    done.unwrap_or_else(|error| Err(Fault::new(FaultCode::Internal, error.to_string()).with_source(error)))
 }
 
 #[cfg(test)]

@@ -153,13 +153,15 @@ impl Tape {
                 // Nobody would know it any more.
                 let base = End::new(base, end.credential.clone());
                 let ended = self.remote.stage_end(&base, &id).await;
-                tracing::error!(%fault, request = %id, given_back = ended.is_ok(), "a request to a tape \
+                tracing::error!(fault = %fault.chain(), request = %id, given_back = ended.is_ok(),
+                    "a request to a tape \
                     system is not known");
                 return Err(fault);
             }
             Err((base, fault)) => (base, fault),
         };
-        tracing::info!(%fault, at = base.as_deref().unwrap_or(&end.url), "a tape system does not take files");
+        tracing::info!(fault = %fault.chain(), at = base.as_deref().unwrap_or(&end.url),
+            "a tape system does not take files");
         let step = match fault.retry {
             Retry::Never if fault.code == FaultCode::TooLarge && wanted.len() > 1 => {
                 // The first half at once, the others by another bulk.
@@ -212,7 +214,7 @@ impl Tape {
                 Ok(Some(report)) => self.take_in(request, &report, &mut wishes).await?,
                 Ok(None) => return self.lost(request, id, &wishes).await,
                 Err(fault) => {
-                    tracing::info!(%fault, "a tape system does not say how far files are");
+                    tracing::info!(fault = %fault.chain(), "a tape system does not say how far files are");
                     failed = true;
                 }
             }
@@ -222,13 +224,14 @@ impl Tape {
         match self.let_go(base, id, &wishes, stays).await {
             Ok(gone) => self.tell(vec![TapeStep::Released { request, files: gone }]).await?,
             Err(fault) if given_up => {
-                tracing::warn!(%fault, request = %id, "a tape system does not let go of files; their pins \
+                tracing::warn!(fault = %fault.chain(), request = %id,
+                    "a tape system does not let go of files; their pins \
                     end by themselves");
                 let gone = wishes.iter().filter(|wish| is_over(wish)).map(|wish| wish.file).collect();
                 self.tell(vec![TapeStep::Released { request, files: gone }]).await?;
             }
             Err(fault) => {
-                tracing::info!(%fault, "a tape system does not let go of files");
+                tracing::info!(fault = %fault.chain(), "a tape system does not let go of files");
                 failed = true;
             }
         }

@@ -53,7 +53,7 @@ fn digest_file(file: &Path, algorithms: &[Algorithm]) -> Result<FileDigests, Fau
             std::io::ErrorKind::NotFound => FaultCode::NotFound,
             _ => FaultCode::SourceUnreadable,
         };
-        Fault::new(code, format!("{shown}: {error}"))
+        Fault::new(code, format!("{shown}: {error}")).with_source(error)
     };
     let mut open = File::open(file).map_err(failed)?;
     let mut hasher = Hasher::new(algorithms.iter().copied());

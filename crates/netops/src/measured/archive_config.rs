@@ -47,7 +47,9 @@ impl ArchiveConfig {
     }
 
     pub fn check(&self) -> Result<(), Fault> {
-        let about = |fault: Fault| Fault::new(fault.code, format!("service.perfsonar: {}", fault.detail));
+        let about = |fault: Fault| {
+            Fault::new(fault.code, format!("service.perfsonar: {}", fault.detail)).with_source(fault)
+        };
         if self.every_s < EVERY_S_MIN {
             let detail = format!("every_s of {} is {}: at least {EVERY_S_MIN}", self.url, self.every_s);
             return Err(about(Fault::new(FaultCode::BadRequest, detail)));

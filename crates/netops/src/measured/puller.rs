@@ -25,7 +25,7 @@ pub async fn run(netops: Arc<NetOps>, place: usize, config: ArchiveConfig, mut s
     let archive = match config.settings().and_then(|settings| Archive::open(&settings)) {
         Ok(archive) => archive,
         Err(fault) => {
-            tracing::error!(%url, %fault, "this archive cannot be read");
+            tracing::error!(%url, fault = %fault.chain(), "this archive cannot be read");
             netops.measured.note(place, Err(fault), netops.kernel.now());
             return;
         }
@@ -43,7 +43,7 @@ pub async fn run(netops: Arc<NetOps>, place: usize, config: ArchiveConfig, mut s
             _ = stop.wait_for(|stop| *stop) => return,
         };
         if let Err(fault) = &outcome {
-            tracing::warn!(%url, %fault, "an archive was not read");
+            tracing::warn!(%url, fault = %fault.chain(), "an archive was not read");
         }
         netops.measured.note(place, outcome, netops.kernel.now());
         tokio::select! {
@@ -83,7 +83,7 @@ async fn results(netops: &Arc<NetOps>, archive: &Archive, url: &str) -> Outcome 
 async fn mesh(netops: &Arc<NetOps>, place: usize, archive: &Archive) -> Outcome {
     let mesh = archive.read_mesh().await?;
     if let Some(fault) = &mesh.first_fault {
-        tracing::warn!(refused = mesh.refused, %fault, "parts of a mesh are not understood");
+        tracing::warn!(refused = mesh.refused, fault = %fault.chain(), "parts of a mesh are not understood");
     }
     netops.measured.expect(place, &mesh, netops.kernel.now());
     Ok(None)
@@ -96,5 +96,5 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Fault> {
     let netops = netops.clone();
     let done = tokio::task::spawn_blocking(move || work(&netops)).await;
-    done.unwrap_or_else(|error| Err(Fault::new(FaultCode::Internal, error.to_string())))
+    done.unwrap_or_else(|error| Err(Fault::new(FaultCode::Internal, error.to_string()).with_source(error)))
 }

@@ -88,8 +88,9 @@ enum OneOrMore {
 
 impl Claims {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
-        serde_json::from_slice(bytes)
-            .map_err(|error| refused(format!("the token's claims cannot be read: {error}")))
+        serde_json::from_slice(bytes).map_err(|error| {
+            refused(format!("the token's claims cannot be read: {error}")).with_source(error)
+        })
     }
 
     /// Checks all claims but issuer and audience. `leeway` is for clocks behind the issuer's; expiry gets

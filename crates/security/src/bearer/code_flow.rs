@@ -47,7 +47,8 @@ impl ProviderMetadata {
         if bytes.len() > DOCUMENT_BYTES_MAX {
             return Err(wrong(format!("more than {DOCUMENT_BYTES_MAX} bytes")));
         }
-        let document: Document = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+        let document: Document =
+            serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()).with_source(error))?;
         if normalized_issuer(&document.issuer) != normalized_issuer(issuer) {
             return Err(wrong(format!("it is of {}", document.issuer)));
         }

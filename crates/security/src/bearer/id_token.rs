@@ -74,8 +74,9 @@ pub(super) struct IdClaims(BTreeMap<String, Value>);
 
 impl IdClaims {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
-        serde_json::from_slice(bytes)
-            .map_err(|error| refused(format!("the claims of the ID token cannot be read: {error}")))
+        serde_json::from_slice(bytes).map_err(|error| {
+            refused(format!("the claims of the ID token cannot be read: {error}")).with_source(error)
+        })
     }
 
     pub(super) fn issuer(&self) -> &str {

@@ -101,7 +101,7 @@ impl KeyFetch {
             return Err(wrong(format!("more than {DOCUMENT_BYTES_MAX} bytes")));
         }
         let document: Document =
-            serde_json::from_slice(document).map_err(|error| wrong(error.to_string()))?;
+            serde_json::from_slice(document).map_err(|error| wrong(error.to_string()).with_source(error))?;
         if normalized_issuer(&document.issuer) != normalized_issuer(&self.issuer) {
             return Err(wrong(format!("it is of {}", document.issuer)));
         }

@@ -85,7 +85,8 @@ pub(super) fn parse(document: &[u8]) -> Result<Vec<Key>, Fault> {
     if document.len() > KEYS_BYTES_MAX {
         return Err(wrong(format!("more than {KEYS_BYTES_MAX} bytes")));
     }
-    let document: Document = serde_json::from_slice(document).map_err(|error| wrong(error.to_string()))?;
+    let document: Document =
+        serde_json::from_slice(document).map_err(|error| wrong(error.to_string()).with_source(error))?;
     if document.keys.len() > KEYS_MAX {
         return Err(wrong(format!("{} keys, {KEYS_MAX} are accepted", document.keys.len())));
     }

@@ -100,6 +100,7 @@ fn list(
             FaultCode::StateDirectory,
             format!("cannot read the directory {}: {error}", directory.display()),
         )
+        .with_source(error)
     };
     let mut names = BTreeSet::new();
     for entry in fs::read_dir(directory).map_err(failed)? {

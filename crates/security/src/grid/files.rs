@@ -203,6 +203,7 @@ fn organisations(directory: &Path) -> Result<BTreeSet<String>, Fault> {
             FaultCode::StateDirectory,
             format!("cannot read the directory {}: {error}", directory.display()),
         )
+        .with_source(error)
     };
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(directory).map_err(failed)? {

@@ -48,7 +48,9 @@ impl Operations {
         let agent: AgentId = self.shared.kernel.new_id();
         let nowhere = SiteName::parse("nowhere").map_err(|error| bad_request(error.to_string()))?;
         authority.issue_agent(&request.signing_request, agent, &nowhere, now).map_err(|error| {
-            Problem::from(Fault::new(FaultCode::BadRequest, format!("the signing request: {error}")))
+            Problem::from(
+                Fault::new(FaultCode::BadRequest, format!("the signing request: {error}")).with_source(error),
+            )
         })?;
         let redeemed = self
             .shared
@@ -62,7 +64,7 @@ impl Operations {
                 JoinRefusal::Used(_) => FaultCode::JoinTokenUsed,
                 JoinRefusal::Expired(_) => FaultCode::JoinTokenExpired,
             };
-            Problem::from(Fault::new(code, refusal.to_string()))
+            Problem::from(Fault::new(code, refusal.to_string()).with_source(refusal))
         })?;
         let issued =
             authority.issue_agent(&request.signing_request, agent, &site.name, now).map_err(Fault::from)?;
@@ -302,7 +304,8 @@ impl Operations {
                 continue;
             }
             if row.trouble != space.trouble {
-                tracing::warn!(storage = %row.name, trouble = ?space.trouble.as_ref().map(ToString::to_string), "storage");
+                tracing::warn!(storage = %row.name,
+                    trouble = ?space.trouble.as_ref().map(ToString::to_string), "storage");
             }
             news.push(SpaceRow {
                 storage: row.id,
@@ -392,7 +395,10 @@ fn check_hello(hello: &longhaul_api::agent::Hello) -> Result<(), Problem> {
     }
     for offer in &hello.storages {
         offer.rules.check().map_err(|error| {
-            Problem::from(Fault::new(FaultCode::BadName, format!("name rules of {}: {error}", offer.name)))
+            Problem::from(
+                Fault::new(FaultCode::BadName, format!("name rules of {}: {error}", offer.name))
+                    .with_source(error),
+            )
         })?;
     }
     Ok(())

@@ -70,8 +70,10 @@ impl Operations {
             records.links.get(link).is_some_and(|record| record.state == CommissionState::Commissioned)
         };
         let (open, close): (Vec<_>, Vec<_>) = ended.into_iter().partition(good);
-        let text = serde_json::to_string(&records.links.into_values().collect::<Vec<_>>())
-            .map_err(|error| Problem::from(Fault::new(FaultCode::Internal, error.to_string())))?;
+        let text =
+            serde_json::to_string(&records.links.into_values().collect::<Vec<_>>()).map_err(|error| {
+                Problem::from(Fault::new(FaultCode::Internal, error.to_string()).with_source(error))
+            })?;
         self.shared.kernel.catalog.set_setting(SETTING, &text).map_err(problem)?;
         if self.shared.config.links_by_tests {
             self.commission_by_tests(caller, &open, &close)?;

@@ -118,7 +118,8 @@ impl Operations {
     fn of(&self, change: &LimitChange) -> Result<Of, Problem> {
         let wrong = |error: String| bad_request(printable(&format!("{}: {error}", change.name)));
         let storage = |name: StorageName| self.storage_row(&name).map(|row| row.id);
-        let named = || StorageName::parse(&change.name).map_err(|error| wrong(error.to_string()));
+        let named =
+            || StorageName::parse(&change.name).map_err(|error| wrong(error.to_string()).with_source(error));
         match change.of {
             LimitKind::Link => {
                 let (source, target) = LimitChange::link(&change.name).map_err(wrong)?;
@@ -127,7 +128,8 @@ impl Operations {
             LimitKind::Into => Ok(Of::Into(storage(named()?)?)),
             LimitKind::Out => Ok(Of::Out(storage(named()?)?)),
             LimitKind::Community => {
-                let name = change.name.parse().map_err(|error| wrong(format!("{error}")))?;
+                let name =
+                    change.name.parse().map_err(|error| wrong(format!("{error}")).with_source(error))?;
                 Ok(Of::Community(name))
             }
         }

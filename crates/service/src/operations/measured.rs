@@ -29,7 +29,7 @@ impl Operations {
     ) -> Result<MeasurementsTaken, Problem> {
         let from = observer.unwrap_or(&caller.principal.name);
         let harvest = push::read(body).inspect_err(|fault| {
-            tracing::info!(%from, %fault, "a pushed result makes no sense");
+            tracing::info!(%from, fault = %fault.chain(), "a pushed result makes no sense");
         })?;
         Ok(measured::take(&self.shared.netops, harvest, from, "push")?)
     }

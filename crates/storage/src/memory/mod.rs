@@ -246,8 +246,7 @@ impl Storage for FaultyStore {
 
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
         if !path.is_empty() {
-            let start = Pfn::new(self.name.clone(), path)
-                .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+            let start = Pfn::new(self.name.clone(), path)?;
             self.check_name(&start)?;
         }
         let found = self.state().visits(&self.name, path);

@@ -141,7 +141,7 @@ impl Directories for Posix {
 
 impl Posix {
     fn pfn(&self, path: &str) -> Result<Pfn, Fault> {
-        Pfn::new(self.name.clone(), path).map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))
+        Pfn::new(self.name.clone(), path).map_err(Fault::from)
     }
 
     /// The entry of a name in an open directory; none if it is gone or hidden.

@@ -17,12 +17,13 @@ pub(super) fn fault(role: Role, errno: Errno, doing: impl Display) -> Fault {
         Role::Read => reading(errno),
         Role::Write => writing(errno),
     };
+    let error = std::io::Error::from(errno);
     let why = match errno {
         Errno::XDEV => "it lies on another file system than the work directory".to_owned(),
         Errno::LOOP => "a link stands in the way, and links are not followed for writing".to_owned(),
-        other => std::io::Error::from(other).to_string(),
+        _ => error.to_string(),
     };
-    Fault::new(code, format!("{doing}: {why}"))
+    Fault::new(code, format!("{doing}: {why}")).with_source(error)
 }
 
 fn reading(errno: Errno) -> FaultCode {
@@ -58,5 +59,17 @@ mod tests {
         assert_eq!(fault(Role::Write, Errno::NOTDIR, "naming a").code, FaultCode::NameClash);
         let text = fault(Role::Write, Errno::NOSPC, "writing a").to_string();
         assert!(text.contains("writing a") && text.contains("space"), "{text}");
+    }
+
+    #[test]
+    fn the_errno_stays_as_the_source() {
+        let plain = fault(Role::Write, Errno::NOSPC, "writing a");
+        let source =
+            std::error::Error::source(&plain).and_then(|error| error.downcast_ref::<std::io::Error>());
+        assert_eq!(source.and_then(std::io::Error::raw_os_error), Some(Errno::NOSPC.raw_os_error()));
+        assert_eq!(plain.chain().to_string(), plain.to_string(), "its text is in the detail already");
+
+        let explained = fault(Role::Write, Errno::XDEV, "naming a").chain().to_string();
+        assert!(explained.contains("another file system") && explained.contains("os error"), "{explained}");
     }
 }

@@ -155,7 +155,8 @@ impl Posix {
                 // A configuration error, as opposed to a full or read-only disk.
                 Err(fault) if fault.code == FaultCode::StateDirectory => return Err(fault),
                 Err(fault) => {
-                    tracing::warn!(storage = %posix.name, %fault, "the storage cannot be written now")
+                    tracing::warn!(storage = %posix.name, fault = %fault.chain(),
+                        "the storage cannot be written now")
                 }
                 Ok(_) => {}
             }

@@ -28,8 +28,7 @@ pub(super) fn walk(posix: &Posix, path: &str, visit: Visitor<'_>) -> Result<(), 
     let failed =
         |errno| fault(Role::Read, errno, format_args!("walking {}:{}", posix.name, printable(shown)));
     if !path.is_empty() {
-        let start = Pfn::new(posix.name.clone(), path)
-            .map_err(|error| Fault::new(FaultCode::BadName, error.to_string()))?;
+        let start = Pfn::new(posix.name.clone(), path)?;
         posix.refuse_reserved(&start)?;
     }
     let stat = posix.rooted_tree.stat(path.as_bytes()).map_err(failed)?;

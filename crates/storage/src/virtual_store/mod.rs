@@ -193,8 +193,7 @@ impl Storage for Virtual {
     /// Usage of written files. Its own files are unlimited.
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
         if !path.is_empty() {
-            let bad =
-                |error: longhaul_model::name::NameError| Fault::new(FaultCode::BadName, error.to_string());
+            let bad = Fault::from;
             self.check_name(&Pfn::new(self.name.clone(), path).map_err(bad)?)?;
         }
         let found = self.state().visits(&self.name, path);

@@ -136,7 +136,7 @@ impl Session {
                 Some(said) => return Ok(said),
                 None => {
                     let mut bytes = [0; READ_BYTES];
-                    let read = self.stream.read(&mut bytes).await.map_err(|error| lost(&error))?;
+                    let read = self.stream.read(&mut bytes).await.map_err(lost)?;
                     if read == 0 {
                         let text = "the server has closed the connection";
                         return Err(Fault::new(FaultCode::ConnectionLost, text));
@@ -148,8 +148,8 @@ impl Session {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        self.stream.write_all(bytes).await.map_err(|error| lost(&error))?;
-        self.stream.flush().await.map_err(|error| lost(&error))
+        self.stream.write_all(bytes).await.map_err(lost)?;
+        self.stream.flush().await.map_err(lost)
     }
 }
 

@@ -154,7 +154,7 @@ impl Session {
 
     async fn read(&mut self) -> Result<(), Fault> {
         let mut bytes = [0; READ_BYTES];
-        let read = self.stream.read(&mut bytes).await.map_err(|error| lost(&error))?;
+        let read = self.stream.read(&mut bytes).await.map_err(lost)?;
         if read == 0 {
             return Err(Fault::new(FaultCode::ConnectionLost, "the broker has closed the connection"));
         }
@@ -164,8 +164,8 @@ impl Session {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        self.stream.write_all(bytes).await.map_err(|error| lost(&error))?;
-        self.stream.flush().await.map_err(|error| lost(&error))?;
+        self.stream.write_all(bytes).await.map_err(lost)?;
+        self.stream.flush().await.map_err(lost)?;
         self.sent = Instant::now();
         Ok(())
     }

@@ -50,7 +50,8 @@ impl Access {
             return foreign_client_tls(trust);
         };
         let read = |path: &PathBuf| {
-            read_private(path).map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()))
+            read_private(path)
+                .map_err(|error| Fault::new(FaultCode::BadRequest, error.to_string()).with_source(error))
         };
         let (chain, key) = (read(certificate)?, read(key)?);
         foreign_client_tls_with_certificate(trust, &chain, &key)

@@ -10,7 +10,7 @@ use http::header::{DATE, USER_AGENT};
 use http_body_util::{BodyExt, Full, Limited};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient};
-use longhaul_security::io_fault;
+use longhaul_security::explain_io;
 use rustls::ClientConfig;
 
 use super::{Call, HttpAnswer};
@@ -48,7 +48,7 @@ impl Caller {
 
     async fn answer(&self, call: Call, shown: &str) -> Result<HttpAnswer, Fault> {
         let malformed = |error: String| Fault::new(FaultCode::BadRequest, format!("{shown}: {error}"));
-        let uri = call.url.parse::<Uri>().map_err(|error| malformed(error.to_string()))?;
+        let uri = call.url.parse::<Uri>().map_err(|error| malformed(error.to_string()).with_source(error))?;
         let mut request = http::Request::builder()
             .method(call.method)
             .uri(uri)
@@ -56,9 +56,10 @@ impl Caller {
         for (name, value) in call.headers {
             request = request.header(name, value);
         }
-        let request =
-            request.body(Full::new(Bytes::from(call.body))).map_err(|error| malformed(error.to_string()))?;
-        let reply = self.http.request(request).await.map_err(|error| broken(shown, &error))?;
+        let request = request
+            .body(Full::new(Bytes::from(call.body)))
+            .map_err(|error| malformed(error.to_string()).with_source(error))?;
+        let reply = self.http.request(request).await.map_err(|error| broken(shown, error))?;
         let status = reply.status().as_u16();
         let date = reply.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(read_date);
         let body = Limited::new(reply.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(|error| {
@@ -77,12 +78,12 @@ fn read_date(text: &str) -> Option<Timestamp> {
     Some(Timestamp(at.timestamp().as_microsecond()))
 }
 
-fn broken(shown: &str, error: &hyper_util::client::legacy::Error) -> Fault {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+fn broken(shown: &str, error: hyper_util::client::legacy::Error) -> Fault {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     let mut found = None;
     while let Some(inner) = cause {
         let io = inner.downcast_ref::<std::io::Error>();
-        found = io.map(io_fault).or(found);
+        found = io.map(explain_io).or(found);
         // An error inside an `io::Error` is not its source.
         cause = match io.and_then(|io| io.get_ref()) {
             Some(inside) => Some(inside),
@@ -90,8 +91,8 @@ fn broken(shown: &str, error: &hyper_util::client::legacy::Error) -> Fault {
         };
     }
     match found {
-        Some(fault) => Fault::new(fault.code, format!("{shown}: {}", fault.detail)),
-        None => Fault::new(FaultCode::Unreachable, format!("{shown}: {error}")),
+        Some(fault) => Fault::new(fault.code, format!("{shown}: {}", fault.detail)).with_source(error),
+        None => Fault::new(FaultCode::Unreachable, format!("{shown}: {error}")).with_source(error),
     }
 }
 

@@ -56,7 +56,9 @@ impl Ground {
             .thread_name("circuit calls")
             .enable_all()
             .build()
-            .map_err(|error| Fault::new(FaultCode::Internal, format!("no thread for circuits: {error}")))?;
+            .map_err(|error| {
+                Fault::new(FaultCode::Internal, format!("no thread for circuits: {error}")).with_source(error)
+            })?;
         let (sender, outbox) = channel();
         Ok(Ground { runtime, inbox: Inbox { sender, wake }, outbox, names })
     }
@@ -82,8 +84,8 @@ fn read_names(path: &Path) -> Result<Names, Fault> {
     if !path.exists() {
         return Ok(Names::new());
     }
-    let text =
-        read_private(path).map_err(|error| Fault::new(FaultCode::StateDirectory, error.to_string()))?;
+    let text = read_private(path)
+        .map_err(|error| Fault::new(FaultCode::StateDirectory, error.to_string()).with_source(error))?;
     serde_json::from_str(&text).map_err(|error| {
         let shown = path.display();
         let detail = format!(

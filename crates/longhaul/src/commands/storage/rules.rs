@@ -212,8 +212,8 @@ fn import(context: &Context, args: &ImportArgs) -> Result<Exit, Failure> {
         context.output.json(&written)?;
         return Ok(Exit::Ok);
     }
-    let text =
-        toml::to_string(&written).map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
+    let text = toml::to_string(&written)
+        .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))?;
     context.output.write(&text)?;
     let rules = written.agent.storages[0].rules.len();
     context.output.print_message(&format!("{rules} rules: add this to the agent's configuration file"));
