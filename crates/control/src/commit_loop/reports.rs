@@ -148,7 +148,7 @@ impl CommitLoop {
         let labels = vec![("what", what.to_owned())];
         self.kernel.metrics.observe(
             "longhaul_commit_seconds",
-            "Time of a transaction of the scribe.",
+            "Time of a transaction of the commit loop.",
             labels,
             seconds,
         );
