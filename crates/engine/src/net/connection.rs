@@ -189,7 +189,7 @@ impl Connection {
     }
 
     fn is_connected(&mut self, shared: &EngineContext) -> Result<bool, Fault> {
-        if let Some(error) = self.socket.take_error().map_err(|error| io_fault(error))? {
+        if let Some(error) = self.socket.take_error().map_err(io_fault)? {
             return Err(io_fault(error));
         }
         match self.socket.peer_addr() {
