@@ -32,7 +32,7 @@ pub(crate) fn request_circuit(
         .map_err(|_| Fault::new(FaultCode::Internal, "the system's random number generator failed"))?;
     let place = CircuitContext {
         link: format!("{}→{}", source.agent, site.agent()),
-        book: state.path().join(CIRCUIT_STATE_FILE),
+        ledger_path: state.path().join(CIRCUIT_STATE_FILE),
         seed: u64::from_le_bytes(seed),
     };
     let ways =
@@ -43,7 +43,7 @@ pub(crate) fn request_circuit(
         Arc::new(clock::now),
         Box::new(Streams::new(ways, config.paced)),
     )?;
-    keeper.tell(Event::SetWanted(true));
+    keeper.send_event(Event::SetWanted(true));
     Ok(keeper)
 }
 

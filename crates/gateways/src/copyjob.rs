@@ -12,9 +12,9 @@ use std::str::Chars;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// fdtcp's: blanks and tabs divide.
+    /// The lines of fdtcp: blanks and tabs separate words.
     Copyjob,
-    /// Of `--from-file`: if there is a tab, tabs alone divide.
+    /// The lines of `--from-file`: if there is a tab, only tabs separate words.
     FromFile,
 }
 

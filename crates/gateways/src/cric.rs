@@ -134,14 +134,19 @@ mod tests {
     use proptest::prelude::*;
 
     const SITES: &str = r#"{"ALPHA-T2":{"name":"ALPHA-T2","rc_tier_level":2,"latitude":51.5,"longitude":0.0,
-        "netroutes":{"7":{"networks":{"ipv4":["192.0.2.0/24","nonsense"],"ipv6":["2001:db8:a::/48"]}},"8":{"networks":null}},
+        "netroutes":{"7":{"networks":{"ipv4":["192.0.2.0/24","nonsense"],"ipv6":["2001:db8:a::/48"]}},
+            "8":{"networks":null}},
         "netsites":[],"federations":[]},"BETA-T1":{"netroutes":{}}}"#;
     const SERVICES: &str = r#"{
-        "1":{"endpoint":"ps-bw.alpha.example:443","protocols":{},"rcsite":"ALPHA-T2","type":"net.perfSONAR.Bandwidth","flavour":null},
-        "2":{"endpoint":null,"protocols":{"5":{"endpoint":"https://se.alpha.example:8443/store"},"6":{"endpoint":"davs://[2001:db8:a::5]:443/x"}},
+        "1":{"endpoint":"ps-bw.alpha.example:443","protocols":{},"rcsite":"ALPHA-T2",
+             "type":"net.perfSONAR.Bandwidth","flavour":null},
+        "2":{"endpoint":null,"protocols":{"5":{"endpoint":"https://se.alpha.example:8443/store"},
+             "6":{"endpoint":"davs://[2001:db8:a::5]:443/x"}},
              "rcsite":"ALPHA-T2","type":"SE","flavour":"WEBDAV"},
-        "3":{"endpoint":"ps-lat.alpha.example","rcsite":"ALPHA-T2","type":"perfSONAR","flavour":"net.perfSONAR.Latency"},
-        "4":{"endpoint":"lost.example","rcsite":null},"5":{"endpoint":"bad host!","rcsite":"ALPHA-T2"},"6":9}"#;
+        "3":{"endpoint":"ps-lat.alpha.example","rcsite":"ALPHA-T2","type":"perfSONAR",
+             "flavour":"net.perfSONAR.Latency"},
+        "4":{"endpoint":"lost.example","rcsite":null},
+        "5":{"endpoint":"bad host!","rcsite":"ALPHA-T2"},"6":9}"#;
 
     #[test]
     fn networks_and_hosts_are_found() {

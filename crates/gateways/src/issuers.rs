@@ -51,7 +51,8 @@ impl Issuers {
         Self::new(trust, &read_authorities(authorities)?)
     }
 
-    /// Whose token it is. Its issuer is asked first if its keys are not known, or lack the one that signed.
+    /// Verifies a token and returns its identity. Fetches the issuer's keys first if they are not cached, or
+    /// if the signing key is not among them.
     pub async fn verify(
         &self,
         token: &str,
@@ -61,7 +62,7 @@ impl Issuers {
         self.with_keys(|| self.trust.verify(token, audience, now), now).await
     }
 
-    /// Who logged in, by the ID token that their issuer gave. The same holds for its keys.
+    /// Verifies an ID token and returns who logged in. Fetches keys as [`Issuers::verify`] does.
     pub async fn verify_login(
         &self,
         id_token: &str,
@@ -85,7 +86,7 @@ impl Issuers {
         let asked = asking.lock().await;
         if let Err(TokenRefusal::KeysWanted(_)) = verify() {
             // Told by what follows: a failure to ask is why the keys are not there.
-            let _ = self.ask(&issuer, now).await;
+            let _ = self.fetch_keys(&issuer, now).await;
         }
         drop(asked);
         verify().map_err(|refusal| match refusal {
@@ -103,7 +104,7 @@ impl Issuers {
         for issuer in self.trust.issuers_due(now) {
             let asking = self.asking(&issuer);
             let _asked = asking.lock().await;
-            if let Err(fault) = self.ask(&issuer, now).await {
+            if let Err(fault) = self.fetch_keys(&issuer, now).await {
                 faults.push((issuer, fault));
             }
         }
@@ -115,7 +116,7 @@ impl Issuers {
         asking.entry(issuer.to_owned()).or_default().clone()
     }
 
-    async fn ask(&self, issuer: &str, now: Timestamp) -> Result<(), Fault> {
+    async fn fetch_keys(&self, issuer: &str, now: Timestamp) -> Result<(), Fault> {
         let Some(mut fetch) = self.trust.fetch(issuer, now) else { return Ok(()) };
         loop {
             let answer = self.get(fetch.url()).await;

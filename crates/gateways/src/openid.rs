@@ -160,7 +160,7 @@ impl LoginIssuer {
             None => parameters.push(("client_id", &client.client_id)),
         }
         let request = request.body(Full::new(Bytes::from(form(&parameters))));
-        let (status, body) = self.ask(&document.token_endpoint, request).await?;
+        let (status, body) = self.send(&document.token_endpoint, request).await?;
         if status != http::StatusCode::OK {
             return Err(refused(&client.issuer, status, &body));
         }
@@ -182,14 +182,14 @@ impl LoginIssuer {
 
     async fn fetch_document(&self) -> Result<ProviderMetadata, Fault> {
         let url = ProviderMetadata::discovery_url(&self.client.issuer);
-        let (status, body) = self.ask(&url, http::Request::get(&url).body(Full::default())).await?;
+        let (status, body) = self.send(&url, http::Request::get(&url).body(Full::default())).await?;
         if status != http::StatusCode::OK {
             return Err(Fault::new(FaultCode::ProtocolError, format!("{url} answered {status}")));
         }
         ProviderMetadata::parse(&self.client.issuer, &body)
     }
 
-    async fn ask(
+    async fn send(
         &self,
         url: &str,
         request: http::Result<http::Request<Full<Bytes>>>,

@@ -102,7 +102,7 @@ impl TokenEndpoints {
             ("subject_token_type", ACCESS_TOKEN),
             ("requested_token_type", REFRESH_TOKEN),
         ];
-        let given = self.ask(issuer, &form, purpose).await?;
+        let given = self.request_tokens(issuer, &form, purpose).await?;
         let none = || broken(issuer, "it gave no refresh token");
         given.refresh.ok_or_else(none)
     }
@@ -115,14 +115,14 @@ impl TokenEndpoints {
         purpose: Purpose<'_>,
     ) -> Result<IssuedTokens, Fault> {
         let form = [("grant_type", "refresh_token"), ("refresh_token", refresh)];
-        let given = self.ask(issuer, &form, purpose).await?;
+        let given = self.request_tokens(issuer, &form, purpose).await?;
         if given.access.is_none() {
             return Err(broken(issuer, "it gave no access token"));
         }
         Ok(given)
     }
 
-    async fn ask(
+    async fn request_tokens(
         &self,
         issuer: &str,
         form: &[(&str, &str)],

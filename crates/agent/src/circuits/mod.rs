@@ -109,7 +109,7 @@ impl Circuits {
             let from = &link.config.from;
             let whose = CircuitContext {
                 link: format!("{from}→{}", start.agent),
-                book: start.directory.join(format!("{from}.json")),
+                ledger_path: start.directory.join(format!("{from}.json")),
                 seed: start.seed,
             };
             let ways = AgentStreams::new(start.engine, self, start.clock, place);
@@ -129,7 +129,7 @@ impl Circuits {
     pub(crate) fn release_all(&self) {
         let keepers: Vec<_> = self.links.iter().filter_map(|link| locked(&link.keeper).take()).collect();
         // All begin to release before the first is waited for.
-        keepers.iter().for_each(|keeper| keeper.tell(Event::OwnerEnded));
+        keepers.iter().for_each(|keeper| keeper.send_event(Event::OwnerEnded));
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -76,14 +76,14 @@ fn sample_link(
     let keeper = locked(&link.keeper);
     let Some(keeper) = keeper.as_ref() else { return };
     for (on_circuit, good) in ended {
-        keeper.tell(Event::Transfer { on_circuit, good });
+        keeper.send_event(Event::Transfer { on_circuit, good });
     }
     if let Some((on_circuit, bytes)) = moved {
-        keeper.tell(Event::Moved { on_circuit, bytes, during });
+        keeper.send_event(Event::Moved { on_circuit, bytes, during });
     }
     // Without the service, only what is leased is known.
     let pending_bytes = ahead.map_or(held, |ahead| ahead.bytes.max(held));
-    keeper.tell(Event::Work { pending_bytes, bytes_per_s: ahead.and_then(|ahead| ahead.bytes_per_s) });
+    keeper.send_event(Event::Work { pending_bytes, bytes_per_s: ahead.and_then(|ahead| ahead.bytes_per_s) });
 }
 
 /// Whether site commands use the circuit, and what they have fetched since the last sample: it is counted

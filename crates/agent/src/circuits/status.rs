@@ -45,7 +45,7 @@ impl Circuits {
                 continue;
             };
             state.is_planned_by_service = planned;
-            keeper.tell(Event::SetPlannedCentrally(planned));
+            keeper.send_event(Event::SetPlannedCentrally(planned));
         }
     }
 
@@ -61,14 +61,14 @@ impl Circuits {
             let keeper = locked(&link.keeper);
             let Some(keeper) = keeper.as_ref() else { continue };
             state.orders.clone_from(&orders);
-            keeper.tell(Event::Orders(orders));
+            keeper.send_event(Event::Orders(orders));
         }
     }
 }
 
 impl Link {
     fn status(&self) -> Option<CircuitLink> {
-        let look = locked(&self.keeper).as_ref()?.look();
+        let look = locked(&self.keeper).as_ref()?.explanation();
         let record = locked(&self.record);
         Some(CircuitLink {
             source: self.config.from.clone(),

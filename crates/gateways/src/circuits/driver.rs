@@ -15,20 +15,20 @@ use longhaul_security::{read_private, write_private};
 
 use super::{CircuitConfig, Provider, open};
 
-/// How often traffic on a circuit is polled: a dead one is left within a second.
+/// How often the traffic on a circuit is polled, so that a dead circuit is left within a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Otherwise it sleeps until something is due, or as long as this.
+/// Longest sleep while no circuit is in use and nothing is due.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Time to release reservations at a stop. Those that are left are in the state file.
+/// Time to release reservations at a stop. The ledger keeps those that remain.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The traffic of the link. Called on the driver's thread.
+/// The traffic of the link. The driver's thread calls it.
 pub trait Traffic: Send {
-    /// Whether the ends answer; may take some seconds.
+    /// Whether the ends answer. May take some seconds.
     fn probe(&mut self, ends: &CircuitEndpoints) -> bool;
-    /// Replaces the circuit that is used, if there is one.
+    /// Moves the traffic to this circuit, from the current one if there is one.
     fn use_circuit(&mut self, mbit: u64, ends: &CircuitEndpoints);
     fn stop_using(&mut self);
     fn health(&mut self) -> Health;
@@ -38,58 +38,66 @@ pub trait Traffic: Send {
 /// The health of a circuit.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
-    /// Streams or transfers on it.
+    /// Streams or transfers on the circuit.
     pub users: usize,
-    /// Why the circuit is taken for dead, if it is.
+    /// Why the circuit is considered dead, if it is.
     pub lost: Option<String>,
-    /// Nothing is on the one that was used before it.
+    /// The previous circuit carries nothing any more.
     pub has_left: bool,
 }
 
 enum Command {
-    Tell(Event),
-    /// The provider has news.
-    Look,
+    Handle(Event),
+    /// The provider has news; wakes the thread.
+    Wake,
     End,
 }
 
-/// The link whose circuits are driven, and where their state is kept.
+/// The link whose circuits are driven, and the file that holds their state.
 #[derive(Clone, Debug)]
 pub struct CircuitContext {
     pub link: String,
-    pub book: PathBuf,
-    /// Unlike that of any other run.
+    pub ledger_path: PathBuf,
+    /// Differs between runs.
     pub seed: u64,
 }
 
-/// Gives everything back when dropped.
+/// The handle of a link's driver thread. Dropping it releases all reservations.
 pub struct ProviderDriver {
     commands: Sender<Command>,
-    look: Arc<Mutex<Explanation>>,
+    explanation: Arc<Mutex<Explanation>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl ProviderDriver {
-    /// Takes up what a run before has left in the book.
+    /// Continues from the ledger that an earlier run left.
     pub fn start(
-        place: CircuitContext,
+        context: CircuitContext,
         config: &CircuitConfig,
         clock: Clock,
         traffic: Box<dyn Traffic>,
     ) -> Result<ProviderDriver, Fault> {
-        let book = read_book(&place)?;
+        let ledger = read_ledger(&context)?;
         let (now, settings) = (clock(), config.settings.clone());
         let (commands, inbox) = channel();
         let waker = commands.clone();
         let wake = move || {
-            let _ = waker.send(Command::Look);
+            let _ = waker.send(Command::Wake);
         };
-        let provider = open(config, &place.link, &place.book, Arc::new(wake))?;
-        let machine = Lifecycle::restore(place.link, settings, place.seed, book, now);
+        let provider = open(config, &context.link, &context.ledger_path, Arc::new(wake))?;
+        let machine = Lifecycle::restore(context.link, settings, context.seed, ledger, now);
         let look = Arc::new(Mutex::new(machine.explain()));
-        let (path, shown) = (place.book, look.clone());
-        let mut working =
-            DriverThread { machine, provider, traffic, clock, path, shown, in_use: None, is_broken: false };
+        let (path, shown) = (context.ledger_path, look.clone());
+        let mut working = DriverThread {
+            machine,
+            provider,
+            traffic,
+            clock,
+            path,
+            explanation: shown,
+            in_use: None,
+            is_broken: false,
+        };
         let (ready, is_ready) = channel::<()>();
         let work = move || {
             working.carry_out();
@@ -101,19 +109,19 @@ impl ProviderDriver {
             Fault::new(FaultCode::Internal, format!("no thread for circuits: {error}")).with_source(error)
         };
         let thread = Some(thread.map_err(failed)?);
-        // Whoever tells of the link now knows what the book had.
+        // From here on `explanation` includes what the ledger holds.
         let _ = is_ready.recv();
-        Ok(ProviderDriver { commands, look, thread })
+        Ok(ProviderDriver { commands, explanation: look, thread })
     }
 
-    pub fn tell(&self, event: Event) {
-        // Its thread ends only with us, or by a panic, after which there are no circuits.
-        let _ = self.commands.send(Command::Tell(event));
+    pub fn send_event(&self, event: Event) {
+        // The thread ends only with this handle, or by a panic; then there are no circuits.
+        let _ = self.commands.send(Command::Handle(event));
     }
 
     /// The state of the link, and why it is so.
-    pub fn look(&self) -> Explanation {
-        self.look.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn explanation(&self) -> Explanation {
+        self.explanation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -132,18 +140,18 @@ impl std::fmt::Debug for ProviderDriver {
     }
 }
 
-/// A book that cannot be read may name what a provider still holds: nothing is asked for until somebody has
-/// looked.
-fn read_book(place: &CircuitContext) -> Result<ReservationLedger, Fault> {
-    if !place.book.exists() {
+/// An unreadable ledger may name what a provider still holds, so nothing is requested until an operator has
+/// checked.
+fn read_ledger(context: &CircuitContext) -> Result<ReservationLedger, Fault> {
+    if !context.ledger_path.exists() {
         return Ok(ReservationLedger::default());
     }
-    let text = read_private(&place.book)
+    let text = read_private(&context.ledger_path)
         .map_err(|error| Fault::new(FaultCode::StateDirectory, error.to_string()).with_source(error))?;
     serde_json::from_str(&text).map_err(|error| {
-        let shown = place.book.display();
+        let shown = context.ledger_path.display();
         let detail =
-            format!("{shown} is no book of circuits ({error}); see what the provider holds, then remove it");
+            format!("{shown} is no ledger of circuits ({error}): check what the provider holds, then remove the file");
         Fault::new(FaultCode::StateDirectory, detail)
     })
 }
@@ -154,9 +162,9 @@ struct DriverThread {
     traffic: Box<dyn Traffic>,
     clock: Clock,
     path: PathBuf,
-    shown: Arc<Mutex<Explanation>>,
+    explanation: Arc<Mutex<Explanation>>,
     in_use: Option<RequestKey>,
-    /// The book could not be written: nothing is asked for any more.
+    /// The ledger could not be written, so no more requests are made.
     is_broken: bool,
 }
 
@@ -165,7 +173,7 @@ impl DriverThread {
         let mut ending = None;
         loop {
             self.carry_out();
-            *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.explain();
+            *self.explanation.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.explain();
             let now = (self.clock)();
             if let Some(since) = ending
                 && (self.machine.ledger().reservations.is_empty() || now.since(since) >= RELEASE_TIMEOUT)
@@ -173,37 +181,37 @@ impl DriverThread {
                 return;
             }
             match inbox.recv_timeout(self.sleep(now)) {
-                Ok(Command::Tell(event)) => {
-                    // Who came since the last look counts as well, if the circuit is to be given back.
-                    self.look();
+                Ok(Command::Handle(event)) => {
+                    // Count users that came since the last poll too: the event may release the circuit.
+                    self.process_news();
                     self.machine.handle(event, (self.clock)());
                 }
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => {
                     ending.get_or_insert(now);
                     self.machine.handle(Event::OwnerEnded, now);
                 }
-                Ok(Command::Look) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Command::Wake) | Err(RecvTimeoutError::Timeout) => {}
             }
-            self.look();
+            self.process_news();
         }
     }
 
     fn sleep(&self, now: Timestamp) -> Duration {
         let due = self.provider.next_news().into_iter().fold(self.machine.next_wake(), Timestamp::min);
-        due.since(now).min(if self.is_looked_at() { POLL_INTERVAL } else { SLEEP_MAX })
+        due.since(now).min(if self.is_polled() { POLL_INTERVAL } else { SLEEP_MAX })
     }
 
     /// Whether something may be on a circuit.
-    fn is_looked_at(&self) -> bool {
+    fn is_polled(&self) -> bool {
         matches!(self.machine.state(), State::Established { used: true, .. }) || self.machine.is_draining()
     }
 
-    fn look(&mut self) {
+    fn process_news(&mut self) {
         let now = (self.clock)();
         for event in self.provider.news(now) {
             self.machine.handle(event, now);
         }
-        if self.is_looked_at() {
+        if self.is_polled() {
             let health = self.traffic.health();
             self.machine.handle(Event::Users(health.users), now);
             if health.has_left {
@@ -220,8 +228,8 @@ impl DriverThread {
         while let Some(action) = self.machine.poll() {
             let now = (self.clock)();
             match action {
-                Action::Persist(book) => self.keep(&book),
-                // A request that is in no book could be forgotten.
+                Action::Persist(ledger) => self.persist(&ledger),
+                // A request that is not in the ledger could be forgotten.
                 Action::Request(_) if self.is_broken => {}
                 Action::Request(wish) => self.provider.request(&wish, now),
                 Action::TearDown(key) => self.provider.tear_down(key, now),
@@ -243,19 +251,19 @@ impl DriverThread {
         }
     }
 
-    fn keep(&mut self, book: &ReservationLedger) {
-        let written = match book.is_empty() {
+    fn persist(&mut self, ledger: &ReservationLedger) {
+        let written = match ledger.is_empty() {
             true => std::fs::remove_file(&self.path).or_else(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error.to_string()),
             }),
-            false => serde_json::to_vec(book)
+            false => serde_json::to_vec(ledger)
                 .map_err(|error| error.to_string())
                 .and_then(|text| write_private(&self.path, &text).map_err(|error| error.to_string())),
         };
         self.is_broken = written.is_err();
         if let Err(error) = written {
-            tracing::error!(error, "the book of circuits cannot be written: none is asked for");
+            tracing::error!(error, "cannot write the ledger of circuits: requesting no more circuits");
         }
     }
 }

@@ -107,9 +107,9 @@ impl Rehearsal {
     fn go_on(&mut self) {
         while let Some(step) = self.dialogue.poll() {
             match step {
-                Step::Keep(names) => self.names = names,
+                Step::PersistNames(names) => self.names = names,
                 Step::Call(id, _) => self.open.push_back(id),
-                Step::Tell(event) => self.news.push(event),
+                Step::Emit(event) => self.news.push(event),
             }
         }
     }

@@ -261,7 +261,7 @@ impl Archive {
             question["search_after"] = after.into();
         }
         let target = format!("{}/pscheduler_{test}/_search", self.path);
-        let (status, body) = self.ask(Method::POST, &target, question.to_string()).await?;
+        let (status, body) = self.send(Method::POST, &target, question.to_string()).await?;
         if status == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -270,7 +270,7 @@ impl Archive {
     }
 
     async fn get(&self, target: &str) -> Result<(StatusCode, Bytes), Fault> {
-        let (status, body) = self.ask(Method::GET, target, String::new()).await?;
+        let (status, body) = self.send(Method::GET, target, String::new()).await?;
         self.expect_success(status, target)?;
         Ok((status, body))
     }
@@ -289,7 +289,7 @@ impl Archive {
         Err(Fault::new(code, format!("{}{shown} answered {status}", self.authority)))
     }
 
-    async fn ask(&self, method: Method, target: &str, body: String) -> Result<(StatusCode, Bytes), Fault> {
+    async fn send(&self, method: Method, target: &str, body: String) -> Result<(StatusCode, Bytes), Fault> {
         let uri = Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())

@@ -179,7 +179,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn made(kind: &str, result: Value) -> Value {
+    fn document_of(kind: &str, result: Value) -> Value {
         json!({"@timestamp": "2026-01-01T00:00:30Z",
             "meta": {"source": {"ip": "192.0.2.10", "hostname": "ps-bw.alpha.example"},
                 "destination": {"ip": "198.51.100.20", "hostname": "198.51.100.20"},
@@ -201,7 +201,7 @@ mod tests {
     fn each_test_type_is_read() {
         let throughput = json!({"succeeded": true, "throughput": 8.123e9, "retransmits": 12, "rtt": 68.9,
             "mss": 8948, "mtu": 9000});
-        let harvest = read(&made("throughput", throughput));
+        let harvest = read(&document_of("throughput", throughput));
         let rate = &harvest.measurements[0];
         assert_eq!(
             rate.value,
@@ -220,7 +220,7 @@ mod tests {
             "loss": 0.01},
             "latency": {"min": 34.4, "max": 61, "median": 34.4, "histogram": {"values": [34.4, 34.5, 61.0],
                 "counts": [510, 80, 10]}}});
-        let harvest = read(&made("latencybg", latency));
+        let harvest = read(&document_of("latencybg", latency));
         let Reading::Delay { delay, clock_error_ms: Some(0.3) } = &harvest.measurements[0].value else {
             panic!()
         };
@@ -229,7 +229,7 @@ mod tests {
 
         let rtt =
             json!({"succeeded": true, "rtt": {"min": 0.0681, "max": 0.07, "mean": 0.0685, "stddev": 0.0001}});
-        let Reading::RoundTrip { rtt } = read(&made("rtt", rtt)).measurements[0].value.clone() else {
+        let Reading::RoundTrip { rtt } = read(&document_of("rtt", rtt)).measurements[0].value.clone() else {
             panic!()
         };
         assert!((rtt.min - 68.1).abs() < 1e-9 && (rtt.median - 68.5).abs() < 1e-9);
@@ -237,15 +237,18 @@ mod tests {
         let trace = json!({"succeeded": true, "mtu": 1500, "hop": {"count": 3, "ip": ["192.0.2.1", null,
             "198.51.100.20"],
             "checksum": "5e88"}});
-        let Reading::Path(path) = read(&made("trace", trace)).measurements[0].value.clone() else { panic!() };
+        let Reading::Path(path) = read(&document_of("trace", trace)).measurements[0].value.clone() else {
+            panic!()
+        };
         assert_eq!((path.signature().as_str(), path.mtu), ("192.0.2.1,*,198.51.100.20", Some(1500)));
     }
 
     #[test]
     fn failures_strangers_and_nonsense() {
-        let failed = read(&made("throughput", json!({"succeeded": false, "error": "iperf3: refused"})));
+        let failed =
+            read(&document_of("throughput", json!({"succeeded": false, "error": "iperf3: refused"})));
         assert_eq!(failed.measurements[0].value, Reading::Failed { why: "iperf3: refused".into() });
-        assert_eq!(read(&made("dns", json!({}))).unused, 1);
+        assert_eq!(read(&document_of("dns", json!({}))).unused, 1);
         for bad in [
             json!({}),
             json!({"throughput": "fast"}),
@@ -253,14 +256,14 @@ mod tests {
             json!({"throughput": 1e300}),
             json!(3),
         ] {
-            assert_eq!(read(&made("throughput", bad.clone())).refused, 1, "{bad}");
+            assert_eq!(read(&document_of("throughput", bad.clone())).refused, 1, "{bad}");
         }
     }
 
     #[test]
     fn a_page_says_where_the_next_begins() {
         let hit = |start: &str, id: &str| {
-            let mut source = made("throughput", json!({"succeeded": true, "throughput": 1e9}));
+            let mut source = document_of("throughput", json!({"succeeded": true, "throughput": 1e9}));
             source["pscheduler"]["start_time"] = json!(start);
             json!({"_id": id, "_source": source, "sort": [start, id]})
         };
@@ -286,7 +289,7 @@ mod tests {
             let result = json!({"succeeded": true, "throughput": 1, "rtt": {"min": 1, "max": 2, "mean": 1},
                 "hop": {"ip": ["192.0.2.1"]}, "packets": {"sent": 1, "lost": 0},
                 "latency": {"histogram": {"values": [1], "counts": [2]}}});
-            let answer = json!({"hits": {"hits": [{"_source": made(WANTED[kind], result), "sort": [1,
+            let answer = json!({"hits": {"hits": [{"_source": document_of(WANTED[kind], result), "sort": [1,
                 "a"]}]}});
             let mut bytes = answer.to_string().into_bytes();
             let at = at % bytes.len();

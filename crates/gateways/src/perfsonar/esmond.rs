@@ -332,7 +332,13 @@ mod tests {
             ("time-error-estimates", r#"[{"ts":1767225600,"val":0.4}]"#),
             (
                 "packet-trace",
-                r#"[{"ts":1767225600,"val":[{"ttl":"1","query":"1","ip":"192.0.2.1","rtt":"0.3","mtu":"9000","success":1,"error_message":null},{"ttl":"2","query":"1","ip":null,"rtt":null,"mtu":null,"success":0,"error_message":"requestTimedOut"},{"ttl":"3","query":"1","ip":"198.51.100.20","rtt":"68.9","mtu":"1500","success":1,"error_message":null}]}]"#,
+                r#"[{"ts":1767225600,"val":[
+                    {"ttl":"1","query":"1","ip":"192.0.2.1","rtt":"0.3","mtu":"9000","success":1,
+                     "error_message":null},
+                    {"ttl":"2","query":"1","ip":null,"rtt":null,"mtu":null,"success":0,
+                     "error_message":"requestTimedOut"},
+                    {"ttl":"3","query":"1","ip":"198.51.100.20","rtt":"68.9","mtu":"1500","success":1,
+                     "error_message":null}]}]"#,
             ),
         ]);
         let [delay, traced] = &harvest.measurements[..] else { panic!("{harvest:?}") };
@@ -379,7 +385,10 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_counted_or_refused_with_its_place() {
-        let found = tests(br#"[{"metadata-key":"x"},{"metadata-key":"y","source":"192.0.2.1","destination":"192.0.2.2"},7]"#);
+        let found = tests(
+            br#"[{"metadata-key":"x"},
+                {"metadata-key":"y","source":"192.0.2.1","destination":"192.0.2.2"},7]"#,
+        );
         let found = found.unwrap();
         assert_eq!((found.items, found.tests.len(), found.refused), (3, 1, 2));
         assert!(found.first_fault.unwrap().detail.contains("number 0"));

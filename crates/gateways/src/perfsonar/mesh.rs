@@ -21,7 +21,7 @@ const ARCHIVES_MAX: usize = 100;
 /// Without data for so many intervals, something is wrong.
 const INTERVALS_MAX: u32 = 3;
 /// Between results where neither schedule nor test says: pScheduler's own default for traces.
-const EVERY_DEFAULT: Duration = Duration::from_secs(600);
+const INTERVAL_DEFAULT: Duration = Duration::from_secs(600);
 
 /// The pairs of a template.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,7 +45,7 @@ pub struct Expected {
     /// The test type as in results: `throughput`, `latencybg`, …
     pub test: String,
     /// Between two results.
-    pub every: Duration,
+    pub interval: Duration,
 }
 
 /// Reads and expands a template. Disabled addresses and tasks, and keys that begin with `_`, count for
@@ -92,7 +92,7 @@ struct Sections<'t> {
 /// An address of a group, with the name that excludes refer to and the host that it is of.
 struct Member<'t> {
     name: &'t str,
-    of: Option<&'t str>,
+    of_host: Option<&'t str>,
     host: Host,
 }
 
@@ -134,7 +134,7 @@ impl<'t> Sections<'t> {
         if !documents::WANTED.contains(&kind.as_str()) {
             return Ok(Ok(()));
         }
-        let every = every(test, schedule, &kind);
+        let every = test_interval(test, schedule, &kind);
         let backwards = |key: &str| {
             at(test, &format!("spec.{key}"))
                 .and_then(Value::as_str)
@@ -147,7 +147,7 @@ impl<'t> Sections<'t> {
         };
         mesh.expected.extend(pairs.into_iter().map(|(from, to)| {
             let (source, target) = if swapped { (to, from) } else { (from, to) };
-            Expected { source, target, test: kind.clone(), every }
+            Expected { source, target, test: kind.clone(), interval: every }
         }));
         Ok(Ok(()))
     }
@@ -170,7 +170,7 @@ impl<'t> Sections<'t> {
         if most > PAIRS_MAX.saturating_sub(already) {
             return Err(Fault::new(FaultCode::TooLarge, format!("{WHAT}: more than {PAIRS_MAX} pairs")));
         }
-        let excludes = Excludes::of(group);
+        let excludes = Excludes::from_group(group);
         let mut pairs = Vec::new();
         for a in &from {
             for b in to.iter().filter(|b| excludes.allows(a, b)) {
@@ -195,7 +195,7 @@ impl<'t> Sections<'t> {
             label.and_then(|label| entry.get("labels")?.get(label)).filter(|entry| !disabled(entry));
         let host = host(labelled.and_then(|entry| entry.get("address")).or(entry.get("address")));
         let of = at(entry, "host").and_then(Value::as_str);
-        host.is_known().then_some(Member { name, of, host })
+        host.is_known().then_some(Member { name, of_host: of, host })
     }
 
     fn archive(&self, name: &str) -> Option<String> {
@@ -218,7 +218,7 @@ enum SelfTest {
 }
 
 impl<'t> Excludes<'t> {
-    fn of(group: &'t Value) -> Self {
+    fn from_group(group: &'t Value) -> Self {
         let mut pairs = BTreeSet::new();
         for exclude in list(group.get("excludes")) {
             let Some(local) = at(exclude, "local-address.name").and_then(Value::as_str) else { continue };
@@ -237,7 +237,7 @@ impl<'t> Excludes<'t> {
         let itself = match self.same {
             None => false,
             Some(SelfTest::Address) => a.name == b.name,
-            Some(SelfTest::Host) => a.name == b.name || (a.of.is_some() && a.of == b.of),
+            Some(SelfTest::Host) => a.name == b.name || (a.of_host.is_some() && a.of_host == b.of_host),
         };
         !itself && !self.pairs.contains(&(a.name, b.name))
     }
@@ -245,7 +245,7 @@ impl<'t> Excludes<'t> {
 
 /// Between two results of a test: its schedule's repetition, or for what goes on without end the length of a
 /// sample.
-fn every(test: &Value, schedule: Option<&Value>, kind: &str) -> Duration {
+fn test_interval(test: &Value, schedule: Option<&Value>, kind: &str) -> Duration {
     if let Some(repeat) = schedule.and_then(|schedule| at(schedule, "repeat")).and_then(duration) {
         return repeat.max(Duration::from_secs(1));
     }
@@ -254,7 +254,7 @@ fn every(test: &Value, schedule: Option<&Value>, kind: &str) -> Duration {
         let gap = at(test, "spec.packet-interval").and_then(seconds).unwrap_or(0.1).clamp(1e-4, 60.0);
         Duration::from_secs_f64(packets as f64 * gap)
     };
-    if kind == "latencybg" { sample().max(Duration::from_secs(1)) } else { EVERY_DEFAULT }
+    if kind == "latencybg" { sample().max(Duration::from_secs(1)) } else { INTERVAL_DEFAULT }
 }
 
 /// Pairs from which data is expected, and when it last came.
@@ -265,7 +265,7 @@ pub struct Watch {
 
 #[derive(Clone, Debug)]
 struct ExpectedPair {
-    every: Duration,
+    interval: Duration,
     heard: Timestamp,
 }
 
@@ -276,7 +276,7 @@ pub struct Silence {
     pub target: String,
     pub test: &'static str,
     pub since: Timestamp,
-    pub every: Duration,
+    pub interval: Duration,
 }
 
 impl Watch {
@@ -287,8 +287,8 @@ impl Watch {
             let Some(test) = family_of_tests(&one.test) else { continue };
             let key = (one.source.to_string(), one.target.to_string(), test);
             let heard = before.get(&key).map_or(now, |awaited| awaited.heard);
-            let awaited = self.pairs.entry(key).or_insert(ExpectedPair { every: one.every, heard });
-            awaited.every = awaited.every.min(one.every);
+            let awaited = self.pairs.entry(key).or_insert(ExpectedPair { interval: one.interval, heard });
+            awaited.interval = awaited.interval.min(one.interval);
         }
     }
 
@@ -322,13 +322,13 @@ impl Watch {
         let mut silent: Vec<Silence> = self
             .pairs
             .iter()
-            .filter(|(_, awaited)| now.since(awaited.heard) > awaited.every.saturating_mul(INTERVALS_MAX))
+            .filter(|(_, awaited)| now.since(awaited.heard) > awaited.interval.saturating_mul(INTERVALS_MAX))
             .map(|((source, target, test), awaited)| Silence {
                 source: source.clone(),
                 target: target.clone(),
                 test,
                 since: awaited.heard,
-                every: awaited.every,
+                interval: awaited.interval,
             })
             .collect();
         silent.sort_by(|a, b| {
@@ -443,7 +443,7 @@ mod tests {
                 "192.0.2.3>2001:db8::a",
             ]
         );
-        let every = |test: &str| mesh.expected.iter().find(|one| one.test == test).unwrap().every;
+        let every = |test: &str| mesh.expected.iter().find(|one| one.test == test).unwrap().interval;
         assert_eq!(
             (every("throughput"), every("latencybg")),
             (Duration::from_secs(4 * 3_600), Duration::from_secs(60))
@@ -503,7 +503,7 @@ mod tests {
             bytes[at] = byte;
             let keep = cut.min(bytes.len());
             if let Ok(mesh) = read(&bytes[..keep]) {
-                prop_assert!(mesh.expected.iter().all(|one| one.every >= Duration::from_secs(1)));
+                prop_assert!(mesh.expected.iter().all(|one| one.interval >= Duration::from_secs(1)));
             }
         }
     }

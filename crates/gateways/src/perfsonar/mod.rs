@@ -2,7 +2,7 @@
 //!
 //! | form | read by | comes from |
 //! | --- | --- | --- |
-//! | esmond: metadata, then one series of values per event type | [`esmond`] | archives of versions 3.4 to 4, and the compatible front of 5 |
+//! | esmond: metadata, then series per event type | [`esmond`] | archives of versions 3.4 to 4, front of 5 |
 //! | documents of an OpenSearch index per test type | [`documents`] | archives of version 5 |
 //! | the result of one run, as an archiver sends it | [`push`] | measurement hosts themselves |
 //! | pSConfig template: who measures to whom, and how often | [`mesh`] | whoever runs the mesh |

@@ -176,7 +176,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn made(kind: &str, result: Value) -> Value {
+    fn pushed_document(kind: &str, result: Value) -> Value {
         json!({"test": {"type": kind, "spec": {"source": "PS-bw.alpha.example.",
             "dest": "ps-bw.beta.example", "duration": "PT25S",
                 "ip-version": 6, "parallel": 4}},
@@ -196,7 +196,7 @@ mod tests {
         let throughput = json!({"succeeded": true, "intervals": [],
             "summary": {"summary": {"throughput-bits": 8.123e9,
             "throughput-bytes": 25e9, "retransmits": 3, "rtt": 69000}}});
-        let harvest = pushed(&made("throughput", throughput)).unwrap();
+        let harvest = pushed(&pushed_document("throughput", throughput)).unwrap();
         let one = &harvest.measurements[0];
         assert_eq!(one.source.name.as_deref(), Some("ps-bw.alpha.example"));
         assert_eq!((one.family, one.at), (Some(Family::Ipv6), Timestamp::from_seconds(1_767_225_600)));
@@ -209,7 +209,7 @@ mod tests {
 
         let latency = json!({"histogram-latency": {"34.4": 510, "34.5": 80, "61.0": 10}, "packets-sent": 600,
             "packets-lost": 0, "max-clock-error": 1.5});
-        let harvest = pushed(&made("latency", latency)).unwrap();
+        let harvest = pushed(&pushed_document("latency", latency)).unwrap();
         assert!(matches!(
             harvest.measurements[0].value,
             Reading::Delay { delay: Spread { count: 600, .. }, clock_error_ms: Some(1.5) }
@@ -218,7 +218,7 @@ mod tests {
 
         let rtt = json!({"min": "PT0.0681S", "max": "PT0.07S", "mean": "PT0.0689S", "stddev": "PT0.0001S",
             "sent": 10, "lost": 1, "received": 9});
-        let harvest = pushed(&made("rtt", rtt)).unwrap();
+        let harvest = pushed(&pushed_document("rtt", rtt)).unwrap();
         let Reading::RoundTrip { rtt } = harvest.measurements[0].value.clone() else { panic!() };
         assert!((rtt.median - 68.9).abs() < 1e-9 && rtt.count == 9);
 
@@ -226,7 +226,7 @@ mod tests {
             {"error": {"code": "?"}},
             {"ip": "2001:db8:2::20", "rtt": "PT0.0689S", "as": {"number": 64500, "owner": "x"},
                 "mtu": 1500}]]});
-        let harvest = pushed(&made("trace", trace)).unwrap();
+        let harvest = pushed(&pushed_document("trace", trace)).unwrap();
         let Reading::Path(path) = &harvest.measurements[0].value else { panic!() };
         assert_eq!(
             (path.signature().as_str(), path.mtu, path.rtt_us),
@@ -241,14 +241,16 @@ mod tests {
             "test": {"type": "throughput"}, "pscheduler": {"start_time": "2026-01-01T00:00:00Z",
                 "run_id": "4f1c"},
             "result": {"succeeded": true, "throughput": 8.123e9}});
-        let raw = made("throughput", json!({"summary": {"summary": {"throughput-bits": 8.123e9}}}));
+        let raw =
+            pushed_document("throughput", json!({"summary": {"summary": {"throughput-bits": 8.123e9}}}));
         let harvest = pushed(&json!([raw, document])).unwrap();
         assert_eq!(harvest.measurements[0].id, harvest.measurements[1].id);
     }
 
     #[test]
     fn a_reversed_test_measured_the_other_way() {
-        let mut raw = made("throughput", json!({"summary": {"summary": {"throughput-bits": 1e9}}}));
+        let mut raw =
+            pushed_document("throughput", json!({"summary": {"summary": {"throughput-bits": 1e9}}}));
         raw["test"]["spec"]["reverse"] = json!(true);
         let harvest = pushed(&raw).unwrap();
         assert_eq!(harvest.measurements[0].source.name.as_deref(), Some("ps-bw.beta.example"));
@@ -259,9 +261,15 @@ mod tests {
         for (body, why) in [
             (json!(7), "not a number"),
             (json!({}), "no test.type"),
-            (made("throughput", json!({})), "summary"),
-            (made("throughput", json!({"summary": {"summary": {"throughput-bits": "quick"}}})), "no rate"),
-            (made("rtt", json!({"min": "PT2S", "max": "PT1S", "mean": "PT1S"})), "nothing that can be read"),
+            (pushed_document("throughput", json!({})), "summary"),
+            (
+                pushed_document("throughput", json!({"summary": {"summary": {"throughput-bits": "quick"}}})),
+                "no rate",
+            ),
+            (
+                pushed_document("rtt", json!({"min": "PT2S", "max": "PT1S", "mean": "PT1S"})),
+                "nothing that can be read",
+            ),
             (json!({"test": {"type": "rtt", "spec": {}}}), "between which hosts"),
         ] {
             let fault = pushed(&body).unwrap_err();
@@ -269,10 +277,10 @@ mod tests {
         }
         assert_eq!(read(&vec![b' '; PUSH_BYTES_MAX + 1]).unwrap_err().code, FaultCode::TooLarge);
         // Of several, the good ones count.
-        let good = made("rtt", json!({"min": "PT0.1S", "max": "PT0.1S", "mean": "PT0.1S"}));
+        let good = pushed_document("rtt", json!({"min": "PT0.1S", "max": "PT0.1S", "mean": "PT0.1S"}));
         let harvest = pushed(&json!([{}, good])).unwrap();
         assert_eq!((harvest.measurements.len(), harvest.refused), (1, 1));
-        assert_eq!(pushed(&made("http", json!({}))).unwrap().unused, 1);
+        assert_eq!(pushed(&pushed_document("http", json!({}))).unwrap().unused, 1);
     }
 
     proptest! {
@@ -282,7 +290,7 @@ mod tests {
             let result = json!({"summary": {"summary": {"throughput-bits": 1}},
                 "histogram-latency": {"1": 1}, "min": "PT1S",
                 "max": "PT1S", "mean": "PT1S", "paths": [[{"ip": "192.0.2.1", "rtt": "PT1S", "mtu": 1500}]]});
-            let mut bytes = made(documents::WANTED[kind], result).to_string().into_bytes();
+            let mut bytes = pushed_document(documents::WANTED[kind], result).to_string().into_bytes();
             let at = at % bytes.len();
             bytes[at] = byte;
             let keep = cut.min(bytes.len());

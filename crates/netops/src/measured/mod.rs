@@ -165,7 +165,7 @@ impl ArchiveState {
             target: pair.target.clone(),
             test: pair.test.to_owned(),
             since: pair.since,
-            every_s: pair.every.as_secs(),
+            every_s: pair.interval.as_secs(),
         });
         ArchiveView {
             pairs: self.watch.expected() as u64,

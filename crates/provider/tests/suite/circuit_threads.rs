@@ -46,8 +46,11 @@ fn a_driver_obtains_and_releases_a_circuit() {
         let text = config(kind, Some(&simulator), "");
         let config = CircuitConfig::parse(&text, "circuit.toml").unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let place =
-            || CircuitContext { link: LINK.to_owned(), book: folder.path().join("circuit.json"), seed: 7 };
+        let place = || CircuitContext {
+            link: LINK.to_owned(),
+            ledger_path: folder.path().join("circuit.json"),
+            seed: 7,
+        };
         let now = || {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
             Timestamp(since.as_micros() as i64)
@@ -55,7 +58,7 @@ fn a_driver_obtains_and_releases_a_circuit() {
         let clock: Clock = Arc::new(now);
         let (heard, hears) = channel();
         let driver = ProviderDriver::start(place(), &config, clock, Box::new(Willing(heard))).unwrap();
-        driver.tell(Event::SetWanted(true));
+        driver.send_event(Event::SetWanted(true));
         assert_eq!(hears.recv_timeout(WITHIN).unwrap(), "1000 Mbit/s to 10.77.1.2");
         assert_eq!(simulator.booked().len(), 1);
         drop(driver);

@@ -11,7 +11,7 @@ const BODY_BYTES_MAX: usize = 256 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     pub command: String,
-    /// Of repeated headers the first counts.
+    /// The first of repeated headers counts.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }

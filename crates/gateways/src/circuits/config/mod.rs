@@ -221,7 +221,7 @@ impl ProviderConfig {
         }
     }
 
-    /// Who makes the circuits: files with the same name ask the same provider.
+    /// The provider's identity: files with the same name use the same provider.
     pub fn name(&self) -> String {
         let place = match self {
             ProviderConfig::Static(_) => None,

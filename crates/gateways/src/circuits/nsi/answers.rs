@@ -37,7 +37,7 @@ pub(super) enum Class {
 }
 
 impl Class {
-    fn of(error: &str) -> Class {
+    fn from_error_id(error: &str) -> Class {
         match error {
             "00600" | "00704" | "00705" | "00710" => Class::Unavailable,
             "00203" | "00204" => Class::Gone,
@@ -59,7 +59,7 @@ impl Refusal {
         }
     }
 
-    fn of(exception: &Element) -> Refusal {
+    fn from_exception(exception: &Element) -> Refusal {
         // An aggregator's own error says little: the innermost is where it happened.
         let mut inner = exception;
         for _ in 0..CHILDREN_MAX {
@@ -68,7 +68,7 @@ impl Refusal {
         }
         let error = inner.text_of("errorId").or(exception.text_of("errorId")).map(shortened);
         let text = inner.text_of("text").or(exception.text_of("text")).unwrap_or("no reason is given");
-        let class = error.as_deref().map_or(Class::Provider, Class::of);
+        let class = error.as_deref().map_or(Class::Provider, Class::from_error_id);
         Refusal { class, error, text: shortened(text) }
     }
 }
@@ -99,7 +99,7 @@ pub(super) fn body(heard: &HttpAnswer) -> Result<Element, Refusal> {
 
 fn refusal_of_fault(fault: &Element) -> Refusal {
     match fault.child("detail").and_then(|detail| detail.child("serviceException")) {
-        Some(exception) => Refusal::of(exception),
+        Some(exception) => Refusal::from_exception(exception),
         None => {
             let text = shortened(fault.text_of("faultstring").unwrap_or("a fault without words"));
             Refusal { class: Class::Provider, error: None, text }
@@ -126,7 +126,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    pub(super) fn of(reservation: &Element) -> Option<Summary> {
+    pub(super) fn from_reservation(reservation: &Element) -> Option<Summary> {
         let states = reservation.child("connectionStates");
         let state =
             |name: &str| states.and_then(|states| states.text_of(name)).unwrap_or_default().to_lowercase();
@@ -168,7 +168,7 @@ pub(super) fn summaries(body: &Element) -> Result<Vec<Summary>, Fault> {
         let detail = format!("a query was answered with {:?}", shortened(&body.name));
         return Err(Fault::new(FaultCode::ProtocolError, detail));
     }
-    Ok(body.children("reservation").filter_map(Summary::of).collect())
+    Ok(body.children("reservation").filter_map(Summary::from_reservation).collect())
 }
 
 /// A call of a provider's.
@@ -201,7 +201,7 @@ pub(super) fn called(text: &str) -> Option<Called> {
     let id = connection_id(body).unwrap_or_default();
     let what = match body.name.as_str() {
         "reserveConfirmed" => {
-            let summary = Summary::of(body)?;
+            let summary = Summary::from_reservation(body)?;
             What::Reserved { mbit: summary.mbit, end: summary.end }
         }
         "reserveCommitConfirmed" => What::Committed,
@@ -210,7 +210,7 @@ pub(super) fn called(text: &str) -> Option<Called> {
         "terminateConfirmed" => What::Terminated,
         "reserveFailed" | "reserveCommitFailed" | "error" => {
             let none = Element::default();
-            What::Failed(Refusal::of(body.child("serviceException").unwrap_or(&none)))
+            What::Failed(Refusal::from_exception(body.child("serviceException").unwrap_or(&none)))
         }
         "errorEvent" => What::Event(shortened(body.text_of("event").unwrap_or("an error"))),
         other => What::Event(shortened(other)),

@@ -71,7 +71,8 @@ pub(crate) struct Nsi {
     pub(super) names: Names,
     pub(super) connections: BTreeMap<u64, Connection>,
     calls: BTreeMap<CallId, CallSubject>,
-    /// Whose confirmation has this correlation id. Nobody else knows it, which is what proves a confirmation.
+    /// Expected confirmations by correlation id: the serial of the connection, and the operation. Only the
+    /// provider knows the id, which proves that a confirmation is genuine.
     expected: BTreeMap<String, (u64, Operation)>,
     /// The provider's clock minus ours, in microseconds.
     skew: i64,
@@ -117,17 +118,17 @@ impl Nsi {
         serial
     }
 
-    pub(super) fn tell(&mut self, event: Event) {
-        self.steps.push_back(Step::Tell(event));
+    pub(super) fn push_event(&mut self, event: Event) {
+        self.steps.push_back(Step::Emit(event));
     }
 
-    pub(super) fn keep_name(&mut self, key: RequestKey, id: Option<String>) {
+    pub(super) fn persist_name(&mut self, key: RequestKey, id: Option<String>) {
         let changed = match id {
             Some(id) => self.names.insert(key, id.clone()) != Some(id),
             None => self.names.remove(&key).is_some(),
         };
         if changed {
-            self.steps.push_back(Step::Keep(self.names.clone()));
+            self.steps.push_back(Step::PersistNames(self.names.clone()));
         }
     }
 
@@ -259,7 +260,7 @@ impl Nsi {
         connection.is_told = true;
         if !is_silent {
             (connection.is_leaving, connection.is_stray) = (true, true);
-            self.tell(Event::Answer { key, answer: Answer::Refused { less, detail } });
+            self.push_event(Event::Answer { key, answer: Answer::Refused { less, detail } });
         }
         self.drive(serial, now);
     }
@@ -274,7 +275,7 @@ impl Nsi {
         connection.is_told = true;
         let (key, mbit, expires) = (connection.key, connection.mbit, connection.end);
         let ends = self.config.ends.clone();
-        self.tell(Event::Answer { key, answer: Answer::Granted(Grant { mbit, ends, expires }) });
+        self.push_event(Event::Answer { key, answer: Answer::Granted(Grant { mbit, ends, expires }) });
     }
 
     pub(super) fn lose(&mut self, serial: u64, detail: String) {
@@ -284,7 +285,7 @@ impl Nsi {
         // Whatever is left of it is torn down by its owner, and cannot come back to life by itself.
         connection.stage = Stage::Up;
         if !is_silent {
-            self.tell(Event::Answer { key, answer: Answer::Lost { detail } });
+            self.push_event(Event::Answer { key, answer: Answer::Lost { detail } });
         }
     }
 
@@ -295,10 +296,10 @@ impl Nsi {
         let is_named = self.names.get(&connection.key) == connection.id.as_ref();
         let has_other = self.connections.values().any(|other| other.key == connection.key && !other.is_stray);
         if !connection.is_stray {
-            self.keep_name(connection.key, None);
-            self.tell(Event::TornDown(connection.key));
+            self.persist_name(connection.key, None);
+            self.push_event(Event::TornDown(connection.key));
         } else if is_named && !has_other {
-            self.keep_name(connection.key, None);
+            self.persist_name(connection.key, None);
         }
     }
 }

@@ -79,7 +79,7 @@ impl Nsi {
                 connection.is_unsure = false;
                 connection.held_since.get_or_insert(now);
                 go_on(connection, Stage::Reserve, Stage::Checking, now);
-                self.keep_name(key, Some(id));
+                self.persist_name(key, Some(id));
             }
             // Its confirmation came, so that nothing is unclear.
             _ if connection.id.is_some() => {}
@@ -306,7 +306,7 @@ impl Nsi {
                 connection.id = Some(id.to_owned());
                 connection.is_unsure = false;
                 let key = connection.key;
-                self.keep_name(key, Some(id.to_owned()));
+                self.persist_name(key, Some(id.to_owned()));
                 self.held(serial, mbit, end, now);
             }
             (Operation::Reserve, What::Failed(refusal)) => {

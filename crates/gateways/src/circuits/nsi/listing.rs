@@ -84,7 +84,7 @@ impl Nsi {
             let held = ours.iter().filter(|one| !cleared(&one.id));
             let held =
                 held.filter_map(|one| Some(ProviderReservation { key: one.key?, up: up(one) })).collect();
-            self.tell(Event::Listed { asked, held });
+            self.push_event(Event::Listed { asked, held });
             self.forget_names(&ours);
         }
     }
@@ -118,7 +118,7 @@ impl Nsi {
                     connection.id = Some(found.id.clone());
                     connection.held_since = Some(now);
                     connection.turn(Stage::Checking, now);
-                    self.keep_name(key, Some(found.id.clone()));
+                    self.persist_name(key, Some(found.id.clone()));
                 }
                 None if connection.is_leaving => {
                     self.finish(serial);
@@ -152,7 +152,7 @@ impl Nsi {
         let before = self.names.len();
         self.names.retain(|key, id| used.contains(key) || ours.iter().any(|one| one.id == *id));
         if self.names.len() != before {
-            self.steps.push_back(Step::Keep(self.names.clone()));
+            self.steps.push_back(Step::PersistNames(self.names.clone()));
         }
     }
 }

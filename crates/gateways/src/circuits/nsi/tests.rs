@@ -46,7 +46,8 @@ fn envelope(header: &Header, body: &str) -> String {
          xmlns:h=\"http://schemas.ogf.org/nsi/2013/12/framework/headers\" \
          xmlns:c=\"http://schemas.ogf.org/nsi/2013/12/connection/types\" \
          xmlns:p2p=\"http://schemas.ogf.org/nsi/2013/12/services/point2point\"><soap:Header><h:nsiHeader>\
-         <correlationId>{}</correlationId><requesterNSA>{}</requesterNSA><providerNSA>{}</providerNSA></h:nsiHeader>\
+         <correlationId>{}</correlationId><requesterNSA>{}</requesterNSA>\
+         <providerNSA>{}</providerNSA></h:nsiHeader>\
          </soap:Header><soap:Body>{body}</soap:Body></soap:Envelope>",
         header.correlation, header.requester, header.provider
     )
@@ -54,22 +55,24 @@ fn envelope(header: &Header, body: &str) -> String {
 
 const CRITERIA: &str = "<criteria version=\"0\"><schedule><endTime>2026-12-01T16:00:00Z</endTime></schedule>\
     <children/><p2p:p2ps><capacity>10000</capacity></p2p:p2ps></criteria>";
-const EXCEPTION: &str = "<nsaId>urn:ogf:network:example.net:2026:nsa</nsaId><connectionId>EX-4f2a9c11d0</connectionId>\
+const EXCEPTION: &str = "<nsaId>urn:ogf:network:example.net:2026:nsa</nsaId>\
+    <connectionId>EX-4f2a9c11d0</connectionId>\
     <errorId>00705</errorId><text>capacity unavailable</text><variables/>";
 
 fn states(reservation: &str, provision: &str, is_active: bool) -> String {
     format!(
-        "<connectionStates><reservationState>{reservation}</reservationState><provisionState>{provision}</provisionState>\
-         <lifecycleState>Created</lifecycleState><dataPlaneStatus><active>{is_active}</active><version>0</version>\
-         <versionConsistent>true</versionConsistent></dataPlaneStatus></connectionStates>"
+        "<connectionStates><reservationState>{reservation}</reservationState>\
+         <provisionState>{provision}</provisionState>\
+         <lifecycleState>Created</lifecycleState><dataPlaneStatus><active>{is_active}</active>\
+         <version>0</version><versionConsistent>true</versionConsistent></dataPlaneStatus></connectionStates>"
     )
 }
 
 fn summary(reservation: &str, provision: &str, is_active: bool) -> String {
     let states = states(reservation, provision, is_active);
     format!(
-        "<c:querySummarySyncConfirmed><reservation><connectionId>{ID}</connectionId>{CRITERIA}{states}</reservation>\
-         </c:querySummarySyncConfirmed>"
+        "<c:querySummarySyncConfirmed><reservation><connectionId>{ID}</connectionId>{CRITERIA}{states}\
+         </reservation></c:querySummarySyncConfirmed>"
     )
 }
 
@@ -147,8 +150,8 @@ impl Conversation {
             while let Some(step) = self.nsi.poll() {
                 match step {
                     Step::Call(id, call) => self.answer(id, &call),
-                    Step::Tell(event) => self.told.push(event),
-                    Step::Keep(names) => self.keep(&names),
+                    Step::Emit(event) => self.told.push(event),
+                    Step::PersistNames(names) => self.write_names(&names),
                 }
             }
             if is_it(self) {
@@ -160,7 +163,7 @@ impl Conversation {
         panic!("it does not happen: {}", self.written);
     }
 
-    fn keep(&mut self, names: &crate::circuits::remote::Names) {
+    fn write_names(&mut self, names: &crate::circuits::remote::Names) {
         let shown: Vec<String> = names.iter().map(|(key, id)| format!("{key} is {id}")).collect();
         self.written.push_str(&format!(
             "written down: {}\n\n",
@@ -192,8 +195,8 @@ impl Conversation {
             "reserve" if self.plot == Plot::Refused => {
                 self.reservation = "ReserveFailed";
                 let failed = format!(
-                    "<c:reserveFailed><connectionId>{ID}</connectionId>{}<serviceException>{EXCEPTION}</serviceException>\
-                     </c:reserveFailed>",
+                    "<c:reserveFailed><connectionId>{ID}</connectionId>{}<serviceException>{EXCEPTION}\
+                     </serviceException></c:reserveFailed>",
                     states(self.reservation, "Released", false)
                 );
                 (named("reserveResponse"), Some(failed))
@@ -323,8 +326,12 @@ proptest! {
                 3 => summary("ReserveStart", "Provisioned", true),
                 4 => summary("ReserveStart", "Released", false),
                 5 => "<c:querySummarySyncConfirmed/>".to_owned(),
-                6 => format!("<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>"),
-                7 => format!("<c:terminateConfirmed><connectionId>{ID}</connectionId></c:terminateConfirmed>"),
+                6 => format!(
+                    "<c:reserveConfirmed><connectionId>{ID}</connectionId>{CRITERIA}</c:reserveConfirmed>"
+                ),
+                7 => format!(
+                    "<c:terminateConfirmed><connectionId>{ID}</connectionId></c:terminateConfirmed>"
+                ),
                 8 => "<soap:Fault><faultstring>no</faultstring></soap:Fault>".to_owned(),
                 _ => String::new(),
             };
@@ -354,7 +361,7 @@ proptest! {
                         last = sent(&call).0;
                         open.push((id, call));
                     }
-                    Step::Tell(Event::Answer { answer: Answer::Granted(_), .. }) => prop_assert!(!torn_down),
+                    Step::Emit(Event::Answer { answer: Answer::Granted(_), .. }) => prop_assert!(!torn_down),
                     _ => {}
                 }
             }

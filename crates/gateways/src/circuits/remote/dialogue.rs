@@ -32,9 +32,9 @@ pub(crate) struct HttpAnswer {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Written down before the calls that follow.
-    Keep(Names),
+    PersistNames(Names),
     Call(CallId, Call),
-    Tell(Event),
+    Emit(Event),
 }
 
 pub(crate) trait Dialogue: Send {

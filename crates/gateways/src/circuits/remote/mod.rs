@@ -109,8 +109,8 @@ impl Remote {
     fn carry_out(&mut self) {
         while let Some(step) = self.dialogue.poll() {
             match step {
-                Step::Keep(names) => self.keep(&names),
-                Step::Tell(event) => self.news.push_back(event),
+                Step::PersistNames(names) => self.persist_names(&names),
+                Step::Emit(event) => self.news.push_back(event),
                 Step::Call(id, call) => {
                     let (caller, inbox) = (self.caller.clone(), self.inbox.clone());
                     if let Some(runtime) = &self.runtime {
@@ -121,7 +121,7 @@ impl Remote {
         }
     }
 
-    fn keep(&self, names: &Names) {
+    fn persist_names(&self, names: &Names) {
         let written = match names.is_empty() {
             true => std::fs::remove_file(&self.names).or_else(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => Ok(()),

@@ -16,7 +16,7 @@ const NAME_BYTES_MAX: usize = 200;
 
 enum CallSubject {
     Login,
-    Of(u64),
+    Job(u64),
     /// One of the queries that make up a listing.
     List(RequestKey),
 }
@@ -75,30 +75,30 @@ impl Rest {
             end: None,
             name: None,
             stage,
-            looks: 0,
+            polls: 0,
             vlans: None,
             route: Vec::new(),
             call: None,
             next: now,
             failures: 0,
-            is_leaving: false,
+            is_releasing: false,
             is_stray: false,
-            is_told: false,
+            is_reported: false,
         };
         self.jobs.insert(self.count, job);
         self.count
     }
 
-    fn tell(&mut self, event: Event) {
-        self.steps.push_back(Step::Tell(event));
+    fn push_event(&mut self, event: Event) {
+        self.steps.push_back(Step::Emit(event));
     }
 
-    fn keep_name(&mut self, key: RequestKey, name: Option<String>) {
+    fn persist_name(&mut self, key: RequestKey, name: Option<String>) {
         match name {
             Some(name) => self.names.insert(key, name),
             None => self.names.remove(&key),
         };
-        self.steps.push_back(Step::Keep(self.names.clone()));
+        self.steps.push_back(Step::PersistNames(self.names.clone()));
     }
 
     fn call(&mut self, mut call: Call, asked: CallSubject) -> CallId {
@@ -162,7 +162,7 @@ impl Rest {
         if job.call.is_some() {
             return;
         }
-        if job.is_leaving {
+        if job.is_releasing {
             match (job.stage, &job.name) {
                 (_, None) => return self.finish(serial),
                 (Stage::Examine | Stage::Cancel | Stage::Remove, _) => {}
@@ -176,9 +176,9 @@ impl Rest {
         let there = Timestamp(now.0.saturating_add(self.skew));
         let call = match (job.stage, &job.name) {
             (Stage::Examine, Some(name)) => self.protocol.examine(name),
-            _ => self.protocol.ask(job, there),
+            _ => self.protocol.next_call(job, there),
         };
-        let call = self.call(call, CallSubject::Of(serial));
+        let call = self.call(call, CallSubject::Job(serial));
         if let Some(job) = self.jobs.get_mut(&serial) {
             job.call = Some(call);
         }
@@ -213,25 +213,25 @@ impl Rest {
                 job.name = Some(name.clone());
                 job.turn(stage, now);
                 let key = job.key;
-                self.keep_name(key, Some(name));
+                self.persist_name(key, Some(name));
             }
             Next::Go(stage) => job.turn(stage, now),
             Next::Later(stage) => {
                 job.turn(stage, now.plus(poll_delay(job.failures)));
                 job.failures = job.failures.saturating_add(1);
             }
-            Next::Again => {
+            Next::Unchanged => {
                 job.failures = 0;
-                job.next = now.plus(poll_delay(job.looks));
-                job.looks = job.looks.saturating_add(1);
+                job.next = now.plus(poll_delay(job.polls));
+                job.polls = job.polls.saturating_add(1);
             }
             Next::Granted => self.grant(serial, now),
-            Next::Refused { .. } if job.is_leaving => {
+            Next::Refused { .. } if job.is_releasing => {
                 self.unclear(serial, "it is not given back".to_owned(), now)
             }
             Next::Refused { less, detail } => self.refuse(serial, less, detail, now),
             Next::Unclear(why) => self.unclear(serial, why, now),
-            Next::Gone if job.is_leaving => self.finish(serial),
+            Next::Gone if job.is_releasing => self.finish(serial),
             Next::Gone => {
                 self.refuse(serial, false, "the provider does not know it any more".to_owned(), now)
             }
@@ -243,7 +243,7 @@ impl Rest {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
         job.failures = job.failures.saturating_add(1);
         job.next = now.plus(poll_delay(job.failures));
-        if job.is_leaving {
+        if job.is_releasing {
             // What a cancellation came to, an examination tells.
             let next = job.next;
             job.turn(Stage::Examine, next);
@@ -255,12 +255,12 @@ impl Rest {
 
     fn refuse(&mut self, serial: u64, less: bool, detail: String, now: Timestamp) {
         let Some(job) = self.jobs.get_mut(&serial) else { return };
-        if job.is_leaving || job.is_told {
+        if job.is_releasing || job.is_reported {
             return;
         }
-        (job.is_told, job.is_leaving, job.is_stray) = (true, true, true);
+        (job.is_reported, job.is_releasing, job.is_stray) = (true, true, true);
         let key = job.key;
-        self.tell(Event::Answer { key, answer: Answer::Refused { less, detail } });
+        self.push_event(Event::Answer { key, answer: Answer::Refused { less, detail } });
         self.drive(serial, now);
     }
 
@@ -268,26 +268,26 @@ impl Rest {
         let ends = self.protocol.ends();
         let Some(job) = self.jobs.get_mut(&serial) else { return };
         job.turn(Stage::Up, now);
-        if job.is_told || job.is_leaving {
+        if job.is_reported || job.is_releasing {
             return;
         }
         if job.mbit == 0 {
             return self.refuse(serial, true, "the provider gives 0 Mbit/s".to_owned(), now);
         }
-        job.is_told = true;
+        job.is_reported = true;
         // What does not end by itself is given back in time.
         let expires = job.end.or(job.lifetime.map(|lifetime| now.plus(lifetime)));
         let (key, grant) = (job.key, Grant { mbit: job.mbit, ends, expires });
-        self.tell(Event::Answer { key, answer: Answer::Granted(grant) });
+        self.push_event(Event::Answer { key, answer: Answer::Granted(grant) });
     }
 
     fn finish(&mut self, serial: u64) {
         let Some(job) = self.jobs.remove(&serial) else { return };
         if self.names.contains_key(&job.key) {
-            self.keep_name(job.key, None);
+            self.persist_name(job.key, None);
         }
         if !job.is_stray {
-            self.tell(Event::TornDown(job.key));
+            self.push_event(Event::TornDown(job.key));
         }
     }
 
@@ -331,7 +331,7 @@ impl Rest {
         let Some(list) = self.list.take_if(|list| list.open == 0) else { return };
         match list.is_broken {
             true => self.is_list_wanted = self.token.is_none(),
-            false => self.tell(Event::Listed { asked: list.asked, held: list.held }),
+            false => self.push_event(Event::Listed { asked: list.asked, held: list.held }),
         }
     }
 }
@@ -339,9 +339,9 @@ impl Rest {
 impl Job {
     fn turn(&mut self, stage: Stage, now: Timestamp) {
         if self.stage != stage {
-            self.looks = 0;
+            self.polls = 0;
             // What does not go away is asked more and more rarely.
-            if !self.is_leaving {
+            if !self.is_releasing {
                 self.failures = 0;
             }
         }
@@ -349,7 +349,7 @@ impl Job {
     }
 
     fn due(&self) -> Option<Timestamp> {
-        let waits = self.call.is_some() || (self.stage == Stage::Up && !self.is_leaving);
+        let waits = self.call.is_some() || (self.stage == Stage::Up && !self.is_releasing);
         (!waits).then_some(self.next)
     }
 }
@@ -367,7 +367,7 @@ impl Dialogue for Rest {
         let current = self.jobs.iter_mut().find(|(_, job)| job.key == key && !job.is_stray);
         let serial = match current {
             Some((serial, job)) => {
-                (job.is_leaving, job.next) = (true, now);
+                (job.is_releasing, job.next) = (true, now);
                 *serial
             }
             // One of an earlier run of ours. Without a name nothing was ever done about it.
@@ -375,7 +375,7 @@ impl Dialogue for Rest {
                 let name = self.names.get(&key).cloned();
                 let serial = self.add(key, 0, Stage::Examine, now);
                 if let Some(job) = self.jobs.get_mut(&serial) {
-                    (job.name, job.is_leaving) = (name, true);
+                    (job.name, job.is_releasing) = (name, true);
                 }
                 serial
             }
@@ -395,7 +395,7 @@ impl Dialogue for Rest {
         }
         match self.calls.remove(&call) {
             Some(CallSubject::Login) => self.logged_in(answer, now),
-            Some(CallSubject::Of(serial)) => self.answered(serial, answer, now),
+            Some(CallSubject::Job(serial)) => self.answered(serial, answer, now),
             Some(CallSubject::List(key)) => self.list_answered(key, answer),
             None => {}
         }

@@ -36,7 +36,7 @@ pub(super) enum Stage {
     /// The provider's name for it.
     Name,
     /// Query of free bandwidth.
-    Look,
+    Availability,
     /// A way through the network.
     Path,
     Hold,
@@ -60,7 +60,7 @@ pub(super) enum Next {
     /// The same after a while, which grows.
     Later(Stage),
     /// Nothing has changed yet.
-    Again,
+    Unchanged,
     Granted,
     Refused {
         less: bool,
@@ -85,16 +85,16 @@ pub(super) struct Job {
     pub(super) name: Option<String>,
     pub(super) stage: Stage,
     /// Looks in this stage that found nothing new.
-    pub(super) looks: u32,
+    pub(super) polls: u32,
     /// VLANs that were chosen, at the source and at the target.
     pub(super) vlans: Option<(u16, u16)>,
     pub(super) route: Vec<String>,
     call: Option<CallId>,
     next: Timestamp,
     failures: u32,
-    is_leaving: bool,
+    is_releasing: bool,
     is_stray: bool,
-    is_told: bool,
+    is_reported: bool,
 }
 
 /// What the provider speaks: without memory, for that is in the [`Job`].
@@ -109,7 +109,7 @@ pub(super) trait Protocol: Send {
     /// Adds the token to a call.
     fn authorise(&self, token: &str) -> (&'static str, String);
     /// The first stage.
-    fn ask(&self, job: &Job, now: Timestamp) -> Call;
+    fn next_call(&self, job: &Job, now: Timestamp) -> Call;
     fn hear(&self, job: &mut Job, heard: &HttpAnswer, skew: i64) -> Next;
     /// Whether it is up; none if nothing is held.
     fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, String>;

@@ -200,11 +200,13 @@ impl Protocol for Oscars {
         }
     }
 
-    fn ask(&self, job: &Job, there: Timestamp) -> Call {
+    fn next_call(&self, job: &Job, there: Timestamp) -> Call {
         let name = job.name.as_deref().unwrap_or_default();
         let (begin, end) = Oscars::span(job, there);
         match job.stage {
-            Stage::Look => self.post("/api/topo/available", &json!({ "beginning": begin, "ending": end })),
+            Stage::Availability => {
+                self.post("/api/topo/available", &json!({ "beginning": begin, "ending": end }))
+            }
             Stage::Path => {
                 let (a, z) = (device(&self.config.source_port), device(&self.config.target_port));
                 let interval = json!({ "beginning": begin, "ending": end });
@@ -228,8 +230,10 @@ impl Protocol for Oscars {
     fn hear(&self, job: &mut Job, heard: &HttpAnswer, skew: i64) -> Next {
         let answer = || serde_json::from_str::<Value>(&heard.body).unwrap_or_default();
         match (job.stage, heard.status) {
-            (Stage::Name, 200) => Next::Named(heard.body.trim().trim_matches('"').to_owned(), Stage::Look),
-            (Stage::Look, 200) => match answer() {
+            (Stage::Name, 200) => {
+                Next::Named(heard.body.trim().trim_matches('"').to_owned(), Stage::Availability)
+            }
+            (Stage::Availability, 200) => match answer() {
                 free @ Value::Object(_) => self.choose(job, &free),
                 _ => Next::Unclear("what is free is not told".to_owned()),
             },
@@ -294,8 +298,8 @@ fn waited(job: &mut Job, connection: &Value, skew: i64) -> Next {
     match connection["phase"].as_str() {
         _ if failed => Next::Refused { less: false, detail: "it could not be built".to_owned() },
         Some("ARCHIVED") => Next::Refused { less: false, detail: "it has ended".to_owned() },
-        Some("HELD") if job.looks >= LOOKS => Next::Go(Stage::Commit),
-        Some(_) => Next::Again,
+        Some("HELD") if job.polls >= LOOKS => Next::Go(Stage::Commit),
+        Some(_) => Next::Unchanged,
         None => Next::Unclear("its phase is not told".to_owned()),
     }
 }

@@ -91,7 +91,7 @@ struct Status {
 }
 
 impl Status {
-    fn of(heard: &HttpAnswer) -> Option<Status> {
+    fn from_answer(heard: &HttpAnswer) -> Option<Status> {
         let text = heard.body.trim().trim_matches('"').to_uppercase();
         let (above, below) = text.split_once('-')?;
         Some(Status { above: above.trim().to_owned(), below: below.trim().to_owned() })
@@ -153,12 +153,12 @@ impl Protocol for Sense {
         ("authorization", format!("Bearer {token}"))
     }
 
-    fn ask(&self, job: &Job, _there: Timestamp) -> Call {
+    fn next_call(&self, job: &Job, _there: Timestamp) -> Call {
         let name = encode_component(job.name.as_deref().unwrap_or_default());
         let put =
             |what: &str| self.call(http::Method::PUT, &format!("/instance/{name}/{what}"), String::new());
         match job.stage {
-            Stage::Name | Stage::Look | Stage::Path => {
+            Stage::Name | Stage::Availability | Stage::Path => {
                 self.call(http::Method::GET, "/instance", String::new())
             }
             Stage::Hold => {
@@ -192,7 +192,7 @@ impl Protocol for Sense {
             (Stage::Settle, 200) => match heard.body.trim().trim_matches('"') {
                 "STABLE" => Next::Granted,
                 "EXPIRED" => Next::Refused { less: false, detail: "it has expired".to_owned() },
-                _ => Next::Again,
+                _ => Next::Unchanged,
             },
             (Stage::Examine, 200) => examined(heard),
             _ => no(heard, false),
@@ -200,7 +200,7 @@ impl Protocol for Sense {
     }
 
     fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, String> {
-        match (heard.status, Status::of(heard)) {
+        match (heard.status, Status::from_answer(heard)) {
             (404, _) => Ok(None),
             (200, Some(status)) if status.is_cancelled() && status.is("READY") => Ok(None),
             (200, Some(status)) => Ok(Some(!status.is_cancelled() && status.is("READY"))),
@@ -226,23 +226,23 @@ fn compiled(job: &Job, heard: &HttpAnswer) -> Next {
 }
 
 fn waited(job: &Job, heard: &HttpAnswer) -> Next {
-    let Some(status) = Status::of(heard) else { return Next::Unclear(unexpected(heard)) };
+    let Some(status) = Status::from_answer(heard) else { return Next::Unclear(unexpected(heard)) };
     match () {
         () if status.is_cancelled() => Next::Refused { less: false, detail: "it was cancelled".to_owned() },
         () if status.is("FAILED") => Next::Refused { less: true, detail: "it could not be built".to_owned() },
         () if status.is("READY") => Next::Go(Stage::Settle),
-        () if status.is("COMPILED") && job.looks >= LOOKS => Next::Go(Stage::Commit),
-        () => Next::Again,
+        () if status.is("COMPILED") && job.polls >= LOOKS => Next::Go(Stage::Commit),
+        () => Next::Unchanged,
     }
 }
 
 fn examined(heard: &HttpAnswer) -> Next {
-    let Some(status) = Status::of(heard) else { return Next::Unclear(unexpected(heard)) };
+    let Some(status) = Status::from_answer(heard) else { return Next::Unclear(unexpected(heard)) };
     match () {
         () if status.is("COMPILED") || (status.is_cancelled() && status.is("READY")) => {
             Next::Go(Stage::Remove)
         }
-        () if status.is_cancelled() && !status.is("FAILED") => Next::Again,
+        () if status.is_cancelled() && !status.is("FAILED") => Next::Unchanged,
         () => Next::Go(Stage::Cancel),
     }
 }

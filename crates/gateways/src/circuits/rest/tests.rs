@@ -183,8 +183,8 @@ impl Conversation {
             while let Some(step) = self.rest.poll() {
                 match step {
                     Step::Call(id, call) => self.hear(id, &call),
-                    Step::Tell(event) => self.told.push(event),
-                    Step::Keep(names) => {
+                    Step::Emit(event) => self.told.push(event),
+                    Step::PersistNames(names) => {
                         let name = names.get(&KEY).map(|name| format!("{KEY} is {name}"));
                         let name = name.unwrap_or_else(|| "nothing".to_owned());
                         self.written.push_str(&format!("written down: {name}\n\n"));
