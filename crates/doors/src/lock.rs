@@ -237,7 +237,8 @@ pub(crate) fn active(lock: &Lock, now: Duration) -> String {
         owner => format!("<D:owner>{owner}</D:owner>"),
     };
     format!(
-        "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{scope}/></D:lockscope><D:depth>{depth}</D:depth>\
+        "<D:activelock><D:locktype><D:write/></D:locktype><D:lockscope><D:{scope}/></D:lockscope>\
+         <D:depth>{depth}</D:depth>\
          {owner}<D:timeout>Second-{}</D:timeout><D:locktoken><D:href>{}</D:href></D:locktoken>\
          <D:lockroot><D:href>/{}</D:href></D:lockroot></D:activelock>",
         lock.until.saturating_sub(now).as_secs(),
@@ -247,7 +248,8 @@ pub(crate) fn active(lock: &Lock, now: Duration) -> String {
 }
 
 /// The property `supportedlock`.
-pub(crate) const SUPPORTED: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockentry>\
+pub(crate) const SUPPORTED: &str = "<D:lockentry><D:lockscope><D:exclusive/></D:lockscope>\
+     <D:locktype><D:write/></D:locktype></D:lockentry>\
      <D:lockentry><D:lockscope><D:shared/></D:lockscope><D:locktype><D:write/></D:locktype></D:lockentry>";
 
 #[cfg(test)]

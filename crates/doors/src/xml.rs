@@ -304,7 +304,8 @@ mod tests {
     fn reads_what_clients_send() {
         let text = br#"<?xml version="1.0" encoding="utf-8"?><!-- x -->
             <D:propfind xmlns:D='DAV:' xmlns:o="urn:other"><D:prop>
-            <D:getetag/><o:a b="&lt;&#65;">x&amp;y<![CDATA[<z>]]></o:a><c xmlns="urn:c"/></D:prop></D:propfind> "#;
+            <D:getetag/><o:a b="&lt;&#65;">x&amp;y<![CDATA[<z>]]></o:a><c xmlns="urn:c"/></D:prop>
+            </D:propfind> "#;
         let root = parse(text).unwrap();
         assert!(root.name.is_dav("propfind"));
         let prop = root.child("prop").unwrap();
@@ -317,7 +318,11 @@ mod tests {
     /// Nothing but prefixes, declarations and the way that text is escaped may change.
     #[test]
     fn what_is_written_means_what_was_read() {
-        let text = br#"<p:a xmlns:p="urn:p" b="1 &lt; 2" p:c="'" xml:lang="de"> x <q xmlns=""/>y&amp;<r xmlns="urn:r"><p:s/></r></p:a>"#;
+        let text = concat!(
+            r#"<p:a xmlns:p="urn:p" b="1 &lt; 2" p:c="'" xml:lang="de"> x <q xmlns=""/>"#,
+            r#"y&amp;<r xmlns="urn:r"><p:s/></r></p:a>"#,
+        )
+        .as_bytes();
         let read = parse(text).unwrap();
         let written = read.to_text();
         assert_eq!(
@@ -387,7 +392,9 @@ mod tests {
         }
 
         #[test]
-        fn escaped_text_is_read_back(text in "[^\u{0}-\u{8}\u{b}\u{c}\u{e}-\u{1f}\u{7f}-\u{9f}\u{fffe}\u{ffff}]{0,40}") {
+        fn escaped_text_is_read_back(
+            text in "[^\u{0}-\u{8}\u{b}\u{c}\u{e}-\u{1f}\u{7f}-\u{9f}\u{fffe}\u{ffff}]{0,40}",
+        ) {
             let document = format!("<a b=\"{0}\">{0}</a>", escape(&text));
             prop_assert_eq!(parse(document.as_bytes()).unwrap().text(), text);
         }

@@ -28,8 +28,8 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The hosts that a credential is for: the origin that it was given for, and hosts that the configuration names
-/// (`pool.example.org`, or `.example.org` for all below), over TLS.
+/// The hosts that a credential may be sent to: the origin it was given for, and hosts that the configuration
+/// names (`pool.example.org`, or `.example.org` for all below), over TLS.
 #[derive(Clone, Debug)]
 pub struct CredentialScope<'a> {
     pub origin: &'a Origin,

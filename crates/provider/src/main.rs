@@ -41,7 +41,9 @@ A simulated provider of circuits, for tests. Ends with its standard input.
 Usage: longhaul-provider [OPTIONS]
 
 The first line of its standard output is JSON: the addresses of `service` and `control`.
-  NSI     /NSI/services/CS2, /NSI/discovery.xml       OSCARS  /oscars/...       SENSE  /StackV-web/restapi/..., /auth/...
+  NSI     /NSI/services/CS2, /NSI/discovery.xml
+  OSCARS  /oscars/...
+  SENSE   /StackV-web/restapi/..., /auth/...
   GET  /control   everything it holds and has seen
   POST /control   {\"mischief\":[{\"on\":\"reserve\",\"do\":{\"fault\":\"00500\"},\"times\":2}]} | \
   {\"advance_s\":130} | {\"think_s\":1}

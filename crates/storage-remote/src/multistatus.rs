@@ -14,8 +14,12 @@ pub(crate) const MEMBERS_MAX: usize = 50_000;
 const DAV: &str = "DAV:";
 
 /// The properties that are requested.
-pub(crate) const REQUEST: &str = r#"<?xml version="1.0" encoding="utf-8"?>
-<D:propfind xmlns:D="DAV:" xmlns:C="http://www.dcache.org/2013/webdav"><D:prop><D:resourcetype/><D:getcontentlength/><D:getlastmodified/><D:getetag/><C:Checksums/></D:prop></D:propfind>"#;
+pub(crate) const REQUEST: &str = concat!(
+    r#"<?xml version="1.0" encoding="utf-8"?>"#,
+    "\n",
+    r#"<D:propfind xmlns:D="DAV:" xmlns:C="http://www.dcache.org/2013/webdav"><D:prop><D:resourcetype/>"#,
+    r#"<D:getcontentlength/><D:getlastmodified/><D:getetag/><C:Checksums/></D:prop></D:propfind>"#,
+);
 
 /// One `response`: whose it is, as a decoded path, and what it says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -209,7 +213,8 @@ mod tests {
 </D:response>
 <D:response><D:href>https://a.example/data/dir/</D:href><D:propstat><D:prop>
 <D:resourcetype><D:collection/></D:resourcetype>
-<C:Checksums xmlns:C="http://www.dcache.org/2013/webdav">md5=1B2M2Y8AsgTpgAmY7PhCfg==,adler32=0a1b2c3d</C:Checksums>
+<C:Checksums
+  xmlns:C="http://www.dcache.org/2013/webdav">md5=1B2M2Y8AsgTpgAmY7PhCfg==,adler32=0a1b2c3d</C:Checksums>
 </D:prop><D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response>
 </D:multistatus>"#;
 

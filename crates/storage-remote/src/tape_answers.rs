@@ -211,7 +211,8 @@ mod tests {
     fn places_have_old_and_new_words() {
         let list = archive_info(
             br#"[{"path":"/a","locality":"DISK_AND_TAPE"},{"path":"/b","locality":"NEARLINE"},
-                 {"path":"/c","locality":"ONLINE"},{"path":"/d","error":"file does not exist"},{"path":"/e"}]"#,
+                 {"path":"/c","locality":"ONLINE"},{"path":"/d","error":"file does not exist"},
+                 {"path":"/e"}]"#,
         );
         let list = list.unwrap();
         let on_tape: Vec<bool> =

@@ -152,7 +152,8 @@ mod tests {
         let files = wants(
             r#"{"files":[{"path":"/vo/run7/a.dat","diskLifetime":"PT48H"},
                  {"path":"//vo/run7//b.dat","targetedMetadata":{"SITE_A":{"activity":"reprocessing"},"B":1}},
-                 {"path":"/vo/run7/a.dat","diskLifetime":"P7D","targetedMetadata":{"default":{"n":1}},"more":0},
+                 {"path":"/vo/run7/a.dat","diskLifetime":"P7D",
+                  "targetedMetadata":{"default":{"n":1}},"more":0},
                  {"path":"/vo/run7/a.dat","diskLifetime":"PT0S"}]}"#,
         );
         let file = |path: &str, lifetime: Option<u64>, metadata: Option<&str>| RequestedFile {

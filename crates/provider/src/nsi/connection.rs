@@ -119,7 +119,8 @@ impl Connection {
 
     pub(crate) fn data_plane(&self) -> String {
         format!(
-            "<dataPlaneStatus><active>{}</active><version>0</version><versionConsistent>true</versionConsistent></dataPlaneStatus>",
+            "<dataPlaneStatus><active>{}</active><version>0</version>\
+             <versionConsistent>true</versionConsistent></dataPlaneStatus>",
             self.is_active
         )
     }

@@ -11,9 +11,12 @@ pub(crate) fn description(nsa: &str, network: &str, base: &str) -> String {
     format!(
         "<?xml version=\"1.0\"?><nsa:nsa xmlns:nsa=\"http://schemas.ogf.org/nsi/2014/02/discovery/nsa\" \
             id=\"{nsa}\" \
-         version=\"2026-01-01T00:00:00Z\"><name>simulated</name><networkId>urn:ogf:network:{network}</networkId>\
-         <interface><type>application/vnd.ogf.nsi.topology.v2+xml</type><href>{base}{TOPOLOGY}</href></interface>\
-         <interface><type>application/vnd.ogf.nsi.cs.v2.provider+soap</type><href>{base}/NSI/services/CS2</href></interface>\
+         version=\"2026-01-01T00:00:00Z\"><name>simulated</name>\
+         <networkId>urn:ogf:network:{network}</networkId>\
+         <interface><type>application/vnd.ogf.nsi.topology.v2+xml</type>\
+         <href>{base}{TOPOLOGY}</href></interface>\
+         <interface><type>application/vnd.ogf.nsi.cs.v2.provider+soap</type>\
+         <href>{base}/NSI/services/CS2</href></interface>\
          <feature type=\"vnd.ogf.nsi.cs.v2.role.uPA\"/></nsa:nsa>"
     )
 }

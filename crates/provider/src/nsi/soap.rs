@@ -68,7 +68,8 @@ fn envelope(header: &Header, version: &str, body: &str) -> String {
          <soapenv:Envelope xmlns:soapenv=\"{SOAP}\" xmlns:hd=\"{HEADERS}\" xmlns:ct=\"{CONNECTION}\" \
          xmlns:pp=\"{POINT_TO_POINT}\">\
          <soapenv:Header><hd:nsiHeader><protocolVersion>{version}</protocolVersion>\
-         <correlationId>{}</correlationId><requesterNSA>{}</requesterNSA><providerNSA>{}</providerNSA>{reply_to}</hd:nsiHeader>\
+         <correlationId>{}</correlationId><requesterNSA>{}</requesterNSA><providerNSA>{}</providerNSA>\
+         {reply_to}</hd:nsiHeader>\
          </soapenv:Header><soapenv:Body>{body}</soapenv:Body></soapenv:Envelope>",
         escape(&header.correlation),
         escape(&header.requester),
@@ -115,7 +116,8 @@ pub(crate) fn fault(nsa: &str, connection: Option<&str>, error: Option<&str>, te
     format!(
         "<?xml version=\"1.0\"?><soapenv:Envelope xmlns:soapenv=\"{SOAP}\" \
             xmlns:ct=\"{CONNECTION}\"><soapenv:Body><soapenv:Fault>\
-         <faultcode>soapenv:Server</faultcode><faultstring>{}</faultstring>{}</soapenv:Fault></soapenv:Body></soapenv:Envelope>",
+         <faultcode>soapenv:Server</faultcode><faultstring>{}</faultstring>{}</soapenv:Fault>\
+         </soapenv:Body></soapenv:Envelope>",
         escape(text),
         detail.unwrap_or_default()
     )

@@ -77,7 +77,8 @@ mod tests {
     #[test]
     fn claims_are_parsed() {
         let read = UnverifiedClaims::parse(&token(
-            r#"{"iss":"https://i/","exp":1700000000.5,"scope":"storage.read:/ offline_access","aud":["a","b"]}"#,
+            r#"{"iss":"https://i/","exp":1700000000.5,"scope":"storage.read:/ offline_access",
+                "aud":["a","b"]}"#,
         ));
         let read = read.unwrap();
         assert_eq!(

@@ -53,7 +53,8 @@ mod tests {
     #[test]
     fn files_as_sites_have_them() {
         let chains = parse(
-            b"# of the VO\n/DC=ch/CN=voms.example\n/DC=ch/Email=ca@x\n\n------ NEXT CHAIN ------\n/CN=a\n/CN=b\n/CN=c\n",
+            b"# of the VO\n/DC=ch/CN=voms.example\n/DC=ch/Email=ca@x\n\n\
+              ------ NEXT CHAIN ------\n/CN=a\n/CN=b\n/CN=c\n",
         )
         .unwrap();
         assert_eq!(

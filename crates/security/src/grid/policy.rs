@@ -310,9 +310,11 @@ mod tests {
     #[test]
     fn signing_policies_as_globus_writes_them() {
         let rules = signing_policy(
-            b"# comment\n\n access_id_CA   X509    '/DC=org/DC=example/CN=Example CA'\n pos_rights   globus  CA:sign\n\
+            b"# comment\n\n access_id_CA   X509    '/DC=org/DC=example/CN=Example CA'\n\
+              \x20pos_rights   globus  CA:sign\n\
               cond_subjects globus  '\"/DC=org/DC=example/*\" \"/C=XX/O=Ex?mple/*\"'\n\
-              access_id_CA X509 '/C=YY/Email=ca@yy'\npos_rights globus CA:sign\ncond_subjects globus '/C=YY/*'\n",
+              access_id_CA X509 '/C=YY/Email=ca@yy'\npos_rights globus CA:sign\n\
+              cond_subjects globus '/C=YY/*'\n",
         )
         .unwrap();
         assert_eq!(rules.len(), 2);
@@ -343,7 +345,8 @@ mod tests {
     #[test]
     fn namespaces_as_the_eugridpma_writes_them() {
         let rules = namespaces(
-            b"#NAMESPACES-VERSION: 1.0\nTO Issuer \"/DC=org/CN=CA\" \\\n  PERMIT Subject \"/DC=org/OU=[A-Z]+/CN=.*\"\n\
+            b"#NAMESPACES-VERSION: 1.0\nTO Issuer \"/DC=org/CN=CA\" \\\n\
+              \x20 PERMIT Subject \"/DC=org/OU=[A-Z]+/CN=.*\"\n\
               to issuer self deny subject \"/DC=org/OU=A\\.B/.*\"\n",
         )
         .unwrap();

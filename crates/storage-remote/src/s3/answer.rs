@@ -180,7 +180,8 @@ mod tests {
     use super::*;
 
     const ERROR: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
-<Error><Code>CODE</Code><Message>The words of the storage.</Message><Region>eu-west-2</Region><Endpoint>b.s3.example.org</Endpoint></Error>"#;
+<Error><Code>CODE</Code><Message>The words of the storage.</Message>
+<Region>eu-west-2</Region><Endpoint>b.s3.example.org</Endpoint></Error>"#;
 
     fn refused(code: &str) -> (Kind, String) {
         refusal(StatusCode::BAD_REQUEST, ERROR.replace("CODE", code).as_bytes()).unwrap()
@@ -208,8 +209,9 @@ mod tests {
 
     #[test]
     fn parts_are_listed() {
-        let document = r#"<ListPartsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><UploadId>u</UploadId>
-            <IsTruncated>true</IsTruncated><NextPartNumberMarker>2</NextPartNumberMarker>
+        let document = r#"<ListPartsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
+            <UploadId>u</UploadId><IsTruncated>true</IsTruncated>
+            <NextPartNumberMarker>2</NextPartNumberMarker>
             <Part><PartNumber>1</PartNumber><ETag>&quot;aa&quot;</ETag><Size>5</Size></Part>
             <Part><PartNumber>2</PartNumber><ETag>"bb"</ETag><Size>3</Size></Part></ListPartsResult>"#;
         let part = |number, etag: &str, size| ListedPart { number, etag: etag.into(), size };

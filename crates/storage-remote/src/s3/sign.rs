@@ -241,7 +241,8 @@ mod tests {
             "https://examplebucket.s3.amazonaws.com/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256\
              &X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2Fus-east-1%2Fs3%2Faws4_request\
              &X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400\
-             &X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404&X-Amz-SignedHeaders=host"
+             &X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404\
+             &X-Amz-SignedHeaders=host"
         );
     }
 
@@ -266,7 +267,8 @@ mod tests {
         #[test]
         fn what_is_signed_is_what_is_sent(key in "[^\\x00-\\x1f\\x7f#?]{1,40}") {
             if let Ok(url) = RemoteUrl::parse(&format!("s3s://host.example/b/{key}")) {
-                prop_assert_eq!(longhaul_model::percent::encode_path(longhaul_model::percent::decode_lenient(url.path())), url.path());
+                let decoded = longhaul_model::percent::decode_lenient(url.path());
+                prop_assert_eq!(longhaul_model::percent::encode_path(decoded), url.path());
                 let again = presigned(&example_keys(), &Method::PUT, &url, Duration::from_secs(60),
                     example_day());
                 prop_assert!(again.whole().starts_with(&url.whole()));
