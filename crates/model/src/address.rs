@@ -38,13 +38,44 @@ impl fmt::Display for Family {
 ///
 /// Not `ipnet::IpNet`: that takes no bare address and holds no mapped one, so it would need this type around
 /// it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpNetwork {
     address: IpAddr,
     prefix_bits: u32,
 }
 
 impl IpNetwork {
+    /// None if the prefix is longer than the address, or shorter than the mapping of an IPv4 address.
+    pub fn new(address: IpAddr, prefix_bits: u32) -> Option<IpNetwork> {
+        let canonical = address.to_canonical();
+        // ::ffff:10.1.0.0/112 is a network of IPv4; a prefix shorter than 96 bits would hold more than IPv4.
+        let is_mapped = address.is_ipv6() && canonical.is_ipv4();
+        let prefix_bits = if is_mapped { prefix_bits.checked_sub(96)? } else { prefix_bits };
+        (prefix_bits <= bits_of(canonical)).then_some(IpNetwork { address: canonical, prefix_bits })
+    }
+
+    /// As it was given: bits beyond the prefix may be set.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    pub fn prefix_bits(&self) -> u32 {
+        self.prefix_bits
+    }
+
+    /// The network of a shorter prefix that contains this one; itself if the prefix is not longer.
+    pub fn widened(self, prefix_bits: u32) -> IpNetwork {
+        IpNetwork { prefix_bits: self.prefix_bits.min(prefix_bits), ..self }
+    }
+
+    /// Whether the address has bits beyond the prefix, as a host in the network has.
+    pub fn has_host_bits(&self) -> bool {
+        match self.address {
+            IpAddr::V4(address) => address.to_bits().checked_shl(self.prefix_bits).unwrap_or(0) != 0,
+            IpAddr::V6(address) => address.to_bits().checked_shl(self.prefix_bits).unwrap_or(0) != 0,
+        }
+    }
+
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
@@ -68,18 +99,17 @@ impl FromStr for IpNetwork {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let written = address.trim().parse::<IpAddr>().map_err(|_| malformed())?;
-        let address = written.to_canonical();
-        let bits_max = if written.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(bits_max), |bits| bits.trim().parse::<u32>().map_err(|_| malformed()))?;
-        if bits > bits_max {
-            return Err(malformed());
-        }
-        // ::ffff:10.1.0.0/112 is a network of IPv4; a prefix shorter than 96 bits would hold more than IPv4.
-        let is_mapped = written.is_ipv6() && address.is_ipv4();
-        let prefix_bits = if is_mapped { bits.checked_sub(96).ok_or_else(malformed)? } else { bits };
-        Ok(IpNetwork { address, prefix_bits })
+        let address = address.trim().parse::<IpAddr>().map_err(|_| malformed())?;
+        let bits = match bits {
+            Some(bits) => bits.trim().parse::<u32>().map_err(|_| malformed())?,
+            None => bits_of(address),
+        };
+        IpNetwork::new(address, bits).ok_or_else(malformed)
     }
+}
+
+fn bits_of(address: IpAddr) -> u32 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 impl fmt::Display for IpNetwork {

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use longhaul_model::SiteName;
+use longhaul_model::address::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 pub use crate::advice::Family;
@@ -22,9 +23,9 @@ const SHARED_SECOND_LEVEL_DOMAINS: &[&str] = &[
     "plc", "re", "res", "sch",
 ];
 /// A longer IPv4 prefix is widened to this length for inference: a /24 belongs to one site.
-const SITE_PREFIX_BITS_V4: u8 = 24;
+const SITE_PREFIX_BITS_V4: u32 = 24;
 /// A longer IPv6 prefix is widened to this length for inference: a /48 belongs to one site.
-const SITE_PREFIX_BITS_V6: u8 = 48;
+const SITE_PREFIX_BITS_V6: u32 = 48;
 
 /// Role of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,12 +59,9 @@ pub struct Entry {
     pub mapping: Mapping,
 }
 
-/// An IP prefix such as `192.0.2.0/24`.
+/// An IP prefix of a site, such as `192.0.2.0/24`: never shorter than one bit, and without host bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Prefix {
-    network: IpAddr,
-    bits: u8,
-}
+pub struct Prefix(IpNetwork);
 
 /// The site of a host, and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +93,7 @@ impl HostMap {
             HostOrNetwork::Network(prefix) => {
                 self.networks.push((*prefix, entry.site));
                 // Longest prefix first.
-                self.networks.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.bits));
+                self.networks.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.0.prefix_bits()));
             }
             HostOrNetwork::Host(host) if entry.role == Some(Role::Storage) => {
                 self.add_storage(&host.clone(), entry.site)
@@ -206,29 +204,19 @@ fn is_registrable(domain: &str) -> bool {
 
 impl Prefix {
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.network, address) {
-            (IpAddr::V4(network), IpAddr::V4(address)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
-                network.to_bits() & mask == address.to_bits() & mask
-            }
-            (IpAddr::V6(network), IpAddr::V6(address)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
-                network.to_bits() & mask == address.to_bits() & mask
-            }
-            _ => false,
-        }
+        self.0.contains(address)
     }
 
     /// The /24 or /48 that contains a longer prefix.
     fn widened(&self) -> Option<Prefix> {
-        let most = if self.network.is_ipv4() { SITE_PREFIX_BITS_V4 } else { SITE_PREFIX_BITS_V6 };
-        (self.bits > most).then_some(Prefix { bits: most, ..*self })
+        let most = if self.0.address().is_ipv4() { SITE_PREFIX_BITS_V4 } else { SITE_PREFIX_BITS_V6 };
+        (self.0.prefix_bits() > most).then(|| Prefix(self.0.widened(most)))
     }
 }
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.network, self.bits)
+        self.0.fmt(f)
     }
 }
 
@@ -243,16 +231,15 @@ impl FromStr for Prefix {
             text.trim().split_once('/').ok_or_else(|| wrong("is no network such as 192.0.2.0/24"))?;
         let network: IpAddr = network.parse().map_err(|_| wrong("does not begin with an address"))?;
         let most = if network.is_ipv4() { 32 } else { 128 };
-        let bits: u8 = bits
+        let bits: u32 = bits
             .parse()
             .ok()
             .filter(|bits| (1..=most).contains(bits))
             .ok_or_else(|| wrong("has no sound length"))?;
-        let below = match network {
-            IpAddr::V4(network) => u128::from(network.to_bits().checked_shl(bits.into()).unwrap_or(0)),
-            IpAddr::V6(network) => network.to_bits().checked_shl(bits.into()).unwrap_or(0),
-        };
-        if below != 0 { Err(wrong("has bits beyond its length")) } else { Ok(Prefix { network, bits }) }
+        match IpNetwork::new(network, bits) {
+            Some(network) if !network.has_host_bits() => Ok(Prefix(network)),
+            _ => Err(wrong("has bits beyond its length")),
+        }
     }
 }
 
