@@ -1,6 +1,6 @@
 //! Scopes of WLCG tokens and SciTokens: capabilities with paths, matched by whole path components.
 
-use longhaul_model::Fault;
+use longhaul_model::{Fault, percent};
 
 use super::refused;
 
@@ -131,7 +131,7 @@ impl Scopes {
 impl ScopePath {
     /// A path with percent escapes. None: it is not absolute, not normal, or its escapes are wrong.
     fn parse(text: &str) -> Option<Self> {
-        Self::parse_plain(&percent_decode(text)?)
+        Self::parse_plain(&decode_path(text)?)
     }
 
     fn parse_plain(text: &str) -> Option<Self> {
@@ -173,26 +173,12 @@ fn is_wlcg(name: &str) -> bool {
     )
 }
 
-/// A slash that was escaped would move the border of a component: refused.
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [byte, after @ ..] = rest {
-        if *byte != b'%' {
-            bytes.push(*byte);
-            rest = after;
-            continue;
-        }
-        let [high, low, after @ ..] = after else { return None };
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        let value = (digit(*high)? << 4 | digit(*low)?) as u8;
-        if value == b'/' || value == 0 {
-            return None;
-        }
-        bytes.push(value);
-        rest = after;
-    }
-    String::from_utf8(bytes).ok()
+/// Decodes the path of a scope. Escaped slashes are refused, because they would move the border of a
+/// component, and so are escaped NULs.
+fn decode_path(text: &str) -> Option<String> {
+    let is_refused =
+        |rest: &str| rest.get(..2).is_some_and(|digits| digits.eq_ignore_ascii_case("2f") || digits == "00");
+    if text.split('%').skip(1).any(is_refused) { None } else { percent::decode(text) }
 }
 
 #[cfg(test)]
@@ -298,7 +284,7 @@ mod tests {
             let Ok(scopes) = Scopes::wlcg(&format!("storage.read:{text}")) else { return Ok(()) };
             if scopes.allows(Read, &path) {
                 prop_assert!(!path.split('/').any(|part| part == ".."));
-                let below = percent_decode(&text).unwrap();
+                let below = decode_path(&text).unwrap();
                 let below = below.trim_end_matches('/');
                 prop_assert!(path == below || path.starts_with(&format!("{below}/")), "{} {}", text, path);
             }
