@@ -77,15 +77,15 @@ mod tests {
     use super::*;
     use tokio::net::TcpListener;
 
-    /// Beside a good address in one answer, a private one is passed over.
+    /// A private address that stands beside a good one in an answer is passed over.
     #[tokio::test]
-    async fn of_an_answer_only_what_may_be_dialled_is() {
-        let (good, port) = loop {
+    async fn only_allowed_addresses_of_an_answer_are_dialled() {
+        let (good, private, port) = loop {
             let good = TcpListener::bind("127.0.0.2:0").await.unwrap();
             let port = good.local_addr().unwrap().port();
-            // Somebody may have the port there.
-            if TcpListener::bind(("127.0.0.1", port)).await.is_ok() {
-                break (good, port);
+            // The port may be taken at the other address.
+            if let Ok(private) = TcpListener::bind(("127.0.0.1", port)).await {
+                break (good, private, port);
             }
         };
         let policy = AddressPolicy::public(vec!["127.0.0.2/32".parse().unwrap()]);
@@ -104,5 +104,8 @@ mod tests {
         let other = Connector { family: Some(Family::V6), ..connector };
         let none = other.connect("storage.example", port).await.unwrap_err();
         assert!(none.to_string().contains("no IPv6 address"), "{none}");
+        // A connection that was made would wait in the kernel's queue.
+        let waiting = private.into_std().unwrap().accept();
+        assert_eq!(waiting.unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -186,24 +186,4 @@ mod tests {
         assert_eq!(asked.load(Ordering::SeqCst), 4);
         assert!(!was_dialled(private) && !was_dialled(good));
     }
-
-    /// Beside a good address in one answer, a private one is passed over.
-    #[tokio::test]
-    async fn of_an_answer_only_what_may_be_dialled_is() {
-        let (good, private, allow) = servers().await;
-        let port = good.local_addr().unwrap().port();
-        let resolver = Resolver::fixed(|port| {
-            [[127, 0, 0, 1], [10, 0, 0, 1], [169, 254, 169, 254], [127, 0, 0, 2]]
-                .map(|host| SocketAddr::from((host, port)))
-                .to_vec()
-        });
-        let roots = RootCertStore::empty();
-        let dialler = Dialler::new(roots, allow, Duration::from_secs(20)).unwrap();
-        let connector = Connector { resolver, ..dialler.connector.clone() };
-        let dialler = Dialler { connector, ..dialler };
-        let url = RemoteUrl::parse(&format!("http://storage.example:{port}/x")).unwrap();
-        assert!(dialler.dial(&url, &Credential::None).await.is_ok());
-        good.accept().await.unwrap();
-        assert!(!was_dialled(private));
-    }
 }
