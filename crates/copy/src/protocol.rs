@@ -5,6 +5,7 @@
 //! above the root. Data travels over the engines' streams. Start with [`Request`] and [`Reply`].
 
 use crate::progress::{FileOutcome, Outcome};
+use longhaul_model::hex;
 use longhaul_model::tree::ChunkValue;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, DigestSet, Fault, FaultCode, Lfn, TrafficClass, Verification};
@@ -268,32 +269,17 @@ pub struct ChunkValues(pub Vec<ChunkValue>);
 
 impl Serialize for ChunkValues {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut text = String::with_capacity(64 * self.0.len());
-        for byte in self.0.iter().flatten() {
-            text.extend(
-                [byte >> 4, byte & 15].map(|digit| char::from_digit(digit.into(), 16).unwrap_or('0')),
-            );
-        }
-        serializer.serialize_str(&text)
+        serializer.serialize_str(&hex::encode(self.0.as_flattened()))
     }
 }
 
 impl<'de> Deserialize<'de> for ChunkValues {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-        let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-        let (values, rest) = text.as_bytes().as_chunks::<64>();
-        let value = |digits: &[u8; 64]| {
-            let mut value = [0; 32];
-            for (byte, [high, low]) in value.iter_mut().zip(digits.as_chunks::<2>().0) {
-                *byte = digit(*high)? << 4 | digit(*low)?;
-            }
-            Some(value)
-        };
-        let values: Option<Vec<ChunkValue>> = values.iter().map(value).collect();
-        match values.filter(|values| rest.is_empty() && values.len() <= VALUES_PER_MESSAGE_MAX) {
-            Some(values) => Ok(ChunkValues(values)),
-            None => Err(D::Error::custom("a chunk value is 64 hexadecimal digits")),
+        let mut values = vec![ChunkValue::default(); text.len() / 64];
+        match hex::decode_into(&text, values.as_flattened_mut()) {
+            Some(()) if values.len() <= VALUES_PER_MESSAGE_MAX => Ok(ChunkValues(values)),
+            _ => Err(D::Error::custom("a chunk value is 64 hexadecimal digits")),
         }
     }
 }

@@ -308,7 +308,7 @@ fn summary(results: Vec<Outcome>) -> Result<(), String> {
     for result in results {
         bad.extend(result.findings.iter().map(|file| {
             let bytes = fs::read(file).unwrap_or_default();
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = longhaul_model::hex::encode(&bytes);
             format!("{}: {} ({hex})", result.name, file.display())
         }));
         bad.extend(result.trouble.map(|why| format!("{}: {why}", result.name)));
