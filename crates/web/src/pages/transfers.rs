@@ -52,25 +52,27 @@ pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<Transf
     )
 }
 
-fn filter_text(query: &TransferQuery) -> String {
+/// The filters that are set, not yet encoded.
+fn filter_pairs(query: &TransferQuery) -> impl Iterator<Item = (&'static str, String)> {
     let pairs = [
         ("dataset", query.dataset.as_ref().map(ToString::to_string)),
         ("source", query.source.as_ref().map(ToString::to_string)),
         ("target", query.target.as_ref().map(ToString::to_string)),
         ("state", query.state.map(|state| state.to_string())),
     ];
-    let set: Vec<String> = pairs
-        .into_iter()
-        .filter_map(|(name, value)| value.map(|value| format!("{name}={}", show::segment(&value))))
-        .collect();
+    pairs.into_iter().filter_map(|(name, value)| Some((name, value?)))
+}
+
+fn filter_text(query: &TransferQuery) -> String {
+    let set: Vec<String> =
+        filter_pairs(query).map(|(name, value)| format!("{name}={}", show::segment(&value))).collect();
     set.join("&")
 }
 
 fn command(query: &TransferQuery) -> String {
     let mut text = String::from("longhaul transfer list");
-    for pair in filter_text(query).split('&').filter(|pair| !pair.is_empty()) {
-        text.push_str(" --");
-        text.push_str(&pair.replace('=', " ").replace("%2F", "/"));
+    for (name, value) in filter_pairs(query) {
+        text.push_str(&format!(" --{name} {value}"));
     }
     text
 }
