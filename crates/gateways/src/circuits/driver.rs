@@ -150,8 +150,9 @@ fn read_ledger(context: &CircuitContext) -> Result<ReservationLedger, Fault> {
         .map_err(|error| Fault::new(FaultCode::StateDirectory, error.to_string()).with_source(error))?;
     serde_json::from_str(&text).map_err(|error| {
         let shown = context.ledger_path.display();
-        let detail =
-            format!("{shown} is no ledger of circuits ({error}): check what the provider holds, then remove the file");
+        let detail = format!(
+            "{shown} is no ledger of circuits ({error}): check what the provider holds, then remove the file"
+        );
         Fault::new(FaultCode::StateDirectory, detail)
     })
 }
