@@ -113,10 +113,17 @@ impl Service<Name> for CheckedResolver {
     }
 }
 
-fn check(policy: &AddressPolicy, host: &str, address: IpAddr) -> Result<(), String> {
-    policy
-        .check(host, address)
-        .map_err(|kind| format!("{host} is {kind}, which is not allowed here ({address})"))
+/// An address that the policy does not allow.
+#[derive(Debug, thiserror::Error)]
+#[error("{host} is {kind}, which is not allowed here ({address})")]
+struct AddressRefused {
+    host: String,
+    kind: &'static str,
+    address: IpAddr,
+}
+
+fn check(policy: &AddressPolicy, host: &str, address: IpAddr) -> Result<(), AddressRefused> {
+    policy.check(host, address).map_err(|kind| AddressRefused { host: host.to_owned(), kind, address })
 }
 
 /// Sends one request over TLS, and reads a small answer, whatever its status. Redirects are not followed.

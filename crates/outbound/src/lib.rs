@@ -29,4 +29,4 @@ pub use redirect::{CredentialScope, Origin, REDIRECTS_MAX, keeps_method};
 pub use resolver::Resolver;
 pub use retry::{RetryPolicy, retry_after};
 pub use stream::{Stream, connect, connect_tls};
-pub use tls::{CertificateId, TlsConfigs, TlsError, handshake_tls};
+pub use tls::{CertificateId, TlsConfigError, TlsConfigs, TlsError, handshake_tls};

@@ -29,6 +29,20 @@ pub enum TlsError {
     Handshake(#[source] io::Error),
 }
 
+/// Why no TLS settings could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsConfigError {
+    #[error("TLS settings: {0}")]
+    Settings(#[source] rustls::Error),
+    #[error("{0}")]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    /// The library cannot use the private key.
+    #[error("{0}")]
+    Key(#[source] rustls::Error),
+    #[error("there is no certificate")]
+    NoCertificate,
+}
+
 /// The caller limits the time. `buffer_bytes_max`: what may be encrypted before the socket takes it; none:
 /// the library's own limit.
 pub async fn handshake_tls<S>(
@@ -75,7 +89,7 @@ pub struct TlsConfigs {
 }
 
 impl TlsConfigs {
-    pub fn new(roots: RootCertStore) -> Result<TlsConfigs, String> {
+    pub fn new(roots: RootCertStore) -> Result<TlsConfigs, TlsConfigError> {
         let (provider, roots) = (Arc::new(aws_lc_rs::default_provider()), Arc::new(roots));
         let anonymous = Arc::new(builder(&provider, &roots)?.with_no_client_auth());
         Ok(TlsConfigs { provider, roots, anonymous, certified: Mutex::default() })
@@ -86,20 +100,22 @@ impl TlsConfigs {
     }
 
     /// For a client that shows a certificate, which may be a proxy with the chain behind it.
-    pub fn with_certificate(&self, chain_pem: &str, key_pem: &str) -> Result<Arc<ClientConfig>, String> {
+    pub fn with_certificate(
+        &self,
+        chain_pem: &str,
+        key_pem: &str,
+    ) -> Result<Arc<ClientConfig>, TlsConfigError> {
         let id = CertificateId::of_pem(chain_pem, key_pem);
         let mut certified = self.certified.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = certified.get(&id) {
             return Ok(found.clone());
         }
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
-            .take(CHAIN_MAX)
-            .collect::<Result<_, _>>()
-            .map_err(|error| error.to_string())?;
-        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| error.to_string())?;
-        let key = self.provider.key_provider.load_private_key(key).map_err(|error| error.to_string())?;
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(chain_pem.as_bytes()).take(CHAIN_MAX).collect::<Result<_, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())?;
+        let key = self.provider.key_provider.load_private_key(key).map_err(TlsConfigError::Key)?;
         if chain.is_empty() {
-            return Err("there is no certificate".into());
+            return Err(TlsConfigError::NoCertificate);
         }
         // Not by `with_client_auth_cert`: that reads the certificate as a server's, and a proxy has critical
         // extensions that none of a server has.
@@ -117,9 +133,9 @@ impl TlsConfigs {
 fn builder(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
-) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsConfigError> {
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13, &TLS12])
-        .map_err(|error| format!("TLS settings: {error}"))?;
+        .map_err(TlsConfigError::Settings)?;
     Ok(builder.with_root_certificates(roots.clone()))
 }

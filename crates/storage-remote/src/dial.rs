@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use longhaul_model::address::{Family, IpNetwork};
 use longhaul_outbound::{
-    AddressPolicy, CertificateId, ConnectError, Connector, TlsConfigs, TlsError, handshake_tls,
+    AddressPolicy, CertificateId, ConnectError, Connector, TlsConfigError, TlsConfigs, TlsError,
+    handshake_tls,
 };
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -47,7 +48,7 @@ impl Dialler {
         allow: Vec<IpNetwork>,
         within: Duration,
     ) -> Result<Dialler, Failure> {
-        let tls = TlsConfigs::new(roots).map_err(|why| Failure::new(Kind::Order, why))?;
+        let tls = TlsConfigs::new(roots).map_err(|error| Failure::new(Kind::Order, error.to_string()))?;
         let connector = Connector::new(AddressPolicy::public(allow), ADDRESSES_MAX, ADDRESS_TIMEOUT);
         Ok(Dialler { connector, tls: Arc::new(tls), within })
     }
@@ -119,7 +120,8 @@ impl Dialler {
         let Credential::Certificate { chain_pem, key_pem } = credential else {
             return Ok(self.tls.anonymous());
         };
-        let bad = |why| Failure::new(Kind::Order, format!("the certificate or its key: {why}"));
+        let bad =
+            |why: TlsConfigError| Failure::new(Kind::Order, format!("the certificate or its key: {why}"));
         self.tls.with_certificate(chain_pem, key_pem).map_err(bad)
     }
 }
