@@ -45,7 +45,7 @@ impl Book {
     pub(crate) fn open(path: &Path, binary: &Path) -> Result<Book, String> {
         let told = |error: std::io::Error| format!("{}: {error}", path.display());
         let bytes = std::fs::read(binary).map_err(|error| format!("{}: {error}", binary.display()))?;
-        let build = PartDigest::of(&bytes).crc32c;
+        let build = PartDigest::compute(&bytes).crc32c;
         let text = if path.exists() { std::fs::read_to_string(path).map_err(told)? } else { String::new() };
         let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(told)?;
         // A session that was killed may have left half a line.

@@ -202,7 +202,7 @@ fn trees(remote: &Remote, files: &[(RelativePath, u64)]) -> Vec<Result<Tree, Fau
         }
     }
     let whole = |(found, (_, size)): (Result<Vec<ChunkValue>, Fault>, &(RelativePath, u64))| {
-        Tree::of(*size, found?).ok_or_else(unexpected)
+        Tree::from_values(*size, found?).ok_or_else(unexpected)
     };
     found.into_iter().zip(files).map(whole).collect()
 }

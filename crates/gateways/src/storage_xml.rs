@@ -165,7 +165,7 @@ impl RuleAttributes {
 #[cfg(test)]
 mod tests {
     use longhaul_model::NameRules;
-    use longhaul_model::rules::{Asked, Own};
+    use longhaul_model::rules::{NameQuery, OwnNames};
     use proptest::prelude::*;
 
     use super::*;
@@ -186,10 +186,10 @@ mod tests {
     fn a_sites_catalogue_is_read() {
         let rules = read(EXAMPLE.as_bytes()).unwrap();
         assert_eq!(rules.len(), 5);
-        let own = Own { protocol: "disk".into(), base: "/pool".into(), custodial: false };
+        let own = OwnNames { protocol: "disk".into(), base: "/pool".into(), custodial: false };
         let rules = NameRules { version: 1, rules, own };
         rules.check().unwrap();
-        let asked = Asked { protocol: "srm", target: Some("T2_XX_B"), custodial: true };
+        let asked = NameQuery { protocol: "srm", target: Some("T2_XX_B"), custodial: true };
         let lfn = "store/a".parse().unwrap();
         let mapped = rules.lfn_to_pfn(&lfn, &asked).unwrap().unwrap();
         assert_eq!(mapped.name, "srm://door1.example.org:8446/srm?a=1&SFN=/pool/keep/store/a");

@@ -257,7 +257,7 @@ impl CircuitBacklog {
 }
 
 fn goes(control: &Control, party: &Party) -> bool {
-    control.marks.of(&party.community, party.activity.as_ref()).circuits != CircuitUse::Never
+    control.marks.treatment(&party.community, party.activity.as_ref()).circuits != CircuitUse::Never
 }
 
 impl Ahead {

@@ -95,7 +95,7 @@ impl CopyOrder {
     /// What the job does not say, the rules of the deployment do.
     pub(crate) fn marked(mut self, marks: &MarkTable, file: &JobFileRow) -> CopyOrder {
         let party = ids::party_of(&file.vo, &file.activity);
-        let Treatment { mark, circuits, .. } = marks.of(&party.community, party.activity.as_ref());
+        let Treatment { mark, circuits, .. } = marks.treatment(&party.community, party.activity.as_ref());
         self.scitag = self.scitag.or_else(|| mark.scitag.map(|scitag| scitag.number().into()));
         self.circuits = circuits;
         self

@@ -289,7 +289,7 @@ impl PartDigest {
     /// Of no bytes at all.
     pub const EMPTY: PartDigest = PartDigest { len: 0, adler32: 1, crc32c: 0 };
 
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn compute(bytes: &[u8]) -> Self {
         let mut adler = simd_adler32::Adler32::new();
         let mut crc32c = 0;
         // By turns, so that the second finds in the cache what the first has read.
@@ -424,8 +424,8 @@ mod tests {
         #[test]
         fn parts_combine(bytes in proptest::collection::vec(any::<u8>(), 0..5000), cut in 0usize..5000) {
             let cut = cut.min(bytes.len());
-            let whole = PartDigest::of(&bytes);
-            prop_assert_eq!(PartDigest::of(&bytes[..cut]).then(PartDigest::of(&bytes[cut..])), whole);
+            let whole = PartDigest::compute(&bytes);
+            prop_assert_eq!(PartDigest::compute(&bytes[..cut]).then(PartDigest::compute(&bytes[cut..])), whole);
             let mut hasher = Hasher::new([Algorithm::Adler32, Algorithm::Crc32c]);
             hasher.update(&bytes);
             prop_assert_eq!(hasher.finish(), whole.digests());

@@ -35,7 +35,7 @@ impl Locality {
 
     /// By its word, as [`Locality::word`] gives it, in letters of either case; also by the words of SRM,
     /// which tape systems have kept.
-    pub fn of(word: &str) -> Option<Locality> {
+    pub fn parse(word: &str) -> Option<Locality> {
         use Locality::{Disk, DiskAndTape, Lost, None, Tape, Unavailable};
         let is = |other: &str| word.eq_ignore_ascii_case(other);
         let of_srm = [("ONLINE", Disk), ("NEARLINE", Tape), ("ONLINE_AND_NEARLINE", DiskAndTape)];
@@ -58,13 +58,13 @@ mod tests {
             Locality::None,
             Locality::Unavailable,
         ] {
-            assert_eq!(Locality::of(at.word()), Some(at));
-            assert_eq!(Locality::of(&at.word().to_lowercase()), Some(at));
+            assert_eq!(Locality::parse(at.word()), Some(at));
+            assert_eq!(Locality::parse(&at.word().to_lowercase()), Some(at));
         }
-        assert_eq!(Locality::of("Online"), Some(Locality::Disk));
-        assert_eq!(Locality::of("ONLINE_AND_NEARLINE"), Some(Locality::DiskAndTape));
+        assert_eq!(Locality::parse("Online"), Some(Locality::Disk));
+        assert_eq!(Locality::parse("ONLINE_AND_NEARLINE"), Some(Locality::DiskAndTape));
         for other in ["", "DISKS", " DISK"] {
-            assert_eq!(Locality::of(other), None);
+            assert_eq!(Locality::parse(other), None);
         }
     }
 }

@@ -50,7 +50,7 @@ pub fn chunk_value(offset: u64, bytes: &[u8], size: u64) -> ChunkValue {
 
 impl Tree {
     /// Of a file of this size; none if these are not as many values as it has.
-    pub fn of(size: u64, values: Vec<ChunkValue>) -> Option<Tree> {
+    pub fn from_values(size: u64, values: Vec<ChunkValue>) -> Option<Tree> {
         if values.len() as u64 != values_of(size) {
             return None;
         }
@@ -124,7 +124,7 @@ mod tests {
                 .map(|(place, part)| chunk_value((place * CHUNK) as u64, part, size))
                 .collect(),
         };
-        Tree::of(size, values).unwrap()
+        Tree::from_values(size, values).unwrap()
     }
 
     #[test]
@@ -158,12 +158,12 @@ mod tests {
         fn a_list_that_lies_has_another_root(values in proptest::collection::vec(any::<ChunkValue>(),
             2..70), at in any::<usize>()) {
             let size = (values.len() * CHUNK) as u64;
-            let tree = Tree::of(size, values.clone()).unwrap();
+            let tree = Tree::from_values(size, values.clone()).unwrap();
             let mut other = values.clone();
             other[at % values.len()][at % 32] ^= 1;
-            prop_assert_ne!(Tree::of(size, other).unwrap().root(), tree.root());
-            prop_assert!(Tree::of(size + 1, values.clone()).is_none());
-            prop_assert!(Tree::of(size, values[1..].to_vec()).is_none());
+            prop_assert_ne!(Tree::from_values(size, other).unwrap().root(), tree.root());
+            prop_assert!(Tree::from_values(size + 1, values.clone()).is_none());
+            prop_assert!(Tree::from_values(size, values[1..].to_vec()).is_none());
         }
     }
 }

@@ -140,7 +140,7 @@ pub(crate) fn archive_info(document: &[u8]) -> Result<Vec<ArchiveInfo>, String> 
     let list: Vec<One> = serde_json::from_slice(document).map_err(|error| error.to_string())?;
     let read = |one: One| {
         let at = match (one.locality.as_str(), one.error.as_str().filter(|text| !text.is_empty())) {
-            (Some(word), _) if Locality::of(word).is_some() => Ok(Locality::of(word)?),
+            (Some(word), _) if Locality::parse(word).is_some() => Ok(Locality::parse(word)?),
             (_, Some(error)) => Err(sanitized(error)),
             (Some(word), None) => Err(format!("it is said to be {}", sanitized(word))),
             (None, None) => Err("nothing is said of where it is".to_owned()),

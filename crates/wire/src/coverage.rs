@@ -85,12 +85,12 @@ mod tests {
     #[test]
     fn overlapping_runs_are_refused() {
         let mut coverage = Coverage::default();
-        assert!(coverage.add(10, PartDigest::of(b"abc")));
-        assert!(!coverage.add(12, PartDigest::of(b"x")));
-        assert!(!coverage.add(8, PartDigest::of(b"xyz")));
-        assert!(!coverage.add(u64::MAX, PartDigest::of(b"xy")));
-        assert!(coverage.add(13, PartDigest::of(b"d")));
-        assert_eq!(coverage.runs().collect::<Vec<_>>(), vec![(10, PartDigest::of(b"abcd"))]);
+        assert!(coverage.add(10, PartDigest::compute(b"abc")));
+        assert!(!coverage.add(12, PartDigest::compute(b"x")));
+        assert!(!coverage.add(8, PartDigest::compute(b"xyz")));
+        assert!(!coverage.add(u64::MAX, PartDigest::compute(b"xy")));
+        assert!(coverage.add(13, PartDigest::compute(b"d")));
+        assert_eq!(coverage.runs().collect::<Vec<_>>(), vec![(10, PartDigest::compute(b"abcd"))]);
         assert_eq!(coverage.gaps(20), vec![(0, 10), (14, 6)]);
         assert_eq!(coverage.gaps(12), vec![(0, 10)]);
         assert_eq!(Coverage::default().whole(0), Some(PartDigest::EMPTY));
@@ -113,11 +113,11 @@ mod tests {
                 prop_assert_eq!(coverage.whole(bytes.len() as u64), None);
                 let missing: u64 = coverage.gaps(bytes.len() as u64).iter().map(|gap| gap.1).sum();
                 prop_assert_eq!(missing + covered, bytes.len() as u64);
-                prop_assert!(coverage.add(start as u64, PartDigest::of(&bytes[start..end])));
+                prop_assert!(coverage.add(start as u64, PartDigest::compute(&bytes[start..end])));
                 covered += (end - start) as u64;
                 prop_assert_eq!(coverage.covered_bytes(), covered);
             }
-            prop_assert_eq!(coverage.whole(bytes.len() as u64), Some(PartDigest::of(&bytes)));
+            prop_assert_eq!(coverage.whole(bytes.len() as u64), Some(PartDigest::compute(&bytes)));
             prop_assert!(coverage.gaps(bytes.len() as u64).is_empty());
         }
     }

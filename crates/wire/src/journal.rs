@@ -351,9 +351,9 @@ mod tests {
         };
         let records = [
             Record::Open { key, opened },
-            Record::Written { key, offset: 0, part: PartDigest::of(b"abc") },
+            Record::Written { key, offset: 0, part: PartDigest::compute(b"abc") },
             Record::Durable { key, offset: 0, len: 3 },
-            Record::Written { key, offset: 3, part: PartDigest::of(b"defg") },
+            Record::Written { key, offset: 3, part: PartDigest::compute(b"defg") },
         ];
         let bytes = file_of(&records);
         let same = Journal::replay(&bytes, BOOT).journal;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use longhaul_model::rules::{Asked, Direction, NameRule, NameRules};
+use longhaul_model::rules::{NameQuery, Direction, NameRule, NameRules};
 use longhaul_model::{Fault, FaultCode, Lfn, StorageName};
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ impl SourceNames {
                 )
             };
             let protocol = self.protocol.as_deref().unwrap_or_default();
-            let asked = Asked { protocol, target: Some(target), custodial: false };
+            let asked = NameQuery { protocol, target: Some(target), custodial: false };
             let mapped =
                 rules.lfn_to_pfn(lfn, &asked).map_err(|error| wrong(error.to_string()).with_source(error))?;
             mapped.map(|mapped| mapped.name).ok_or_else(|| wrong("no name rule fits".into()))

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use longhaul_api::agent::{StorageKind, StorageOffer};
-use longhaul_model::rules::{NameRule, Own};
+use longhaul_model::rules::{NameRule, OwnNames};
 use longhaul_model::{Fault, FaultCode, Lfn, NameRules, StorageName};
 use longhaul_storage::{DirectIo, FlushPolicy, PosixOptions, PosixTuning};
 use serde::{Deserialize, Serialize};
@@ -152,7 +152,7 @@ impl StorageConfig {
         NameRules {
             version: self.rules_version,
             rules: self.rules.clone(),
-            own: Own {
+            own: OwnNames {
                 protocol: self.rules_protocol.clone(),
                 base: self.rules_base.clone(),
                 custodial: self.rules_custodial,
@@ -222,7 +222,7 @@ fn default_rules() -> Vec<NameRule> {
 }
 
 fn default_rules_protocol() -> String {
-    Own::default().protocol
+    OwnNames::default().protocol
 }
 
 fn default_rules_version() -> u32 {

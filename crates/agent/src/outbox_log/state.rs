@@ -342,7 +342,7 @@ impl LogState {
 
 /// Distinguishes one page of a task from another.
 fn content_of(task: &Task) -> PartDigest {
-    PartDigest::of(&serde_json::to_vec(&task.kind).unwrap_or_default())
+    PartDigest::compute(&serde_json::to_vec(&task.kind).unwrap_or_default())
 }
 
 fn is_of_task(fact: &Fact) -> bool {

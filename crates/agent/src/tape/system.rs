@@ -210,7 +210,7 @@ impl TapeSystem {
 /// Parses one word a line; a missing or unknown word is `Unavailable`.
 fn parse_localities(text: &str, count: usize) -> Vec<Locality> {
     let mut lines = text.lines();
-    let word = |line: &str| Locality::of(line.trim());
+    let word = |line: &str| Locality::parse(line.trim());
     (0..count).map(|_| lines.next().and_then(word).unwrap_or(Locality::Unavailable)).collect()
 }
 

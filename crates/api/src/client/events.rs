@@ -39,7 +39,7 @@ impl Events {
                         self.parser.take(&data.copy_to_bytes(data.remaining()));
                     }
                 }
-                Some(Err(error)) => return Err(failure::of_body(&error)),
+                Some(Err(error)) => return Err(failure::body_problem(&error)),
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::Problem;
 const SHOWN_CHARACTERS: usize = 200;
 
 /// No answer came.
-pub(super) fn of_request(base: &str, error: &hyper_util::client::legacy::Error) -> Problem {
+pub(super) fn request_problem(base: &str, error: &hyper_util::client::legacy::Error) -> Problem {
     if let Some(SourceError(cause)) = find(error) {
         return Problem::new(
             FaultCode::BadRequest,
@@ -26,7 +26,7 @@ pub(super) fn of_request(base: &str, error: &hyper_util::client::legacy::Error) 
         .with_remedy("check the file");
     }
     if let Some(tls) = find(error) {
-        return of_tls(base, tls);
+        return tls_problem(base, tls);
     }
     let detail = format!("{base}: {}", deepest(error));
     if error.is_connect() {
@@ -38,7 +38,7 @@ pub(super) fn of_request(base: &str, error: &hyper_util::client::legacy::Error) 
 }
 
 /// An answer began and did not end.
-pub(super) fn of_body(error: &(dyn Error + 'static)) -> Problem {
+pub(super) fn body_problem(error: &(dyn Error + 'static)) -> Problem {
     if error.is::<http_body_util::LengthLimitError>() {
         let detail = format!("more than {REPLY_BYTES_MAX} bytes");
         return Problem::new(FaultCode::ProtocolError, "the reply is too large", detail)
@@ -55,7 +55,7 @@ pub(super) fn timed_out(base: &str, after: Duration) -> Problem {
 }
 
 /// An answer other than success.
-pub(super) fn of_reply(status: u16, body: &[u8]) -> Problem {
+pub(super) fn reply_problem(status: u16, body: &[u8]) -> Problem {
     if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
         return problem;
     }
@@ -88,7 +88,7 @@ fn code_of(status: u16) -> FaultCode {
 }
 
 /// `security` explains the handshakes of servers; a client of the service meets only these.
-fn of_tls(base: &str, error: &rustls::Error) -> Problem {
+fn tls_problem(base: &str, error: &rustls::Error) -> Problem {
     use rustls::Error::*;
     let (code, detail) = match error {
         InvalidCertificate(CertificateError::Other(OtherError(cause))) => match cause.downcast_ref::<Fault>()
@@ -149,20 +149,20 @@ mod tests {
     fn a_problem_document_comes_through_whole() {
         let sent = Problem::new(FaultCode::NotFound, "there is no such dataset", "higgs/run7");
         let body = serde_json::to_vec(&sent).unwrap();
-        assert_eq!(of_reply(404, &body), sent);
+        assert_eq!(reply_problem(404, &body), sent);
     }
 
     #[test]
     fn a_newer_code_keeps_its_words() {
         let body = br#"{"code":"E7777","title":"t","detail":"d","remedy":"r","status":409}"#;
-        let problem = of_reply(409, body);
+        let problem = reply_problem(409, body);
         assert_eq!((problem.code, problem.status), (FaultCode::Conflict, 409));
         assert_eq!((&*problem.title, &*problem.detail, &*problem.remedy), ("t", "d", "r"));
     }
 
     #[test]
     fn a_proxy_page_is_shown_in_part_and_escaped() {
-        let problem = of_reply(502, format!("<html>\x1b[2J{}", "x".repeat(5_000)).as_bytes());
+        let problem = reply_problem(502, format!("<html>\x1b[2J{}", "x".repeat(5_000)).as_bytes());
         assert_eq!(problem.code, FaultCode::Busy);
         assert!(problem.detail.len() < 300 && !problem.detail.contains('\x1b'));
     }
@@ -176,20 +176,20 @@ mod tests {
             InvalidCertificate(CertificateError::UnknownIssuer),
             AlertReceived(AlertDescription::UnknownCA),
         ] {
-            let problem = of_tls("https://a", &error);
+            let problem = tls_problem("https://a", &error);
             assert_eq!((problem.code, problem.exit_code()), (FaultCode::ForeignDeployment, 4));
             assert!(problem.remedy.contains("longhaul agent join") && problem.detail.contains("https://a"));
         }
         let nested = io::Error::other(io::Error::other(AlertReceived(AlertDescription::CertificateExpired)));
         let tls: &rustls::Error = find(&nested).unwrap();
-        assert_eq!(of_tls("https://a", tls).code, FaultCode::NotAuthenticated);
+        assert_eq!(tls_problem("https://a", tls).code, FaultCode::NotAuthenticated);
     }
 
     proptest! {
         #[test]
         fn any_reply_makes_a_problem(status in 400u16..600, body in prop::collection::vec(any::<u8>(),
             0..100)) {
-            let problem = of_reply(status, &body);
+            let problem = reply_problem(status, &body);
             prop_assert!(problem.exit_code() != 0);
         }
     }

@@ -213,13 +213,13 @@ impl Request {
         let client = self.client.clone();
         let reply = client.http.request(self.build()?).await;
         let reply =
-            reply.map_err(|error| failure::of_request(&client.base_url(), &error).with_source(error))?;
+            reply.map_err(|error| failure::request_problem(&client.base_url(), &error).with_source(error))?;
         if reply.status().is_success() {
             return Ok(reply);
         }
         let status = reply.status();
         let whole = read_whole(reply).await?;
-        Err(failure::of_reply(status.as_u16(), &whole))
+        Err(failure::reply_problem(status.as_u16(), &whole))
     }
 
     fn build(self) -> Result<http::Request<RequestBody>, Problem> {
@@ -257,7 +257,7 @@ impl Request {
 
 async fn read_whole(reply: http::Response<Incoming>) -> Result<Bytes, Problem> {
     let whole = Limited::new(reply.into_body(), REPLY_BYTES_MAX).collect().await;
-    whole.map(|whole| whole.to_bytes()).map_err(|error| failure::of_body(error.as_ref()))
+    whole.map(|whole| whole.to_bytes()).map_err(|error| failure::body_problem(error.as_ref()))
 }
 
 fn method(method: Method) -> http::Method {

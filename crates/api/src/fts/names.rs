@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use longhaul_model::NameRules;
 use longhaul_model::job::storage_element;
-use longhaul_model::rules::{Asked, Direction};
+use longhaul_model::rules::{NameQuery, Direction};
 use longhaul_model::units::printable;
 
 /// The name rules of all hosts that have some.
@@ -52,7 +52,7 @@ impl UrlNames {
     ) -> Result<Option<T>, String> {
         let Some(of) = self.find(url) else { return Ok(None) };
         let target = self.find(target).and_then(|of| of.site.as_deref());
-        let asked = |protocol| Asked { protocol, target, custodial: of.rules.own.custodial };
+        let asked = |protocol| NameQuery { protocol, target, custodial: of.rules.own.custodial };
         let mut why = "no rule from PFN to LFN fits".to_owned();
         for protocol in of.rules.protocols(Direction::PfnToLfn) {
             let lfn = match of.rules.pfn_to_lfn(url, &asked(protocol)) {

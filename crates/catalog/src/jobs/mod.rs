@@ -11,7 +11,7 @@ mod tape;
 mod updater;
 
 use crate::sql::{AsValue, Optional, Row, Transaction};
-use longhaul_model::job::Tally;
+use longhaul_model::job::JobFileCounts;
 use longhaul_model::{JobFileState, JobId, JobState};
 
 use crate::row_ids::QueueKey;
@@ -248,7 +248,7 @@ struct JobHead {
     kind: longhaul_model::JobKind,
     state: JobState,
     grouped: bool,
-    tally: Tally,
+    tally: JobFileCounts,
 }
 
 fn head_row_at(row: &Row<'_>, from: usize) -> crate::sql::Result<JobHead> {
@@ -258,7 +258,7 @@ fn head_row_at(row: &Row<'_>, from: usize) -> crate::sql::Result<JobHead> {
         kind: row.parsed(from + 2)?,
         state: job_state(row, from + 3)?,
         grouped: row.get(from + 4)?,
-        tally: Tally {
+        tally: JobFileCounts {
             total: row.number(from + 5)?,
             finished: row.number(from + 6)?,
             failed: row.number(from + 7)?,

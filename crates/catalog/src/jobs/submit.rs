@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use longhaul_model::job::{Tally, end_point, storage_element};
+use longhaul_model::job::{JobFileCounts, end_point, storage_element};
 use longhaul_model::{AttemptId, FaultCode, JobFileState, JobId, JobKind, JobState};
 
 use super::{
@@ -157,7 +157,7 @@ const JOBS: Table = Table {
 
 impl<'j> JobInsert<'j> {
     fn new(job: &'j NewJob) -> JobInsert<'j> {
-        let mut tally = Tally::default();
+        let mut tally = JobFileCounts::default();
         job.files.iter().for_each(|file| tally.add(file.state));
         let mut places: Vec<u32> = job.files.iter().map(|file| file.index).collect();
         places.sort_unstable();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 
 use crate::sql::{AsValue, Optional, Params, Row, Transaction, ValueRef};
-use longhaul_model::job::{JobFileAt, Tally, brought_from_tape, next_hop, next_replicas};
+use longhaul_model::job::{JobFileAt, JobFileCounts, brought_from_tape, next_hop, next_replicas};
 use longhaul_model::{AttemptId, JobFileState, JobId, JobKind, JobState, Timestamp};
 use serde_json::{Map, Value};
 
@@ -413,7 +413,7 @@ impl<'t> JobUpdater<'t> {
     }
 
     /// The job's present counters, if a file of it was changed.
-    pub(super) fn tally(&self, job: i64) -> Option<Tally> {
+    pub(super) fn tally(&self, job: i64) -> Option<JobFileCounts> {
         self.touched.get(&job).map(|head| head.tally)
     }
 
@@ -446,7 +446,7 @@ impl<'t> JobUpdater<'t> {
                 files[next].at.state = begins;
             }
             let places: Vec<JobFileAt> = files.iter().map(|file| file.at).collect();
-            verdict = Tally::of_groups(kind, &places).verdict(kind, was);
+            verdict = JobFileCounts::from_groups(kind, &places).verdict(kind, was);
         }
         // A cancelled job stays cancelled, whatever its files come to.
         if !was.is_terminal() {
@@ -527,7 +527,7 @@ fn write_tally(more: &str) -> String {
 }
 
 fn tally_values(job: &JobHead) -> [i64; 8] {
-    let Tally { finished, failed, canceled, active, staging, archiving, waiting, .. } = job.tally;
+    let JobFileCounts { finished, failed, canceled, active, staging, archiving, waiting, .. } = job.tally;
     let counts = [finished, failed, canceled, active, staging, archiving, waiting];
     let [finished, failed, canceled, active, staging, archiving, waiting] = counts.map(number);
     [job.number, finished, failed, canceled, active, staging, archiving, waiting]

@@ -74,7 +74,7 @@ impl CommitLoop {
                     let lease = &grant.lease;
                     // Streams bear one mark: what is marked otherwise is a batch of its own.
                     let treatment =
-                        self.control.marks.of(&grant.party.community, grant.party.activity.as_ref());
+                        self.control.marks.treatment(&grant.party.community, grant.party.activity.as_ref());
                     let key = (lease.agent, lease.source, lease.target, treatment);
                     batches.entry(key).or_default().push(grant);
                 }

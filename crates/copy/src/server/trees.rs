@@ -98,7 +98,7 @@ mod tests {
         let mut hasher = longhaul_model::Hasher::new([longhaul_model::Algorithm::Blake3]);
         hasher.update(&bytes);
         let whole = hasher.finish().get(longhaul_model::Algorithm::Blake3).unwrap();
-        assert_eq!(Tree::of(size, values).unwrap().root(), whole);
+        assert_eq!(Tree::from_values(size, values).unwrap().root(), whole);
         assert_eq!(request_values(&export, "none", 0, 0, 1).unwrap().len(), 1);
     }
 

@@ -157,7 +157,7 @@ mod tests {
         let path = directory.path().join("journal");
         let key = FileKey([1; 16]);
         let journal = JournalFile::open(path.clone(), BOOT).unwrap();
-        let part = PartDigest::of(b"abc");
+        let part = PartDigest::compute(b"abc");
         journal
             .append(&[Record::Open { key, opened: opened() }, Record::Written { key, offset: 0, part }])
             .unwrap();
@@ -186,7 +186,7 @@ mod tests {
                 key[..8].copy_from_slice(&(u64::from(round) << 32 | u64::from(n)).to_le_bytes());
                 FileKey(key)
             };
-            let part = PartDigest::of(b"x");
+            let part = PartDigest::compute(b"x");
             let opens: Vec<Record> =
                 (0..1_000).map(|n| Record::Whole { key: key(n), opened: opened(), part }).collect();
             let closes: Vec<Record> = (0..1_000).map(|n| Record::Closed { key: key(n) }).collect();

@@ -294,7 +294,7 @@ impl Target {
                 return Ok(None);
             }
             new.write_at(&buffer[..read], copied.len)?;
-            copied = copied.then(PartDigest::of(&buffer[..read]));
+            copied = copied.then(PartDigest::compute(&buffer[..read]));
         }
         if copied != prefix {
             return Ok(None);
@@ -336,7 +336,7 @@ fn verify_extent(file: &dyn TargetFile, offset: u64, expected: &PartDigest, buff
     while found.len < expected.len {
         let most = (expected.len - found.len).min(buffer.len() as u64) as usize;
         match file.read_at(&mut buffer[..most], offset + found.len) {
-            Ok(read) if read > 0 => found = found.then(PartDigest::of(&buffer[..read])),
+            Ok(read) if read > 0 => found = found.then(PartDigest::compute(&buffer[..read])),
             _ => return false,
         }
     }

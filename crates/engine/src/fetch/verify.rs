@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn the_verification_states_what_was_proven() {
         let bytes = b"some bytes";
-        let whole = PartDigest::of(bytes);
+        let whole = PartDigest::compute(bytes);
         let proven = |algorithms: &[Algorithm], asked| {
             let file = file(bytes, algorithms, asked);
             (needs_readback(&file), check_memory(&file, bytes, whole).unwrap().verification)
@@ -182,11 +182,11 @@ mod tests {
             [Algorithm::Adler32, Algorithm::Crc32c, Algorithm::Blake3, Algorithm::Sha256, Algorithm::Md5]
         {
             let file = file(b"right", &[algorithm], Verification::EndToEnd);
-            let fault = check_memory(&file, b"wrong", PartDigest::of(b"wrong")).unwrap_err();
+            let fault = check_memory(&file, b"wrong", PartDigest::compute(b"wrong")).unwrap_err();
             assert_eq!((fault.code, fault.blame), (FaultCode::WrongDigest, Blame::Source), "{algorithm}");
         }
         let file = file(b"right", &[Algorithm::Adler32], Verification::EndToEnd);
-        let fault = check_combined(&file, PartDigest::of(b"wrong"), true).unwrap_err();
+        let fault = check_combined(&file, PartDigest::compute(b"wrong"), true).unwrap_err();
         assert_eq!((fault.blame, fault.retry), (Blame::Target, Retry::Now));
     }
 }

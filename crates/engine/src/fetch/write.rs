@@ -77,7 +77,7 @@ fn write_chunk(
     if job.is_over() {
         return;
     }
-    let part = PartDigest::of(&buffer[..len]);
+    let part = PartDigest::compute(&buffer[..len]);
     if part.crc32c != head.crc32c {
         drop(buffer);
         return report_damaged(&session, job, head.file, head.offset, part.len);
@@ -200,7 +200,7 @@ impl Target {
                 continue;
             }
             let bytes = &buffer[packed.at as usize..(packed.at + packed.size) as usize];
-            let part = PartDigest::of(bytes);
+            let part = PartDigest::compute(bytes);
             if part.crc32c != packed.crc32c {
                 bad.push((job, packed));
                 continue;

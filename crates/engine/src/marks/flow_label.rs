@@ -121,7 +121,7 @@ mod tests {
         });
         for (stream, label) in &streams {
             assert_eq!(flow_label_of(stream), Some(*label));
-            assert_eq!(SciTag::of_flow_label(*label), Some(tag));
+            assert_eq!(SciTag::from_flow_label(*label), Some(tag));
         }
         assert_eq!(streams[0].1, 0x10068);
         assert_ne!(streams[1].1, 0x10068);

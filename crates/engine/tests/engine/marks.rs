@@ -270,7 +270,7 @@ fn packets_carry_the_flow_label_and_the_dscp() {
     let wanted = mark(26, "af11");
     let port = pair.port();
     let is_marked = |packet: &&Packet| packet.class == 10 << 2;
-    let is_labelled = |packet: &&Packet| SciTag::of_flow_label(packet.label) == wanted.scitag;
+    let is_labelled = |packet: &&Packet| SciTag::from_flow_label(packet.label) == wanted.scitag;
     let first = tap.during(|| pair.fetch(1, 4 * CHUNK, wanted));
     let then = tap.during(|| pair.fetch(2, 4 * CHUNK, wanted));
     let asked: Vec<&Packet> = first.iter().chain(&then).filter(|packet| packet.to == port).collect();

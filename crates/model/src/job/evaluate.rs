@@ -20,7 +20,7 @@ pub struct Verdict {
 /// How many files of a job stand how. Groups of replicas count once in what is said of the end; a file whose
 /// index is its own counts the same alone, so that a large job's tally is kept file by file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct JobFileCounts {
     pub total: u64,
     pub finished: u64,
     pub failed: u64,
@@ -33,20 +33,20 @@ pub struct Tally {
     pub waiting: u64,
 }
 
-impl Tally {
+impl JobFileCounts {
     /// Counts each file for itself.
     pub fn add(&mut self, state: JobFileState) {
         self.total += 1;
-        *self.of(state) += 1;
+        *self.counter(state) += 1;
     }
 
     /// A file that was counted in one state is in another.
     pub fn moved(&mut self, from: JobFileState, to: JobFileState) {
-        *self.of(from) = self.of(from).saturating_sub(1);
-        *self.of(to) += 1;
+        *self.counter(from) = self.counter(from).saturating_sub(1);
+        *self.counter(to) += 1;
     }
 
-    fn of(&mut self, state: JobFileState) -> &mut u64 {
+    fn counter(&mut self, state: JobFileState) -> &mut u64 {
         match state {
             JobFileState::Finished => &mut self.finished,
             JobFileState::Failed => &mut self.failed,
@@ -59,8 +59,8 @@ impl Tally {
     }
 
     /// Of files some of which share an index.
-    pub fn of_groups(kind: JobKind, files: &[JobFileAt]) -> Tally {
-        let mut tally = Tally::default();
+    pub fn from_groups(kind: JobKind, files: &[JobFileAt]) -> JobFileCounts {
+        let mut tally = JobFileCounts::default();
         let mut order: Vec<&JobFileAt> = files.iter().collect();
         order.sort_by_key(|file| file.index);
         for group in order.chunk_by(|a, b| a.index == b.index) {
@@ -77,7 +77,7 @@ impl Tally {
             for file in group.iter().filter(|file| !file.state.is_terminal()) {
                 // A hop that waits for another remains to be done; a replica may never be.
                 if file.state != JobFileState::NotUsed || kind != JobKind::Replicas {
-                    *tally.of(file.state) += 1;
+                    *tally.counter(file.state) += 1;
                 }
             }
             // Tried and failed, and another's turn: it has begun.
@@ -102,12 +102,12 @@ impl Tally {
 
     fn ended(&self, kind: JobKind) -> Verdict {
         let state = match *self {
-            Tally { finished, failed, .. } if finished > 0 && failed > 0 && kind != JobKind::Hops => {
+            JobFileCounts { finished, failed, .. } if finished > 0 && failed > 0 && kind != JobKind::Hops => {
                 JobState::FinishedDirty
             }
-            Tally { failed, .. } if failed > 0 => JobState::Failed,
+            JobFileCounts { failed, .. } if failed > 0 => JobState::Failed,
             // A job without files has nothing that could have arrived.
-            Tally { canceled, total, .. } if canceled > 0 || total == 0 => JobState::Canceled,
+            JobFileCounts { canceled, total, .. } if canceled > 0 || total == 0 => JobState::Canceled,
             _ => JobState::Finished,
         };
         Verdict { state, reason: if state == JobState::Finished { "" } else { FILES_FAILED } }
@@ -130,7 +130,7 @@ impl Tally {
 
 /// What a job is, by its files in the order of their ids.
 pub fn job_state(kind: JobKind, was: JobState, files: &[JobFileAt]) -> Verdict {
-    Tally::of_groups(kind, files).verdict(kind, was)
+    JobFileCounts::from_groups(kind, files).verdict(kind, was)
 }
 
 /// The place of the hop that may begin: the first that does not run yet, if all before it have arrived and
@@ -254,12 +254,12 @@ mod tests {
         #[test]
         fn a_tally_is_kept_file_by_file(steps in prop::collection::vec((0..4usize, any_state()), 0..20)) {
             let mut states = [F::Submitted; 4];
-            let mut tally = Tally::default();
+            let mut tally = JobFileCounts::default();
             states.iter().for_each(|&state| tally.add(state));
             for (file, state) in steps {
                 tally.moved(states[file], state);
                 states[file] = state;
-                prop_assert_eq!(tally, Tally::of_groups(JobKind::Regular, &at(JobKind::Regular, &states)));
+                prop_assert_eq!(tally, JobFileCounts::from_groups(JobKind::Regular, &at(JobKind::Regular, &states)));
             }
         }
 

@@ -8,7 +8,7 @@ mod id;
 mod place;
 mod reason;
 
-pub use evaluate::{JobFileAt, Tally, Verdict, job_state, next_hop, next_replicas, retries_of};
+pub use evaluate::{JobFileAt, JobFileCounts, Verdict, job_state, next_hop, next_replicas, retries_of};
 pub use id::JobId;
 pub use place::{JOBS_HALF, end_point, of_jobs, storage_element};
 pub use reason::{

@@ -66,7 +66,7 @@ const EPROTONOSUPPORT: u16 = 93;
 const TIMED_OUT: u16 = 110;
 const CANCELED: u16 = 125;
 
-const PASSING: &[&str] = &[
+const TRANSIENT_TEXTS: &[&str] = &[
     "performance marker",
     "Name or service not known",
     "Connection timed out",
@@ -76,7 +76,7 @@ const PASSING: &[&str] = &[
     "was forcefully killed",
     "operation timeout",
 ];
-const LASTING: &[&str] = &[
+const PERMANENT_TEXTS: &[&str] = &[
     "proxy expired",
     "with an error 550 File not found",
     "File exists and overwrite",
@@ -140,10 +140,10 @@ pub fn is_recoverable(reason: &str) -> bool {
         _ => OTHERS_NEVER,
     };
     match number {
-        _ if says(PASSING) => true,
+        _ if says(TRANSIENT_TEXTS) => true,
         Some(TIMED_OUT) => true,
         Some(CANCELED) => false,
-        _ if says(LASTING) => false,
+        _ if says(PERMANENT_TEXTS) => false,
         Some(number) => !numbers.contains(&number),
         None => true,
     }

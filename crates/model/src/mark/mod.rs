@@ -82,7 +82,7 @@ impl SciTag {
     }
 
     /// What a flow label says, if it can be one of ours.
-    pub fn of_flow_label(label: u32) -> Option<SciTag> {
+    pub fn from_flow_label(label: u32) -> Option<SciTag> {
         let experiment = reverse((label >> 9 & 0x1FF) as u16);
         let activity = (label >> 2) as u8 & ACTIVITY_MAX;
         SciTag::new(experiment, activity).ok()
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(tag.flow_label(0), Some(0x10068));
         assert_eq!(tag.flow_label(u32::MAX), Some(0x10068 | 0xC0103));
         assert_eq!(SciTag::new(512, 1).unwrap().flow_label(0), None, "it has ten bits");
-        assert_eq!(SciTag::of_flow_label(0), None);
+        assert_eq!(SciTag::from_flow_label(0), None);
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
             let tag = SciTag::new(experiment, activity).unwrap();
             let label = tag.flow_label(random).unwrap();
             prop_assert!(label < 1 << 20);
-            prop_assert_eq!(SciTag::of_flow_label(label), Some(tag));
+            prop_assert_eq!(SciTag::from_flow_label(label), Some(tag));
             prop_assert_eq!(label & ENTROPY, random & ENTROPY);
             prop_assert_eq!(SciTag::from_number(tag.number().into()), Ok(tag));
         }

@@ -66,9 +66,9 @@ const BUILT_IN: &[(&str, u16)] = &[
     ("xenon", 14),
 ];
 /// Of every experiment.
-const EVERYWHERE: &[(&str, u8)] = &[("default", 1), ("perfsonar", 2)];
+const COMMON_ACTIVITIES: &[(&str, u8)] = &[("default", 1), ("perfsonar", 2)];
 /// Of those that have no list of their own below.
-const USUAL: &[(&str, u8)] = &[("cache", 3), ("data challenge", 4)];
+const DEFAULT_ACTIVITIES: &[(&str, u8)] = &[("cache", 3), ("data challenge", 4)];
 const ATLAS: &[(&str, u8)] = &[
     ("data brokering", 3),
     ("data consolidation", 4),
@@ -109,9 +109,9 @@ impl Registry {
             let own = match name {
                 "atlas" => ATLAS,
                 "cms" => CMS,
-                _ => USUAL,
+                _ => DEFAULT_ACTIVITIES,
             };
-            let activities = EVERYWHERE.iter().chain(own).map(|&(name, number)| (name.to_owned(), number));
+            let activities = COMMON_ACTIVITIES.iter().chain(own).map(|&(name, number)| (name.to_owned(), number));
             (name.to_owned(), Experiment { number, activities: activities.collect() })
         };
         Registry { experiments: BUILT_IN.iter().map(experiment).collect() }

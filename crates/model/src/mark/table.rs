@@ -72,7 +72,7 @@ impl MarkTable {
     }
 
     /// By the first rule that fits.
-    pub fn of(&self, community: &CommunityName, activity: Option<&ActivityName>) -> Treatment {
+    pub fn treatment(&self, community: &CommunityName, activity: Option<&ActivityName>) -> Treatment {
         let fits = |(of, class, _): &&(Option<CommunityName>, Option<ActivityName>, Treatment)| {
             of.as_ref().is_none_or(|of| of == community) && (class.is_none() || class.as_ref() == activity)
         };
@@ -133,7 +133,7 @@ mod tests {
         let table = MarkTable::new(&rules, &Registry::built_in()).unwrap();
         let of = |community: &str, activity: Option<&str>| {
             let activity = activity.map(|name| name.parse().unwrap());
-            let treatment = table.of(&community.parse().unwrap(), activity.as_ref());
+            let treatment = table.treatment(&community.parse().unwrap(), activity.as_ref());
             treatment.mark.scitag.map(SciTag::experiment)
         };
         assert_eq!(of("cms", Some("production")), Some(3));
@@ -155,7 +155,7 @@ mod tests {
             ..MarkRule::default()
         };
         let table = MarkTable::new(std::slice::from_ref(&row), &registry).unwrap();
-        let treatment = table.of(&"any".parse().unwrap(), None);
+        let treatment = table.treatment(&"any".parse().unwrap(), None);
         assert_eq!(treatment.mark, Mark { scitag: SciTag::new(3, 16).ok(), dscp: "cs1".parse().ok() });
         assert_eq!(treatment.class, TrafficClass::Scavenger);
         let said = |rule: MarkRule| MarkTable::new(&[rule], &registry).unwrap_err().detail;

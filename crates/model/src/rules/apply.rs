@@ -21,7 +21,7 @@ const STEPS_MAX: usize = 1_024;
 
 /// Which names are wanted.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct NameQuery<'a> {
     pub protocol: &'a str,
     /// The site at the other end; none: any, and conditions on it count as met.
     pub target: Option<&'a str>,
@@ -37,13 +37,13 @@ pub struct Mapped {
 
 impl NameRules {
     /// Under which name a protocol knows a file. None: no rule fits.
-    pub fn lfn_to_pfn(&self, lfn: &Lfn, asked: &Asked<'_>) -> Result<Option<Mapped>, RuleError> {
+    pub fn lfn_to_pfn(&self, lfn: &Lfn, asked: &NameQuery<'_>) -> Result<Option<Mapped>, RuleError> {
         let mut walk = Walk { rules: self, asked, direction: Direction::LfnToPfn, steps: 0 };
         walk.through(asked.protocol, &format!("/{lfn}", lfn = lfn.as_str()), 0)
     }
 
     /// Which file a protocol's name is of. None: no rule fits.
-    pub fn pfn_to_lfn(&self, name: &str, asked: &Asked<'_>) -> Result<Option<Lfn>, RuleError> {
+    pub fn pfn_to_lfn(&self, name: &str, asked: &NameQuery<'_>) -> Result<Option<Lfn>, RuleError> {
         let mut walk = Walk { rules: self, asked, direction: Direction::PfnToLfn, steps: 0 };
         let found = walk.through(asked.protocol, name, 0)?;
         Ok(found.map(|found| Lfn::parse(found.name.trim_start_matches('/'))).transpose()?)
@@ -68,7 +68,7 @@ impl NameRules {
 
 struct Walk<'a> {
     rules: &'a NameRules,
-    asked: &'a Asked<'a>,
+    asked: &'a NameQuery<'a>,
     direction: Direction,
     steps: usize,
 }
@@ -89,9 +89,9 @@ impl Walk<'_> {
                     let bad = |why: String| rule.bad(place, why);
                     match rule.is_for(self.asked).map_err(bad)? {
                         true => match self.apply(rule, place, name, depth)? {
-                            Found::No => None,
-                            Found::Yes(found) => Some(found),
-                            Found::NothingBeyond => return Ok(None),
+                            RuleMatch::No => None,
+                            RuleMatch::Yes(found) => Some(found),
+                            RuleMatch::NothingBeyond => return Ok(None),
                         },
                         false => None,
                     }
@@ -111,7 +111,7 @@ impl Walk<'_> {
         place: usize,
         name: &str,
         depth: usize,
-    ) -> Result<Found, RuleError> {
+    ) -> Result<RuleMatch, RuleError> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
             return Err(RuleError::TooMuch(format!("the limit is {STEPS_MAX}")));
@@ -120,26 +120,26 @@ impl Walk<'_> {
         if let (Direction::LfnToPfn, Some(chain)) = (self.direction, &rule.chain) {
             match self.through(chain, name, depth + 1)? {
                 Some(before) => from = before,
-                None => return Ok(Found::No),
+                None => return Ok(RuleMatch::No),
             }
         }
         if from.name.len() > NAME_BYTES_MAX {
             return Err(rule.bad(place, format!("a name has more than {NAME_BYTES_MAX} bytes")));
         }
         let replaced = replace(&rule.path_match, &rule.result, &from.name, NAME_BYTES_MAX);
-        let Some(name) = replaced.map_err(|why| rule.bad(place, why))? else { return Ok(Found::No) };
+        let Some(name) = replaced.map_err(|why| rule.bad(place, why))? else { return Ok(RuleMatch::No) };
         let space_token = rule.space_token.clone().or(from.space_token);
         if let (Direction::PfnToLfn, Some(chain)) = (self.direction, &rule.chain) {
             let beyond = self.through(chain, &name, depth + 1)?;
-            return Ok(beyond.map_or(Found::NothingBeyond, |beyond| {
-                Found::Yes(Mapped { space_token: beyond.space_token.or(space_token), ..beyond })
+            return Ok(beyond.map_or(RuleMatch::NothingBeyond, |beyond| {
+                RuleMatch::Yes(Mapped { space_token: beyond.space_token.or(space_token), ..beyond })
             }));
         }
-        Ok(Found::Yes(Mapped { name, space_token }))
+        Ok(RuleMatch::Yes(Mapped { name, space_token }))
     }
 }
 
-enum Found {
+enum RuleMatch {
     No,
     Yes(Mapped),
     /// It was this rule's turn, and what it chains to had no answer.
@@ -147,7 +147,7 @@ enum Found {
 }
 
 impl PatternRule {
-    fn is_for(&self, asked: &Asked<'_>) -> Result<bool, String> {
+    fn is_for(&self, asked: &NameQuery<'_>) -> Result<bool, String> {
         if self.custodial.is_some_and(|custodial| custodial != asked.custodial) {
             return Ok(false);
         }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::printable;
 use crate::{Fault, FaultCode, Lfn, NameError, Pfn, StorageName};
 
-pub use apply::{Asked, Mapped, NAME_BYTES_MAX};
+pub use apply::{NameQuery, Mapped, NAME_BYTES_MAX};
 pub use check::{RULES_MAX, WORD_BYTES_MAX};
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 
@@ -30,14 +30,14 @@ pub struct NameRules {
     pub version: u32,
     pub rules: Vec<NameRule>,
     /// Which names are those of its replicas. Rules from before there was a choice have prefixes only.
-    #[serde(default, skip_serializing_if = "Own::is_usual")]
-    pub own: Own,
+    #[serde(default, skip_serializing_if = "OwnNames::is_usual")]
+    pub own: OwnNames,
 }
 
 /// How the names of a storage's own replicas are asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Own {
+pub struct OwnNames {
     /// The protocol whose names lie beneath `base`; rules by prefix belong to it too.
     pub protocol: String,
     /// What such a name begins with where the storage's root is.
@@ -47,19 +47,19 @@ pub struct Own {
     pub custodial: bool,
 }
 
-impl Default for Own {
+impl Default for OwnNames {
     fn default() -> Self {
-        Own { protocol: "direct".into(), base: String::new(), custodial: false }
+        OwnNames { protocol: "direct".into(), base: String::new(), custodial: false }
     }
 }
 
-impl Own {
+impl OwnNames {
     fn is_usual(&self) -> bool {
-        *self == Own::default()
+        *self == OwnNames::default()
     }
 
-    fn asked(&self) -> Asked<'_> {
-        Asked { protocol: &self.protocol, target: None, custodial: self.custodial }
+    fn asked(&self) -> NameQuery<'_> {
+        NameQuery { protocol: &self.protocol, target: None, custodial: self.custodial }
     }
 
     /// What lies beneath the storage's root of a name.
@@ -151,7 +151,7 @@ impl Default for NameRules {
 
 impl NameRules {
     pub fn new(version: u32, rules: Vec<NameRule>) -> Self {
-        NameRules { version, rules, own: Own::default() }
+        NameRules { version, rules, own: OwnNames::default() }
     }
 
     pub fn prefix(lfn: &str, pfn: &str) -> Self {

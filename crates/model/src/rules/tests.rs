@@ -58,12 +58,12 @@ fn catalogue() -> NameRules {
     NameRules {
         version: 1,
         rules,
-        own: Own { protocol: "disk".into(), base: "/pool".into(), custodial: false },
+        own: OwnNames { protocol: "disk".into(), base: "/pool".into(), custodial: false },
     }
 }
 
 fn name(rules: &NameRules, protocol: &str, target: Option<&str>, custodial: bool) -> Option<String> {
-    let asked = Asked { protocol, target, custodial };
+    let asked = NameQuery { protocol, target, custodial };
     rules.lfn_to_pfn(&lfn("store/a"), &asked).unwrap().map(|mapped| mapped.name)
 }
 
@@ -102,7 +102,7 @@ fn the_catalogue_means_what_it_means_in_phedex() {
     rules.check().unwrap();
     let on_disk = "/pool/temp/store/a";
     assert_eq!(name(&rules, "disk", None, false).as_deref(), Some(on_disk));
-    let custodial = Asked { protocol: "disk", target: None, custodial: true };
+    let custodial = NameQuery { protocol: "disk", target: None, custodial: true };
     let mapped = rules.lfn_to_pfn(&lfn("store/a"), &custodial).unwrap().unwrap();
     assert_eq!((mapped.name.as_str(), mapped.space_token.as_deref()), ("/pool/keep/store/a", Some("KEEP")));
     let door = format!("https://door1.example.org:1094{on_disk}");
@@ -111,7 +111,7 @@ fn the_catalogue_means_what_it_means_in_phedex() {
     assert_eq!(name(&rules, "https", None, false), Some(door.clone()));
     assert_eq!(name(&rules, "https", Some("T2_YY_A"), false), None);
     assert_eq!(name(&rules, "gsiftp", None, false), None);
-    let asked = Asked { protocol: "https", target: None, custodial: false };
+    let asked = NameQuery { protocol: "https", target: None, custodial: false };
     assert_eq!(rules.pfn_to_lfn(&door, &asked).unwrap(), Some(lfn("store/a")));
     assert_eq!(rules.pfn_to_lfn("https://door1/elsewhere/a", &asked).unwrap(), None);
     // The storage's own files, beneath its root.
@@ -222,7 +222,7 @@ fn what_would_never_end_ends() {
     }
     rules.push(pattern("lfn-to-pfn", "p8", "(.*)", "$1", json!({})));
     let rules = NameRules::new(1, rules);
-    let asked = Asked { protocol: "p0", target: None, custodial: false };
+    let asked = NameQuery { protocol: "p0", target: None, custodial: false };
     assert!(matches!(rules.lfn_to_pfn(&lfn("a"), &asked), Err(RuleError::TooMuch(_))));
     let longer = pattern("lfn-to-pfn", "direct", "(.*)", &"$1".repeat(100), json!({}));
     let long = lfn(&vec!["a"; 400].join("/"));

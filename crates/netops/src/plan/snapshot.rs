@@ -136,7 +136,7 @@ fn waiting(netops: &NetOps, directory: &Directory, view: &mut PlanView) -> Resul
         links.extend(others.clone().map(|&storage| (storage, target)));
         let places: BTreeSet<SiteId> = others.filter_map(site).collect();
         let community = row.terms.community.unwrap_or(row.community);
-        match netops.control.marks.of(&community, row.terms.activity.as_ref()).circuits {
+        match netops.control.marks.treatment(&community, row.terms.activity.as_ref()).circuits {
             CircuitUse::Never => continue,
             CircuitUse::Prefer => {}
             CircuitUse::Only => {

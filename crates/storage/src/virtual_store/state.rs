@@ -94,7 +94,7 @@ impl State {
         }
         self.admit(item, own)?;
         let expected = VirtualContent::parse(path).filter(|content| content.size() == item.size);
-        let content = expected.filter(|content| temp.is(item.size, content.digest().crc32c));
+        let content = expected.filter(|content| temp.matches(item.size, content.digest().crc32c));
         self.temps.remove(&item.temp);
         self.made += 1;
         let mtime_ns = item.mtime_ns.unwrap_or(self.made.cast_signed());
@@ -192,7 +192,7 @@ impl Temp {
         Ok(())
     }
 
-    fn is(&self, size: u64, crc: u32) -> bool {
+    fn matches(&self, size: u64, crc: u32) -> bool {
         let whole = size == 0 || self.pieces.get(&0) == Some(&(size, crc));
         whole && !self.twice
     }
@@ -220,9 +220,9 @@ mod tests {
             for piece in order {
                 let part = &bytes[piece * 37..(piece + 1) * 37];
                 let offset = (piece * 37) as u64;
-                state.written(&temp(1), number, offset, 37, PartDigest::of(part).crc32c).unwrap();
+                state.written(&temp(1), number, offset, 37, PartDigest::compute(part).crc32c).unwrap();
             }
-            let is = state.temps[&temp(1)].is(bytes.len() as u64, PartDigest::of(&bytes).crc32c);
+            let is = state.temps[&temp(1)].matches(bytes.len() as u64, PartDigest::compute(&bytes).crc32c);
             prop_assert_eq!(is, !again, "what was written twice is not known");
             prop_assert!(state.temps[&temp(1)].pieces.len() <= 1);
         }

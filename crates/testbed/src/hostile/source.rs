@@ -215,7 +215,7 @@ impl Shared {
             Some(Lie::Changes) => head.identity = identity(size, offset as i64),
             _ => {}
         }
-        head.crc32c = PartDigest::of(&bytes).crc32c ^ u32::from(lie == Some(Lie::WrongChecksum));
+        head.crc32c = PartDigest::compute(&bytes).crc32c ^ u32::from(lie == Some(Lie::WrongChecksum));
         if let Some(lie) = lie {
             misbehave(wire, lie, request, file)?;
         }
@@ -252,7 +252,7 @@ impl Shared {
                 Some(Lie::Unasked | Lie::WrongOffset) => named = FileNumber(file.0 + 1_000),
                 _ => {}
             }
-            let crc32c = PartDigest::of(&bytes).crc32c ^ u32::from(lie == Some(Lie::WrongChecksum));
+            let crc32c = PartDigest::compute(&bytes).crc32c ^ u32::from(lie == Some(Lie::WrongChecksum));
             let size = bytes.len() as u32;
             entries.push(PackEntry::Whole { file: named, size, crc32c, identity: identity(size.into(), 1) });
             payload.extend_from_slice(&bytes);

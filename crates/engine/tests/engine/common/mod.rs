@@ -259,5 +259,5 @@ pub fn tree(bytes: &[u8]) -> Arc<Tree> {
         let part = &bytes[place * chunk..bytes.len().min((place + 1) * chunk)];
         chunk_value((place * chunk) as u64, part, size)
     };
-    Arc::new(Tree::of(size, (0..values_of(size) as usize).map(value).collect()).unwrap())
+    Arc::new(Tree::from_values(size, (0..values_of(size) as usize).map(value).collect()).unwrap())
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use longhaul_agent::{Config, StorageConfig};
 use longhaul_gateways::storage_xml::{self, STORAGE_XML_BYTES_MAX};
-use longhaul_model::rules::{Asked, Direction, NameRule, Own};
+use longhaul_model::rules::{NameQuery, Direction, NameRule, OwnNames};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Lfn, NameRules, StorageName};
 use serde::Serialize;
@@ -140,7 +140,7 @@ fn try_name(storage: &StorageConfig, lfn: &Lfn, args: &CheckArgs) -> NameTrial {
         }
         return tried;
     };
-    let asked = Asked { protocol, target: args.target.as_deref(), custodial: args.custodial };
+    let asked = NameQuery { protocol, target: args.target.as_deref(), custodial: args.custodial };
     let known = rules.protocols(Direction::LfnToPfn).join(", ");
     tried.trouble = match rules.lfn_to_pfn(lfn, &asked) {
         Ok(Some(mapped)) => {
@@ -237,7 +237,7 @@ fn build_section(bytes: &[u8], args: &ImportArgs) -> Result<ConfigSection, Failu
     };
     let rules = storage_xml::read(bytes).map_err(|fault| bad(fault.detail))?;
     let base = args.base.clone().unwrap_or_else(|| args.root.to_string_lossy().into_owned());
-    let own = Own {
+    let own = OwnNames {
         protocol: args.protocol.clone(),
         base: base.trim_end_matches('/').to_owned(),
         custodial: args.custodial,
