@@ -1,7 +1,8 @@
-//! SSRF filter: which addresses may be dialled for an outsider. A name or URL from outside must not lead into
-//! the network of this host, so only globally reachable unicast addresses pass (the registries of RFC 6890),
-//! and the networks that an administrator allows. The caller resolves a name once and dials what was checked:
-//! a name that changes in between (DNS rebinding) leads nowhere else.
+//! SSRF filter (OWASP: server-side request forgery): which addresses may be dialled on behalf of an outsider.
+//! A name or URL from outside must not lead into the network of this host, so only globally reachable unicast
+//! addresses pass (the registries of RFC 6890), and the networks that an administrator allows. The caller
+//! resolves a name once and dials the address that was checked: a name that changes in between (DNS
+//! rebinding) leads nowhere else.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,14 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::printable;
 
-/// The version of IP that a connection has to use, where the resolver does not decide.
+/// IP version that a connection has to use, where the resolver does not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
+    /// IPv4 only.
     V4,
+    /// IPv6 only.
     V6,
 }
 
 impl Family {
+    /// Whether an address belongs to this version; an IPv4-mapped IPv6 address counts as IPv6.
     pub fn contains(self, address: IpAddr) -> bool {
         (self == Family::V4) == address.is_ipv4()
     }
@@ -33,8 +37,8 @@ impl fmt::Display for Family {
     }
 }
 
-/// A CIDR block (RFC 4632), `10.0.0.0/8` or `fd00::/8`; an address alone is a block of one. An IPv4-mapped
-/// IPv6 address counts as the IPv4 address, in the block and in what is compared with it.
+/// A CIDR block (RFC 4632), `10.0.0.0/8` or `fd00::/8`; a bare address is a block of one. An IPv4-mapped IPv6
+/// address counts as the IPv4 address, both in the block and in the address compared with it.
 ///
 /// Not `ipnet::IpNet`: that takes no bare address and holds no mapped one, so it would need this type around
 /// it.
@@ -54,11 +58,12 @@ impl IpNetwork {
         (prefix_bits <= bits_of(canonical)).then_some(IpNetwork { address: canonical, prefix_bits })
     }
 
-    /// As it was given: bits beyond the prefix may be set.
+    /// The address as it was given: bits beyond the prefix may be set.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
+    /// Bits that all addresses of the network share: at most 32 or 128.
     pub fn prefix_bits(&self) -> u32 {
         self.prefix_bits
     }
@@ -76,6 +81,7 @@ impl IpNetwork {
         }
     }
 
+    /// Whether an address lies in the block.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
@@ -130,7 +136,10 @@ impl<'de> Deserialize<'de> for IpNetwork {
     }
 }
 
-/// Whether an address may be dialled; if not, what kind of address it is.
+/// Whether an address may be dialled. `allowed` lists the networks that the administrator exempts.
+///
+/// # Errors
+/// The kind of a forbidden address, for messages, such as "a loopback address".
 pub fn check_dial(address: IpAddr, allowed: &[IpNetwork]) -> Result<(), &'static str> {
     match special(embedded_v4(address)) {
         Some(kind) if !allowed.iter().any(|network| network.contains(address)) => Err(kind),
@@ -138,7 +147,7 @@ pub fn check_dial(address: IpAddr, allowed: &[IpNetwork]) -> Result<(), &'static
     }
 }
 
-/// An IPv6 address through which an IPv4 address is reached is judged as that one.
+/// The IPv4 address that an IPv6 address leads to through a translator; that one is checked instead.
 fn embedded_v4(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address.to_canonical() else { return address.to_canonical() };
     let joined = |high: u16, low: u16| IpAddr::V4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));

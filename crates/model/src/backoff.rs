@@ -1,33 +1,37 @@
 //! Truncated exponential backoff with jitter ("equal jitter" in Marc Brooker, *Exponential Backoff And
-//! Jitter*, AWS Architecture Blog, 2015). Pure: the caller brings the random number, so that simulations
-//! repeat.
+//! Jitter*, AWS Architecture Blog, 2015). Pure: the caller passes the random number, so that simulations are
+//! reproducible.
 
 use std::time::Duration;
 
-/// A schedule of waits: `first`, doubled with each further failure up to `max`, then spread.
+/// A schedule of delays: `first`, doubled with each further failure up to `max`, then jittered.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
+    /// Delay after the first failure.
     pub first: Duration,
+    /// Upper bound of the delay before jitter.
     pub max: Duration,
+    /// How the delay is randomised.
     pub jitter: Jitter,
 }
 
-/// How far apart the waits of many that failed in the same moment end.
+/// Randomisation of delays, so that many clients that failed at the same moment do not retry at the same
+/// moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
-    /// For one who waits alone.
+    /// No randomisation, for a client that retries alone.
     None,
-    /// Half of the step is certain, the other half random: 50 to 100 % of the step.
+    /// 50 to 100 % of the step: half of it is fixed, half random.
     Equal,
     /// 75 to 125 % of the step, which stays the mean.
     Quarter,
 }
 
-/// Doubling more often than this would overflow, and no schedule is that long.
+/// Bound of the doublings: more would overflow, and no schedule is that long.
 const DOUBLINGS_MAX: u32 = 20;
 
 impl Backoff {
-    /// The wait after `failures` in a row, counted from 1. `random` is uniform in 0..1.
+    /// The delay after this many consecutive failures, counted from 1. `random` is uniform in 0..1.
     pub fn delay(&self, failures: u32, random: f64) -> Duration {
         let doublings = failures.saturating_sub(1).min(DOUBLINGS_MAX);
         let step = self.first.saturating_mul(1 << doublings).min(self.max);

@@ -1,7 +1,8 @@
-//! Digests of files: values, sets, one-pass hashing of several kinds, and combination of parts.
+//! Digests (checksums) of files: values, sets, one-pass hashing with several algorithms, and combination of
+//! parts.
 //!
-//! adler32 and crc32c of a whole file follow from those of its parts in any order of arrival, so chunks need
-//! no second reading. blake3, sha256 and md5 want the bytes in order.
+//! adler32 and crc32c of a whole file follow from those of its parts, whatever order they arrive in, so
+//! chunks are not read twice. blake3, sha256 and md5 need the bytes in order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,13 +13,19 @@ use sha2::Digest as _;
 use crate::hex::{Hex, decode_into};
 use crate::lifecycle::words;
 
+/// A checksum or hash algorithm of catalogs, storages and the wire; serialized by its lower-case name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Algorithm {
+    /// Adler-32 (RFC 1950): 4 bytes; the usual checksum of grid storages.
     Adler32,
+    /// CRC-32C, Castagnoli (RFC 3720): 4 bytes; the checksum of chunks on the wire.
     Crc32c,
+    /// BLAKE3: 32 bytes; verifies single chunks through its hash tree.
     Blake3,
+    /// SHA-256 (FIPS 180-4): 32 bytes.
     Sha256,
+    /// MD5 (RFC 1321): 16 bytes; only for storages that know no other, and no protection against forgery.
     Md5,
 }
 
@@ -31,6 +38,7 @@ words!(Algorithm {
 });
 
 impl Algorithm {
+    /// Length of a value in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Algorithm::Adler32 | Algorithm::Crc32c => 4,
@@ -39,13 +47,13 @@ impl Algorithm {
         }
     }
 
-    /// Whether the value for a whole follows from the values for its parts.
+    /// Whether the value of a whole follows from the values of its parts.
     pub fn combines(self) -> bool {
         matches!(self, Algorithm::Adler32 | Algorithm::Crc32c)
     }
 }
 
-/// A value with its algorithm; text form `adler32:0a1b2c3d`.
+/// A digest value with its algorithm; text form `adler32:0a1b2c3d`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest {
     algorithm: Algorithm,
@@ -53,8 +61,10 @@ pub struct Digest {
 }
 
 impl Digest {
+    /// A digest from its value, most significant byte first.
+    ///
     /// # Panics
-    /// If `value` has not the length of `algorithm`.
+    /// If `value` does not have the length of `algorithm`.
     pub fn new(algorithm: Algorithm, value: &[u8]) -> Self {
         assert!(value.len() == algorithm.bytes(), "a {algorithm} has {} bytes", algorithm.bytes());
         let mut padded = [0; 32];
@@ -62,23 +72,27 @@ impl Digest {
         Digest { algorithm, value: padded }
     }
 
+    /// An adler32 digest from its number.
     pub fn adler32(value: u32) -> Self {
         Digest::new(Algorithm::Adler32, &value.to_be_bytes())
     }
 
+    /// A crc32c digest from its number.
     pub fn crc32c(value: u32) -> Self {
         Digest::new(Algorithm::Crc32c, &value.to_be_bytes())
     }
 
+    /// The algorithm that the value belongs to.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
+    /// The value, [`Algorithm::bytes`] long, most significant byte first.
     pub fn value(&self) -> &[u8] {
         &self.value[..self.algorithm.bytes()]
     }
 
-    /// The value as a number, for the 32-bit algorithms.
+    /// The value as a number; none unless the algorithm has 32 bits.
     pub fn as_u32(&self) -> Option<u32> {
         self.value().try_into().ok().map(u32::from_be_bytes)
     }
@@ -137,12 +151,13 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// At most one digest of each algorithm, sorted; text form `adler32:…,crc32c:…`.
+/// At most one digest per algorithm, sorted; text form `adler32:…,crc32c:…`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct DigestSet(Vec<Digest>);
 
 impl DigestSet {
+    /// Adds a digest; replaces the one of the same algorithm.
     pub fn insert(&mut self, digest: Digest) {
         match self.0.binary_search_by_key(&digest.algorithm, |d| d.algorithm) {
             Ok(place) => self.0[place] = digest,
@@ -150,23 +165,27 @@ impl DigestSet {
         }
     }
 
+    /// The digest of this algorithm, if there is one.
     pub fn get(&self, algorithm: Algorithm) -> Option<Digest> {
         self.0.iter().find(|d| d.algorithm == algorithm).copied()
     }
 
+    /// All digests, in the order of [`Algorithm`].
     pub fn iter(&self) -> impl Iterator<Item = &Digest> {
         self.0.iter()
     }
 
+    /// Whether there is no digest at all: such a file cannot be verified.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// The algorithms of all digests.
     pub fn algorithms(&self) -> impl Iterator<Item = Algorithm> {
         self.0.iter().map(|d| d.algorithm)
     }
 
-    /// The first pair (ours, theirs) of the same algorithm that differs.
+    /// The first pair (ours, theirs) of equal algorithm and different value.
     pub fn contradiction(&self, theirs: &DigestSet) -> Option<(Digest, Digest)> {
         self.0.iter().find_map(|ours| {
             theirs.get(ours.algorithm).filter(|other| other != ours).map(|other| (*ours, other))
@@ -222,7 +241,7 @@ impl FromStr for DigestSet {
     }
 }
 
-/// Hashes bytes in order, several algorithms in one pass.
+/// Hashes bytes in order with several algorithms in one pass.
 pub struct Hasher {
     adler32: Option<simd_adler32::Adler32>,
     crc32c: Option<u32>,
@@ -232,6 +251,7 @@ pub struct Hasher {
 }
 
 impl Hasher {
+    /// A hasher for these algorithms; duplicates count once.
     pub fn new(algorithms: impl IntoIterator<Item = Algorithm>) -> Self {
         let mut hasher = Hasher { adler32: None, crc32c: None, blake3: None, sha256: None, md5: None };
         for algorithm in algorithms {
@@ -246,6 +266,7 @@ impl Hasher {
         hasher
     }
 
+    /// Hashes the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         if let Some(state) = &mut self.adler32 {
             state.write(bytes);
@@ -264,6 +285,7 @@ impl Hasher {
         }
     }
 
+    /// The digests of all bytes so far.
     pub fn finish(self) -> DigestSet {
         let adler32 = self.adler32.map(|state| Digest::adler32(state.finish()));
         let crc32c = self.crc32c.map(Digest::crc32c);
@@ -274,25 +296,29 @@ impl Hasher {
     }
 }
 
-/// Fits into the cache of a core beside other things.
+/// Fits into the cache of a core beside other data.
 const TILE_BYTES: usize = 48 << 10;
 
-/// The combinable digests of a run of bytes, from which those of a whole follow.
+/// The combinable digests of a run of bytes, from which those of a whole file follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartDigest {
+    /// Length of the run in bytes.
     pub len: u64,
+    /// Adler-32 of the run.
     pub adler32: u32,
+    /// CRC-32C of the run.
     pub crc32c: u32,
 }
 
 impl PartDigest {
-    /// Of no bytes at all.
+    /// The digests of an empty run: the neutral element of [`PartDigest::then`].
     pub const EMPTY: PartDigest = PartDigest { len: 0, adler32: 1, crc32c: 0 };
 
+    /// Hashes `bytes` with both algorithms.
     pub fn compute(bytes: &[u8]) -> Self {
         let mut adler = simd_adler32::Adler32::new();
         let mut crc32c = 0;
-        // By turns, so that the second finds in the cache what the first has read.
+        // Tile by tile, so that the second algorithm finds in the cache what the first has read.
         for tile in bytes.chunks(TILE_BYTES) {
             crc32c = crc32c::crc32c_append(crc32c, tile);
             adler.write(tile);
@@ -300,7 +326,7 @@ impl PartDigest {
         PartDigest { len: bytes.len() as u64, adler32: adler.finish(), crc32c }
     }
 
-    /// Of `self` followed by `next`.
+    /// The digests of `self` followed by `next`.
     pub fn then(self, next: PartDigest) -> PartDigest {
         PartDigest {
             len: self.len + next.len,
@@ -309,6 +335,7 @@ impl PartDigest {
         }
     }
 
+    /// Both digests as a set.
     pub fn digests(self) -> DigestSet {
         [Digest::adler32(self.adler32), Digest::crc32c(self.crc32c)].into_iter().collect()
     }
@@ -349,8 +376,8 @@ const fn crc32c_times(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// crc32c of A‖B from those of A and B: that of A times x^(8·|B|), plus that of B. The library's own way
-/// takes 20 µs, as much as the digest of a quarter of a chunk.
+/// crc32c of A‖B from those of A and B: that of A times x^(8·|B|), plus that of B. The library's own function
+/// takes 20 µs, as long as the digest of a quarter of a chunk.
 pub fn crc32c_combine(first: u32, second: u32, second_len: u64) -> u32 {
     let mut shifted = first;
     for (at, &power) in CRC32C_POWERS.iter().enumerate() {
@@ -361,7 +388,7 @@ pub fn crc32c_combine(first: u32, second: u32, second_len: u64) -> u32 {
     shifted ^ second
 }
 
-/// adler32 of A‖B from those of A and B: with a = 1 + Σ bytes and b = Σ of the running a (RFC 1950 section
+/// adler32 of A‖B from those of A and B: with a = 1 + Σ bytes and b = Σ of the running a (RFC 1950, section
 /// 8.2), a(AB) = a(A) + a(B) − 1 and b(AB) = b(A) + b(B) + |B|·(a(A) − 1), all modulo 65521.
 pub fn adler32_combine(first: u32, second: u32, second_len: u64) -> u32 {
     const MODULUS: u64 = 65_521;

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+/// `bytes` as lower-case hexadecimal text.
 pub fn encode(bytes: &[u8]) -> String {
     Hex(bytes).to_string()
 }
 
-/// Fills `value` from twice as many digits of either case; none if `text` is anything else.
+/// Decodes exactly `value.len()` bytes from digits of either case; none for any other text.
 pub fn decode_into(text: &str, value: &mut [u8]) -> Option<()> {
     if text.len() != 2 * value.len() {
         return None;
@@ -18,7 +19,7 @@ pub fn decode_into(text: &str, value: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Bytes that are displayed in hexadecimal, where no `String` is needed.
+/// Formats bytes in hexadecimal without an intermediate `String`.
 pub struct Hex<'a>(pub &'a [u8]);
 
 impl fmt::Display for Hex<'_> {

@@ -1,4 +1,4 @@
-//! Identifiers. Two kinds: *row ids* count up inside one catalog; *stamped ids* carry their time, sort by
+//! Identifiers of two kinds: *row ids* count up within one catalog; *stamped ids* carry their time, sort by
 //! it, and are what people see and quote (13 characters of Crockford's base 32).
 
 use std::fmt;
@@ -8,8 +8,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Timestamp;
 
+/// Crockford's base 32: no I, L, O or U, which people misread.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Low bits that count within a millisecond.
+/// Low bits that count ids within one millisecond.
 const COUNTER_BITS: u32 = 21;
 /// 2020-01-01: 42 bits of milliseconds from here last until 2159.
 const EPOCH_MS: i64 = 1_577_836_800_000;
@@ -35,18 +36,19 @@ fn decode(text: &str) -> Option<u64> {
     (value <= i64::MAX as u64).then_some(value)
 }
 
-/// Makes stamped ids that never repeat and never go back, even when the clock does.
+/// Generates stamped ids that never repeat and never decrease, even when the clock steps back.
 #[derive(Debug, Default)]
 pub struct IdMaker {
     last: u64,
 }
 
 impl IdMaker {
-    /// `last` is the highest id known to be in use (0 if none).
+    /// A generator that continues after `last`, the highest id known to be in use (0 if none).
     pub fn after(last: u64) -> Self {
         IdMaker { last }
     }
 
+    /// The next id, stamped with `now` where the clock has not stepped back.
     pub fn next<T: From<u64>>(&mut self, now: Timestamp) -> T {
         let ms = (now.0 / 1000 - EPOCH_MS).max(0) as u64;
         self.last = (self.last + 1).max((ms << COUNTER_BITS) & i64::MAX as u64);
@@ -94,15 +96,15 @@ stamped_id! {
     TransferId,
     /// One try of a transfer; also the name of its lease.
     AttemptId,
-    /// A standing wish.
+    /// One standing wish that data be at a storage.
     SubscriptionId,
     /// Work of an agent that moves no bytes between sites: scan, verify, delete.
     TaskId,
-    /// One agent, given when it joins.
+    /// One agent, assigned when it joins.
     AgentId,
-    /// What a person wants of the circuits of a link.
+    /// A person's request or release of a link's circuit.
     CircuitOrderId,
-    /// One error as told to a person, to look it up in the logs.
+    /// One error shown to a person, to find it in the logs.
     IncidentId,
 }
 
@@ -123,12 +125,17 @@ macro_rules! row_id {
 }
 
 row_id! {
+    /// Row of a dataset in the catalog.
     DatasetId,
+    /// Row of a block in the catalog.
     BlockId,
+    /// Row of a file in the catalog.
     FileId,
+    /// Row of a site in the catalog.
     SiteId,
+    /// Row of a storage in the catalog.
     StorageId,
-    /// Grows with every lease of a transfer; a report under an older epoch is ignored.
+    /// Fencing token of a transfer: grows with every lease, and a report under an older epoch is ignored.
     Epoch,
 }
 

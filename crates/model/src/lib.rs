@@ -6,6 +6,8 @@
 //! Not here: requests and replies (`api`), frames (`wire`), beliefs (`network`), decisions (`scheduler`).
 //! Start with [`Lfn`], [`DigestSet`] and [`Fault`].
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 pub mod address;
 pub mod backoff;
 pub mod cause;

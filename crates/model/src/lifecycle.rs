@@ -1,11 +1,13 @@
-//! States that several rooms speak of, with their transitions.
+//! States and modes that several crates share, with their transitions.
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! words {
     ($name:ident { $($variant:ident = $word:literal),* $(,)? }) => {
         impl $name {
+            /// All variants, in the order of declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
+            /// The variant's word in the API, in stored rows and on the command line.
             pub fn word(self) -> &'static str {
                 match self { $($name::$variant => $word),* }
             }
@@ -27,38 +29,49 @@ macro_rules! words {
 }
 pub(crate) use words;
 
+/// State of a subscription.
+///
 /// ```text
 /// active ⇄ suspended      either ─► cancelled (terminal)
 /// ```
-/// Completeness is no state: a growing dataset makes a complete subscription incomplete again.
+/// Complete is not a state: a growing dataset makes a complete subscription incomplete again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubscriptionState {
+    /// Missing files are transferred.
     Active,
+    /// Transfers are held back until it is resumed.
     Suspended,
+    /// Ended; its replicas stay.
     Cancelled,
 }
 
 words!(SubscriptionState { Active = "active", Suspended = "suspended", Cancelled = "cancelled" });
 
 impl SubscriptionState {
+    /// Whether a subscription in this state may go to state `next`.
     pub fn may_become(self, next: SubscriptionState) -> bool {
         self != SubscriptionState::Cancelled && self != next
     }
 }
 
+/// State of a transfer.
+///
 /// ```text
 /// waiting ─► leased ─► done          leased ─► waiting (retry)       any but done ─► failed, cancelled
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TransferState {
-    /// In the queue: for a slot, a source, or the time of the next try.
+    /// In the queue: waits for a slot, a source, or the time of its retry.
     Waiting,
-    /// An agent holds the right to run it.
+    /// An agent holds a lease for it.
     Leased,
+    /// The replica is verified and durable.
     Done,
+    /// Failed for good: no retry will follow.
     Failed,
+    /// No longer wanted.
     Cancelled,
 }
 
@@ -71,10 +84,12 @@ words!(TransferState {
 });
 
 impl TransferState {
+    /// Whether the state is final.
     pub fn is_terminal(self) -> bool {
         matches!(self, TransferState::Done | TransferState::Failed | TransferState::Cancelled)
     }
 
+    /// Whether a transfer in this state may go to state `next`.
     pub fn may_become(self, next: TransferState) -> bool {
         use TransferState::*;
         matches!(
@@ -84,53 +99,53 @@ impl TransferState {
     }
 }
 
-/// How bytes at a target were compared. Ordered: a later one proves more.
+/// How the bytes at a target were verified. Ordered: a later variant proves more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verification {
-    /// Chunk checksums between source's memory and target's memory only.
+    /// Chunk checksums between the source's memory and the target's memory only.
     Wire,
-    /// What was handed to the target's storage, hashed in memory, equals the catalog's digest; in a copy
-    /// without a catalog, the source's digest of what it read.
+    /// The bytes handed to the target's storage, hashed in memory, equal the catalog's digest; in a copy
+    /// without a catalog, the digest of what the source read.
     EndToEnd,
-    /// As above, and read again from the storage.
+    /// As end-to-end, and read back from the storage.
     Readback,
 }
 
-/// How data is protected between agents after the handshake, which is always one of TLS 1.3 with certificates
-/// of both ends.
+/// Protection of data between agents after the handshake, which is always TLS 1.3 with certificates of both
+/// ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DataSecurity {
     /// Encrypted.
     #[default]
     Tls,
-    /// In clear text with a MAC, where the other end says so too; else encrypted. Nobody can change it,
-    /// anybody on the way can read it.
+    /// In clear text with a MAC if both ends allow it; otherwise encrypted. Nobody can change it, anybody on
+    /// the path can read it.
     Authenticated,
 }
 
-/// How data counts beside other traffic on the same network.
+/// How data competes with other traffic on the same network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrafficClass {
-    /// Takes its share, as every TCP connection does.
+    /// Best effort: takes its share, as every TCP connection does.
     #[default]
     Bulk,
-    /// Takes only what nobody else wants.
+    /// Less than best effort: takes only what no other traffic uses.
     Scavenger,
 }
 
-/// Whether work goes by the circuits of its links.
+/// Whether work uses the circuits of its links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CircuitUse {
-    /// It stays on the plain way.
+    /// Stays on the routed network path.
     Never,
-    /// Where there is one.
+    /// Uses a circuit while there is one.
     #[default]
     Prefer,
-    /// It waits until there is one.
+    /// Waits until there is a circuit.
     Only,
 }
 

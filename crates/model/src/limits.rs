@@ -1,24 +1,25 @@
-//! Every bound that more than one room must agree on. A bound of one room lives in that room.
+//! Limits that several crates must agree on. A limit of one crate lives in that crate.
 
-/// One chunk: the unit of verification, one buffer, one batch of TLS records. 1 MiB matched larger
-/// batches in cost, and smaller ones cost 15 % more CPU.
+/// One chunk: the unit of verification, one buffer, one batch of TLS records. 1 MiB cost as little as larger
+/// batches, and smaller ones cost 15 % more CPU.
 pub const CHUNK_BYTES: u32 = 1 << 20;
 /// Files up to this size travel in packs and are committed in groups.
 pub const SMALL_FILE_BYTES: u64 = CHUNK_BYTES as u64;
-/// Largest file: 8 EiB would do, but offsets are `i64` in the system calls.
+/// Largest file, in bytes: offsets are `i64` in the system calls.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// An LFN in bytes, and each of its components (the limit of every Linux file system).
+/// Length of an LFN, in bytes.
 pub const LFN_BYTES_MAX: usize = 1024;
+/// Length of one component of a path, in bytes: the limit of every Linux file system.
 pub const COMPONENT_BYTES_MAX: usize = 255;
 
-/// Rows of one write transaction, items of one API call, lines of one report.
+/// Rows of one write transaction, items of one API call, entries of one report.
 pub const BATCH_ITEMS_MAX: usize = 5_000;
-/// A JSON body that is not a manifest upload.
+/// Length of a JSON request body, except manifest uploads.
 pub const BODY_BYTES_MAX: usize = 16 << 20;
-/// One line of a manifest.
+/// Length of one line of a manifest, in bytes.
 pub const MANIFEST_LINE_BYTES_MAX: usize = 16 << 10;
-/// Files of an automatically made block.
+/// Files of an automatically created block.
 pub const BLOCK_FILES: u64 = 1_000;
-/// Bytes after which an automatically made block is closed even with fewer files.
+/// An automatically created block of this many bytes is closed even with fewer files.
 pub const BLOCK_BYTES: u64 = 1_000_000_000_000;

@@ -1,27 +1,34 @@
-//! Where a file of a tape system lies, by the words of the WLCG Tape REST API.
+//! Locality of a file in a tape system, in the words of the WLCG Tape REST API.
 
-/// Where a file lies.
+/// Where a file's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locality {
+    /// On disk only.
     Disk,
+    /// On tape only: it has to be staged before it can be read.
     Tape,
+    /// On disk and on tape.
     DiskAndTape,
+    /// Lost: registered, but on neither.
     Lost,
-    /// There is no such file.
+    /// No such file.
     None,
-    /// Nobody can say now.
+    /// Not known at the moment, for instance because the tape system is down.
     Unavailable,
 }
 
 impl Locality {
+    /// Whether the file can be read without staging.
     pub fn is_on_disk(self) -> bool {
         matches!(self, Locality::Disk | Locality::DiskAndTape)
     }
 
+    /// Whether there is a copy on tape.
     pub fn is_on_tape(self) -> bool {
         matches!(self, Locality::Tape | Locality::DiskAndTape)
     }
 
+    /// The word of the Tape REST API.
     pub fn word(self) -> &'static str {
         match self {
             Locality::Disk => "DISK",
@@ -33,8 +40,8 @@ impl Locality {
         }
     }
 
-    /// By its word, as [`Locality::word`] gives it, in letters of either case; also by the words of SRM,
-    /// which tape systems have kept.
+    /// Parses a word of [`Locality::word`] in either case, or a word of SRM, which some tape systems still
+    /// use.
     pub fn parse(word: &str) -> Option<Locality> {
         use Locality::{Disk, DiskAndTape, Lost, None, Tape, Unavailable};
         let is = |other: &str| word.eq_ignore_ascii_case(other);

@@ -1,4 +1,4 @@
-//! Names of things, valid by construction.
+//! Names, valid by construction.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,12 +10,15 @@ use crate::fault::{Fault, FaultCode};
 use crate::limits::{COMPONENT_BYTES_MAX, LFN_BYTES_MAX};
 use crate::units::printable;
 
-/// Why a text is no name. The text itself is shown escaped.
+/// Why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} \"{shown}\": {why}")]
 pub struct NameError {
+    /// Kind of name that was expected, such as "site name".
     pub kind: &'static str,
+    /// The text, shortened and escaped for display.
     pub shown: String,
+    /// The rule that it breaks.
     pub why: String,
 }
 
@@ -35,7 +38,7 @@ impl From<NameError> for Fault {
     }
 }
 
-/// Rules of DESIGN section 8 for a relative path: components of 1 to 255 bytes, none of them `.` or `..`.
+/// Checks a relative path: components of 1 to 255 bytes, none of them `.` or `..`.
 fn check_path(kind: &'static str, text: &str) -> Result<(), NameError> {
     let fail = |why: String| Err(NameError::new(kind, text, why));
     if text.is_empty() {
@@ -69,6 +72,7 @@ fn check_path(kind: &'static str, text: &str) -> Result<(), NameError> {
 macro_rules! text_type {
     ($name:ident) => {
         impl $name {
+            /// The name as text, unescaped.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -103,26 +107,31 @@ macro_rules! text_type {
 }
 
 /// Logical file name: a relative path in UTF-8, never normalised, unique in a catalog. Newlines and other
-/// control characters are allowed; show it with [`Lfn::shown`].
+/// control characters are allowed; display it with [`Lfn::shown`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lfn(Arc<str>);
 text_type!(Lfn);
 
 impl Lfn {
+    /// Parses a relative path.
+    ///
+    /// # Errors
+    /// The rule that the path breaks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         check_path("LFN", text)?;
         Ok(Lfn(text.into()))
     }
 
-    /// With control characters escaped, for terminals, logs and pages.
+    /// The name with control characters escaped, for terminals, logs and pages.
     pub fn shown(&self) -> String {
         printable(&self.0)
     }
 }
 
-/// Where a replica lies inside one storage: a path relative to the storage's root.
+/// Physical file name: the path of a replica in one storage, relative to the storage's root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Pfn {
+    /// The storage that holds the replica.
     pub storage: StorageName,
     path: PfnPath,
 }
@@ -139,11 +148,15 @@ impl PfnPath {
 }
 
 impl Pfn {
+    /// A PFN from a relative path.
+    ///
+    /// # Errors
+    /// The rule that the path breaks.
     pub fn new(storage: StorageName, path: &str) -> Result<Self, NameError> {
         Ok(Pfn { storage, path: PfnPath::parse(path)? })
     }
 
-    /// Relative to the storage's root; no `.`, `..` or empty component.
+    /// The path relative to the storage's root, without `.`, `..` or empty components.
     pub fn path(&self) -> &str {
         self.path.as_str()
     }
@@ -176,6 +189,10 @@ macro_rules! word_type {
         pub struct $name(Arc<str>);
         text_type!($name);
         impl $name {
+            /// Parses a name: 1 to 64 ASCII letters, digits, `-`, `_` and `.`, the first a letter or digit.
+            ///
+            /// # Errors
+            /// The rule that the name breaks.
             pub fn parse(text: &str) -> Result<Self, NameError> {
                 check_word($kind, text)?;
                 Ok($name(text.into()))
@@ -187,22 +204,26 @@ macro_rules! word_type {
 word_type! {
     /// Administrative domain with people, policy, agents and storages.
     SiteName, "site name";
-    /// A named, exported place of a site; unique in a deployment. A site's first storage bears its name.
+    /// Storage of a site; unique in a deployment. A site's first storage has the site's name.
     StorageName, "storage name";
-    /// Where several sites are, such as a continent or a country.
+    /// Group of sites, such as a continent or a country.
     RegionName, "region name";
-    /// A tenant.
+    /// Tenant of the deployment: the grid's virtual organisation (VO).
     CommunityName, "community name";
-    /// A named class of work within a community.
+    /// Named class of work within a community.
     ActivityName, "activity name";
 }
 
-/// One or more words joined by `/`, such as `higgs/run7-aod`.
+/// Name of a dataset: one or more words joined by `/`, such as `higgs/run7-aod`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DatasetName(Arc<str>);
 text_type!(DatasetName);
 
 impl DatasetName {
+    /// Parses a dataset name of at most 250 characters.
+    ///
+    /// # Errors
+    /// The rule that the name breaks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if text.len() > 250 {
             return Err(NameError::new("dataset name", text, "has more than 250 characters"));
@@ -215,12 +236,16 @@ impl DatasetName {
     }
 }
 
-/// `dataset#part`, such as `higgs/run7-aod#0001`.
+/// Name of a block: `dataset#part`, such as `higgs/run7-aod#0001`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockName(Arc<str>);
 text_type!(BlockName);
 
 impl BlockName {
+    /// Parses `dataset#part`.
+    ///
+    /// # Errors
+    /// The rule that the name breaks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let Some((dataset, part)) = text.split_once('#') else {
             return Err(NameError::new("block name", text, "has no # between dataset and block"));
@@ -231,11 +256,12 @@ impl BlockName {
         Ok(BlockName(text.into()))
     }
 
-    /// The `number`-th automatic block of `dataset`, counted from 1.
+    /// The `number`-th automatically created block of `dataset`, counted from 1.
     pub fn numbered(dataset: &DatasetName, number: u64) -> Self {
         BlockName(format!("{dataset}#{number:04}").into())
     }
 
+    /// The dataset that the block belongs to.
     pub fn dataset(&self) -> DatasetName {
         DatasetName(self.0.split('#').next().unwrap_or_default().into())
     }

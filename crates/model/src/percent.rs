@@ -1,15 +1,15 @@
-//! Percent-encoding (RFC 3986, section 2.1): the sets of characters that are encoded, one for each part of a
-//! URL, and decoding that refuses malformed escapes.
+//! Percent-encoding (RFC 3986, section 2.1): the set of characters to encode for each part of a URL, and
+//! strict and lenient decoding.
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
-/// All but the unreserved characters: one segment of a path, a name or value of a query or form.
+/// All but the unreserved characters: for one path segment, or a name or value of a query or form.
 const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// As [`COMPONENT`], but slashes stay.
 const PATH: &AsciiSet = &COMPONENT.remove(b'/');
 
-/// What a request line cannot carry. Escapes that are there already stay, and so do the reserved characters.
+/// Characters that a request line cannot carry. Existing escapes and reserved characters stay.
 const REQUEST_TARGET: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -22,27 +22,27 @@ const REQUEST_TARGET: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// One segment of a path, or one name or value of a query or form.
+/// Encodes one segment of a path, or one name or value of a query or form.
 pub fn encode_component(text: &str) -> String {
     percent_encode(text.as_bytes(), COMPONENT).to_string()
 }
 
-/// A whole decoded path; its slashes stay.
+/// Encodes a whole decoded path; its slashes stay.
 pub fn encode_path(path: impl AsRef<[u8]>) -> String {
     percent_encode(path.as_ref(), PATH).to_string()
 }
 
-/// The path and query of a URL as a person wrote it: only what a request line cannot carry is encoded.
+/// Encodes only what a request line cannot carry, in a path and query typed by a person.
 pub fn encode_target(text: &str) -> String {
     percent_encode(text.as_bytes(), REQUEST_TARGET).to_string()
 }
 
-/// Decodes once; a `%` that begins no escape stands for itself.
+/// Decodes once; a `%` that starts no escape stands for itself.
 pub fn decode_lenient(text: &str) -> Vec<u8> {
     percent_decode_str(text).collect()
 }
 
-/// Decodes once; none if a `%` begins no escape or the result is not UTF-8.
+/// Decodes once; none if a `%` starts no escape, or if the result is not UTF-8.
 pub fn decode(text: &str) -> Option<String> {
     let is_escape = |rest: &str| {
         let digits = rest.as_bytes().first_chunk::<2>();

@@ -1,4 +1,4 @@
-//! Points in time: microseconds since 1970-01-01 UTC, always an argument in pure rooms.
+//! Points in time: microseconds since 1970-01-01 UTC; in pure crates always an argument.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -7,40 +7,46 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Microseconds since the epoch, UTC. Prints and parses as RFC 3339.
+/// Microseconds since 1970-01-01 UTC. Prints and parses as RFC 3339.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
+    /// 1970-01-01 UTC.
     pub const ZERO: Timestamp = Timestamp(0);
+    /// The end of time: later than any other timestamp.
     pub const MAX: Timestamp = Timestamp(i64::MAX);
 
+    /// A timestamp from seconds since 1970; saturates.
     pub fn from_seconds(seconds: i64) -> Self {
         Timestamp(seconds.saturating_mul(1_000_000))
     }
 
+    /// Microseconds since 1970.
     pub fn as_micros(self) -> i64 {
         self.0
     }
 
+    /// Seconds since 1970, for arithmetic that tolerates rounding.
     pub fn as_seconds_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// With six digits after the second, and the offset in numbers.
+    /// RFC 3339 with six fractional digits and a numeric offset, as programs expect that parse FTS's times.
     pub fn to_micros_text(self) -> String {
-        // What no calendar has is told as its beginning: for machines, which want a date whatever happens.
+        // A time outside the calendar is shown as 1970: programs need a date in any case.
         let at = jiff::Timestamp::from_microsecond(self.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
         let text = format!("{at:.6}");
         format!("{}+00:00", text.trim_end_matches('Z'))
     }
 
-    /// Time since `earlier`, zero if `earlier` is later (clocks jump).
+    /// Time since `earlier`; zero if `earlier` is later, since clocks may step.
     #[inline]
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0).max(0) as u64)
     }
 
+    /// This time plus a duration; saturates.
     #[inline]
     pub fn plus(self, by: Duration) -> Timestamp {
         Timestamp(self.0.saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))

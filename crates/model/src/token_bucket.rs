@@ -1,40 +1,40 @@
 //! Token bucket (J. Turner, *New Directions in Communications*, IEEE Communications Magazine, 1986): a rate
-//! limit with a bounded burst. Pure: the caller says what time it is, as a time since an instant of its own.
+//! limit with a bounded burst. Pure: time is an argument, measured from any fixed start.
 
 use std::time::Duration;
 
-/// It may go into debt: the last piece is never cut, and paid for by waiting.
+/// A bucket that may go into debt: the last item is never split, and its excess is paid off by waiting.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     per_s: Option<u64>,
-    /// How long an idle bucket saves tokens up.
+    /// Time over which an idle bucket accumulates tokens.
     burst: Duration,
-    /// Negative while more has passed than was there: a debt, paid back by waiting.
+    /// Negative while it is in debt, which waiting pays off.
     tokens: f64,
     refilled_at: Duration,
 }
 
 impl TokenBucket {
-    /// Without a limit until [`TokenBucket::set_rate`] gives one.
+    /// A bucket without a limit, until [`TokenBucket::set_rate`] sets one.
     pub fn unlimited(burst: Duration) -> Self {
         TokenBucket { per_s: None, burst, tokens: 0.0, refilled_at: Duration::ZERO }
     }
 
-    /// With all tokens that it can hold.
+    /// A full bucket of `per_s` tokens a second; none means unlimited.
     pub fn full(per_s: Option<u64>, burst: Duration, now: Duration) -> Self {
         let mut bucket = TokenBucket { per_s, burst, tokens: 0.0, refilled_at: now };
         bucket.tokens = bucket.capacity();
         bucket
     }
 
-    /// None: no limit. Tokens that were saved up at the old rate are dropped, a debt stays.
+    /// Changes the rate; none means unlimited. Accumulated tokens are dropped, a debt stays.
     pub fn set_rate(&mut self, per_s: Option<u64>, now: Duration) {
         self.refill(now);
         self.per_s = per_s;
         self.tokens = self.tokens.min(0.0);
     }
 
-    /// Tokens that may be consumed now.
+    /// Tokens that may be consumed now; `u64::MAX` without a limit.
     pub fn available(&mut self, now: Duration) -> u64 {
         match self.per_s {
             None => u64::MAX,
@@ -45,28 +45,28 @@ impl TokenBucket {
         }
     }
 
-    /// Whether nothing was consumed for so long that there is nothing to remember.
+    /// Whether the bucket has been idle long enough to be forgotten.
     pub fn is_full(&mut self, now: Duration) -> bool {
         self.refill(now);
         self.tokens >= self.capacity()
     }
 
-    /// Takes tokens out. The last piece may go beyond what is available.
+    /// Consumes tokens. The last item may take more than are available.
     pub fn consume(&mut self, tokens: u64) {
         if self.per_s.is_some() {
             self.tokens -= tokens as f64;
         }
     }
 
-    /// How long until so many tokens are available.
+    /// Time until this many tokens are available.
     pub fn wait_for(&mut self, tokens: u64, now: Duration) -> Duration {
         let Some(per_s) = self.per_s else { return Duration::ZERO };
         self.refill(now);
         Duration::from_secs_f64((tokens as f64 - self.tokens).max(0.0) / per_s.max(1) as f64)
     }
 
-    /// Takes tokens whether they are there or not; the wait until the debt is paid. Several may reserve at a
-    /// time: each waits behind those before it.
+    /// Consumes tokens whether available or not, and returns the time until the debt is paid off. Concurrent
+    /// callers queue up: each waits for those before it.
     pub fn reserve(&mut self, tokens: u64, now: Duration) -> Duration {
         self.refill(now);
         self.consume(tokens);
@@ -77,7 +77,7 @@ impl TokenBucket {
         (self.per_s.unwrap_or(0) as f64 * self.burst.as_secs_f64()).max(1.0)
     }
 
-    /// A clock that was set back adds nothing and is taken as it is.
+    /// A clock that stepped back adds nothing.
     fn refill(&mut self, now: Duration) {
         let elapsed = now.saturating_sub(self.refilled_at).as_secs_f64();
         self.refilled_at = now;

@@ -1,22 +1,22 @@
-//! The blake3 tree of a file, cut at chunks: one value for each chunk, from which the digest of the whole
-//! follows.
+//! BLAKE3 hash tree of a file (a Merkle tree, as in Bao): one chaining value per chunk, from which the digest
+//! of the whole follows.
 //!
-//! A chunk of ours is 1,024 of blake3's, a whole subtree wherever it lies, so its value depends on its bytes
-//! and its place and on nothing else. Whoever knows the root can believe a list of values that anybody gave,
-//! after combining it, and then each chunk by itself.
+//! One of our chunks is 1,024 BLAKE3 chunks and always a whole subtree, so its value depends only on its
+//! bytes and its offset. A reader that knows the root can accept a list of values from an untrusted peer once
+//! it hashes to the root, and then verify each chunk alone.
 
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
 use crate::digest::{Algorithm, Digest};
 use crate::limits::{CHUNK_BYTES, FILE_BYTES_MAX};
 
-/// Of one chunk. Of a file's only chunk it is the root.
+/// Chaining value of one chunk; for a file of one chunk, the root itself.
 pub type ChunkValue = [u8; 32];
 
-/// Values of a file of which the whole could be held in memory: 32 MiB of them are those of 1 TiB.
+/// Most values of one file, so that they fit in memory: 2²⁴ values take 512 MiB and cover a file of 16 TiB.
 pub const VALUES_MAX: usize = 1 << 24;
 
-/// A list of values that agree with the root.
+/// Chunk values that hash to the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     size: u64,
@@ -24,15 +24,15 @@ pub struct Tree {
     values: Box<[ChunkValue]>,
 }
 
-/// How many values a file of this size has. One without bytes has one.
+/// Number of chunk values of a file of this size; an empty file has one.
 pub fn values_of(size: u64) -> u64 {
     size.div_ceil(u64::from(CHUNK_BYTES)).max(1)
 }
 
-/// The value of the chunk at this place of a file of this size.
+/// The value of the chunk at `offset` in a file of `size` bytes.
 ///
 /// # Panics
-/// If the place is not at a chunk's border within a file.
+/// If `offset` is not a chunk boundary within a file.
 pub fn chunk_value(offset: u64, bytes: &[u8], size: u64) -> ChunkValue {
     if values_of(size) == 1 {
         return *blake3::hash(bytes).as_bytes();
@@ -42,14 +42,14 @@ pub fn chunk_value(offset: u64, bytes: &[u8], size: u64) -> ChunkValue {
         "chunks lie at their borders"
     );
     if bytes.is_empty() {
-        // No chunk of a longer file is empty: a value that none has.
+        // No chunk of a longer file is empty: return a value that no chunk has.
         return [0; 32];
     }
     blake3::Hasher::new().set_input_offset(offset).update(bytes).finalize_non_root()
 }
 
 impl Tree {
-    /// Of a file of this size; none if these are not as many values as it has.
+    /// A tree from all values of a file of `size` bytes; none if their number is wrong.
     pub fn from_values(size: u64, values: Vec<ChunkValue>) -> Option<Tree> {
         if values.len() as u64 != values_of(size) {
             return None;
@@ -69,15 +69,17 @@ impl Tree {
         self.root
     }
 
+    /// Size of the file, in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
+    /// The value of each chunk, in order.
     pub fn values(&self) -> &[ChunkValue] {
         &self.values
     }
 
-    /// Whether these are the bytes of the chunk at this place.
+    /// Whether `bytes` are the chunk at `offset`.
     pub fn fits(&self, offset: u64, bytes: &[u8]) -> bool {
         let place = usize::try_from(offset / u64::from(CHUNK_BYTES)).unwrap_or(usize::MAX);
         offset.is_multiple_of(u64::from(CHUNK_BYTES))
@@ -86,13 +88,12 @@ impl Tree {
     }
 }
 
-/// How many of these values lie in the left half of a tree: the largest power of two that leaves some for the
-/// right.
+/// Number of values in the left subtree: the largest power of two that leaves some for the right one.
 fn left_of(values: usize) -> usize {
     values.next_power_of_two() / 2
 }
 
-/// The value of a part of the tree that is not its root. As deep as the number of values has bits.
+/// The value of an inner node. Recursion is as deep as the number of values has bits.
 fn merged(values: &[ChunkValue]) -> ChainingValue {
     match values {
         [only] => *only,

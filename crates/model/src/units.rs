@@ -1,4 +1,4 @@
-//! Quantities for people: SI bytes, rates, durations; and their parsing from options.
+//! Quantities for people: bytes in SI units, rates and durations, and how to parse sizes from options.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ fn scaled(value: f64, suffix: &str) -> String {
     format!("{value:.0} B{suffix}")
 }
 
-/// `1.22 TB`; decimal units, three digits.
+/// Formats bytes with three digits in decimal units: `1.22 TB`.
 pub fn bytes(value: u64) -> String {
     scaled(value as f64, "")
 }
 
-/// `812 MB/s`.
+/// Formats a rate: `812 MB/s`; a dash for a negative or infinite one.
 pub fn rate(bytes_per_s: f64) -> String {
-    // The sum of no rates is -0.0, which is nothing all the same.
+    // The sum of no rates is -0.0.
     if bytes_per_s.is_finite() && bytes_per_s >= 0.0 {
         scaled(bytes_per_s.abs(), "/s")
     } else {
@@ -37,7 +37,7 @@ pub fn rate(bytes_per_s: f64) -> String {
     }
 }
 
-/// `1,481`.
+/// Formats a number with thousands separators: `1,481`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -50,7 +50,7 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// Two units at the most: `24 min`, `3 h 20 min`, `2.3 s`; beyond a year `over 1 year`.
+/// Formats a duration in at most two units: `24 min`, `3 h 20 min`, `2.3 s`; beyond a year `over 1 year`.
 pub fn duration(value: Duration) -> String {
     let seconds = value.as_secs();
     match seconds {
@@ -77,7 +77,10 @@ fn pair(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
     }
 }
 
-/// `64MB`, `1.5 GB`, `256MiB`, `1000`: bytes.
+/// Parses a size in bytes: `64MB`, `1.5 GB`, `256MiB`, `1000`.
+///
+/// # Errors
+/// A text for people that shows the expected form.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -101,12 +104,14 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     if value <= i64::MAX as f64 { Ok(value as u64) } else { Err(bad()) }
 }
 
-/// Control characters escaped, so that a hostile name cannot move the cursor or forge a log line.
+/// Escapes control and direction characters, so that a hostile name cannot move the cursor or forge a log
+/// line.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         let hidden = c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+            || matches!(c, '\u{2066}'..='\u{2069}' | '\u{feff}');
         if hidden { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out

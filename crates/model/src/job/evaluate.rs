@@ -1,46 +1,56 @@
-//! What the files of a job make of it, and whose turn it is.
+//! Derives a job's state from the states of its files, and which file may start next.
 
 use super::reason::FILES_FAILED;
 use super::{JobFileState, JobKind, JobState};
 
-/// Where one file stands. `index` is shared by all replicas of a file, and counts hops.
+/// The state of one file of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobFileAt {
+    /// Files with the same index are replicas of one file; of a multi-hop job it counts the hops.
     pub index: u32,
+    /// The file's state.
     pub state: JobFileState,
 }
 
+/// The state of a job, as derived from its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
+    /// The derived state.
     pub state: JobState,
-    /// Empty unless it ended otherwise than well.
+    /// FTS's text for a job that did not finish well; empty otherwise.
     pub reason: &'static str,
 }
 
-/// How many files of a job stand how. Groups of replicas count once in what is said of the end; a file whose
-/// index is its own counts the same alone, so that a large job's tally is kept file by file.
+/// Number of files of a job by state. Replicas of one file count once towards the final state; a file with an
+/// index of its own counts the same either way, so the counts of a large job can be updated file by file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobFileCounts {
+    /// Files, with the replicas of one file counted once.
     pub total: u64,
+    /// Files that arrived.
     pub finished: u64,
+    /// Files that failed for good.
     pub failed: u64,
+    /// Files that were cancelled.
     pub canceled: u64,
-    /// Not ended, and this is where they are.
+    /// Files that are being transferred.
     pub active: u64,
+    /// Files that are being staged from tape.
     pub staging: u64,
+    /// Files that have been copied and are being written to tape.
     pub archiving: u64,
-    /// Not ended, elsewhere; replicas that may never be needed are none of them.
+    /// Unfinished files in any other state, without replicas that may never be needed.
     pub waiting: u64,
 }
 
 impl JobFileCounts {
-    /// Counts each file for itself.
+    /// Counts a file of its own index.
     pub fn add(&mut self, state: JobFileState) {
         self.total += 1;
         *self.counter(state) += 1;
     }
 
-    /// A file that was counted in one state is in another.
+    /// Moves a file from the count of one state to another's.
     pub fn moved(&mut self, from: JobFileState, to: JobFileState) {
         *self.counter(from) = self.counter(from).saturating_sub(1);
         *self.counter(to) += 1;
@@ -58,7 +68,7 @@ impl JobFileCounts {
         }
     }
 
-    /// Of files some of which share an index.
+    /// Counts files some of which share an index.
     pub fn from_groups(kind: JobKind, files: &[JobFileAt]) -> JobFileCounts {
         let mut tally = JobFileCounts::default();
         let mut order: Vec<&JobFileAt> = files.iter().collect();
@@ -75,12 +85,12 @@ impl JobFileCounts {
                 tally.failed += 1;
             }
             for file in group.iter().filter(|file| !file.state.is_terminal()) {
-                // A hop that waits for another remains to be done; a replica may never be.
+                // A hop that waits for the one before it is still to be done; a replica may never be.
                 if file.state != JobFileState::NotUsed || kind != JobKind::Replicas {
                     *tally.counter(file.state) += 1;
                 }
             }
-            // Tried and failed, and another's turn: it has begun.
+            // One replica failed and another is to be tried: the job has begun.
             let tried = group.iter().any(|file| file.state == JobFileState::Failed);
             let archiving = group.iter().any(|file| file.state == JobFileState::Archiving);
             if kind == JobKind::Replicas && tried && !archiving && !all(JobFileState::is_terminal) {
@@ -90,8 +100,8 @@ impl JobFileCounts {
         tally
     }
 
-    /// What the job is. `was` is what it was before: a job that has begun is not queued again when a file of
-    /// it is.
+    /// The job's state. `was` is its previous state: a job that has begun is not queued again when one of its
+    /// files is.
     pub fn verdict(&self, kind: JobKind, was: JobState) -> Verdict {
         let broken = kind == JobKind::Hops && self.failed + self.canceled > 0;
         if broken || self.finished + self.failed + self.canceled == self.total {
@@ -128,13 +138,13 @@ impl JobFileCounts {
     }
 }
 
-/// What a job is, by its files in the order of their ids.
+/// The state of a job from all its files, in the order of their ids.
 pub fn job_state(kind: JobKind, was: JobState, files: &[JobFileAt]) -> Verdict {
     JobFileCounts::from_groups(kind, files).verdict(kind, was)
 }
 
-/// The place of the hop that may begin: the first that does not run yet, if all before it have arrived and
-/// the way beyond it is whole.
+/// Index into `files` of the hop that may start: the first that has not started, if all before it have
+/// arrived and none has failed.
 pub fn next_hop(files: &[JobFileAt]) -> Option<usize> {
     if files.iter().any(|file| matches!(file.state, JobFileState::Failed | JobFileState::Canceled)) {
         return None;
@@ -143,8 +153,8 @@ pub fn next_hop(files: &[JobFileAt]) -> Option<usize> {
     (files[place].state == JobFileState::NotUsed).then_some(place)
 }
 
-/// The places of the replicas of which one may begin: those not tried, if none is under way and none has
-/// arrived.
+/// Indices into `files` of the replicas one of which may start: those not tried yet, if none is active and
+/// none has arrived.
 pub fn next_replicas(files: &[JobFileAt]) -> Vec<usize> {
     use JobFileState as F;
     let idle = files.iter().all(|file| matches!(file.state, F::NotUsed | F::Failed | F::Canceled));
@@ -152,8 +162,8 @@ pub fn next_replicas(files: &[JobFileAt]) -> Vec<usize> {
     untried.map(|(place, _)| place).collect()
 }
 
-/// How often a file of a job is tried again: as the job says, where it says nothing as the deployment does,
-/// and never where another replica is tried instead or a way is broken.
+/// How often a file of a job is retried: as often as the job says, or by the deployment's default if it does
+/// not say; never if another replica is tried instead, or if a hop has failed.
 pub fn retries_of(kind: JobKind, wanted: i64, usual: u32) -> u32 {
     match (kind, wanted) {
         (JobKind::Replicas | JobKind::Hops, _) => 0,

@@ -1,4 +1,4 @@
-//! The name of a job: a UUID, as its clients make and compare it.
+//! Job ids: UUIDs, as FTS's clients make and compare them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::units::printable;
 
-/// Prints in the canonical form, in lower case; parses either case.
+/// UUID of a job (RFC 9562). Prints in the canonical form, in lower case; parses either case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u128);
 
-/// Hyphens stand before these digits.
+/// A hyphen precedes these digits.
 const GROUPS: [usize; 4] = [8, 12, 16, 20];
 
 impl fmt::Display for JobId {

@@ -1,7 +1,7 @@
-//! Jobs as users of FTS submit them: files that are copied between two URLs, and answered for together.
+//! Jobs as users of FTS submit them: files to copy from URL to URL, with one state for all of them.
 //!
-//! One place for the states of a job and of its files: what may follow what, what the files make of their
-//! job, and which file's turn it is after another ended. The words are those of FTS's API.
+//! Defines the states of a job and of its files: which transition is valid, how the files determine the state
+//! of their job, and which file starts after another has ended. The words are those of FTS's API.
 
 mod evaluate;
 mod id;
@@ -21,48 +21,59 @@ use serde::{Deserialize, Serialize};
 
 use crate::lifecycle::words;
 
-/// What binds the files of a job together.
+/// How the files of a job depend on each other; letters of FTS's `job_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum JobKind {
-    /// Nothing: each file for itself.
+    /// Independent files.
     #[serde(rename = "N")]
     Regular,
-    /// They are replicas of one file: one of them has to arrive.
+    /// Replicas of one file: one of them has to arrive.
     #[serde(rename = "R")]
     Replicas,
-    /// They are hops of one way: each begins when the one before has arrived.
+    /// Hops of one route: each starts when the one before it has arrived.
     #[serde(rename = "H")]
     Hops,
-    /// Same source and target for all, so that a connection serves several.
+    /// The same source and target for all files, so that one connection serves several.
     #[serde(rename = "Y")]
     Reuse,
 }
 
 words!(JobKind { Regular = "N", Replicas = "R", Hops = "H", Reuse = "Y" });
 
+/// State of a job; words of FTS's `job_state`. Derived from its files ([`job_state`]), unless the job is
+/// cancelled.
+///
 /// ```text
-/// SUBMITTED, STAGING ─► ACTIVE ─► ARCHIVING ─► FINISHED, FAILED, FINISHEDDIRTY; any of the former ─► CANCELED
+/// SUBMITTED, STAGING ─► ACTIVE ─► ARCHIVING ─► FINISHED, FAILED, FINISHEDDIRTY
+/// any but the last three ─► CANCELED
 /// ```
-/// Follows from the files alone ([`job_state`]), but for a cancelled job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum JobState {
+    /// No file has started.
     #[serde(rename = "SUBMITTED")]
     Submitted,
+    /// FTS's state between queue and transfer; never derived here, but stored jobs may have it.
     #[serde(rename = "READY")]
     Ready,
+    /// At least one file has started.
     #[serde(rename = "ACTIVE")]
     Active,
+    /// Files are being staged from tape, and none has started.
     #[serde(rename = "STAGING")]
     Staging,
+    /// Every file has arrived, and some are being written to tape.
     #[serde(rename = "ARCHIVING")]
     Archiving,
+    /// Every file arrived.
     #[serde(rename = "FINISHED")]
     Finished,
+    /// No file arrived.
     #[serde(rename = "FAILED")]
     Failed,
-    /// Some files arrived, others did not.
+    /// Some files arrived, others failed.
     #[serde(rename = "FINISHEDDIRTY")]
     FinishedDirty,
+    /// Cancelled by its user, or by the service before it could run.
     #[serde(rename = "CANCELED")]
     Canceled,
 }
@@ -80,12 +91,15 @@ words!(JobState {
 });
 
 impl JobState {
+    /// Whether the state is final.
     pub fn is_terminal(self) -> bool {
         use JobState::*;
         matches!(self, Finished | Failed | FinishedDirty | Canceled)
     }
 }
 
+/// State of one file of a job; words of FTS's `file_state`.
+///
 /// ```text
 /// TOKEN_PREP ─► STAGING ─► STARTED ─► SUBMITTED ─► READY ─► ACTIVE ─► ARCHIVING ─► FINISHED
 /// SUBMITTED ⇄ ON_HOLD      STAGING ⇄ ON_HOLD_STAGING      ACTIVE ─► SUBMITTED (retry)
@@ -93,40 +107,46 @@ impl JobState {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum JobFileState {
-    /// Its tokens are exchanged first.
+    /// Its tokens have to be exchanged first.
     #[serde(rename = "TOKEN_PREP")]
     TokenPrep,
-    /// To be brought from tape to disk.
+    /// Waits to be staged from tape to disk.
     #[serde(rename = "STAGING")]
     Staging,
-    /// The tape system is at it.
+    /// The tape system is staging it.
     #[serde(rename = "STARTED")]
     Started,
+    /// Queued for a transfer slot.
     #[serde(rename = "SUBMITTED")]
     Submitted,
-    /// An administrator put it before all others.
+    /// Queued ahead of all others by an administrator.
     #[serde(rename = "FORCE_START")]
     ForceStart,
-    /// Decided, and about to begin.
+    /// Scheduled, and about to start.
     #[serde(rename = "READY")]
     Ready,
+    /// Being transferred.
     #[serde(rename = "ACTIVE")]
     Active,
-    /// Copied, and not on tape yet.
+    /// Copied, and not yet on tape.
     #[serde(rename = "ARCHIVING")]
     Archiving,
-    /// An end is banned.
+    /// Queued while its source or target is banned.
     #[serde(rename = "ON_HOLD")]
     OnHold,
+    /// Waits to be staged while its source or target is banned.
     #[serde(rename = "ON_HOLD_STAGING")]
     OnHoldStaging,
-    /// A replica or hop whose turn has not come, and may never come.
+    /// A replica or hop that is not needed yet, and may never be.
     #[serde(rename = "NOT_USED")]
     NotUsed,
+    /// Arrived.
     #[serde(rename = "FINISHED")]
     Finished,
+    /// Failed for good.
     #[serde(rename = "FAILED")]
     Failed,
+    /// Cancelled by its user, or by the service.
     #[serde(rename = "CANCELED")]
     Canceled,
 }
@@ -149,11 +169,12 @@ words!(JobFileState {
 });
 
 impl JobFileState {
+    /// Whether the state is final.
     pub fn is_terminal(self) -> bool {
         matches!(self, JobFileState::Finished | JobFileState::Failed | JobFileState::Canceled)
     }
 
-    /// Waits for its tape system, or for leave to ask it.
+    /// Waits for its tape system, or for permission to ask it.
     pub fn is_staging(self) -> bool {
         matches!(self, JobFileState::Staging | JobFileState::Started | JobFileState::OnHoldStaging)
     }
@@ -163,11 +184,12 @@ impl JobFileState {
         matches!(self, JobFileState::Submitted | JobFileState::ForceStart)
     }
 
-    /// A mover has it, or is about to.
+    /// A mover runs it, or is about to.
     pub fn is_running(self) -> bool {
         matches!(self, JobFileState::Ready | JobFileState::Active)
     }
 
+    /// Whether a file in this state may go to state `next`.
     pub fn may_become(self, next: JobFileState) -> bool {
         use JobFileState::*;
         match next {
@@ -177,7 +199,7 @@ impl JobFileState {
             Active => matches!(self, Ready | Submitted | ForceStart | NotUsed),
             Ready => matches!(self, Submitted | ForceStart | NotUsed),
             ForceStart => self == Submitted,
-            // A copy that did not come about leaves its file in the queue.
+            // An attempt that failed puts its file back into the queue.
             Submitted => matches!(self, TokenPrep | Started | OnHold | Ready | Active | ForceStart | NotUsed),
             Started => self == Staging,
             Staging => matches!(self, TokenPrep | OnHoldStaging | Started | Active | NotUsed),

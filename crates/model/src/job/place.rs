@@ -1,15 +1,15 @@
-//! Where files of jobs are: end points by URL, and the ids under which the scheduler knows them.
+//! Endpoints of job files by URL, and the id space that the scheduler keeps for jobs.
 
-/// Ids of storages, sites, files and queues of jobs have this bit, those of the catalog's own never: row ids
-/// begin at one, and stamped ids reach it in 2089.
+/// The bit that marks ids of job storages, sites, files and queues, so that they never equal an id of the
+/// catalog: row ids count from one, and stamped ids reach this bit in 2089.
 pub const JOBS_HALF: u64 = 1 << 62;
 
-/// Whether the scheduler's id is one of jobs.
+/// Whether an id of the scheduler belongs to jobs.
 pub fn of_jobs(id: u64) -> bool {
     id & JOBS_HALF != 0
 }
 
-/// Scheme, host and port of a URL; the port only where it is not the scheme's own.
+/// Scheme, host and port of a URL; no port if it is the scheme's default.
 fn authority(url: &str) -> Option<(String, String, Option<u16>)> {
     let (scheme, rest) = url.trim().split_once("://")?;
     let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
@@ -40,12 +40,12 @@ fn authority(url: &str) -> Option<(String, String, Option<u16>)> {
     Some((scheme, host.to_ascii_lowercase(), port.filter(|port| usual != Some(*port))))
 }
 
-/// What FTS calls a storage element: scheme and host, without the port.
+/// The storage element of a URL in FTS's sense: scheme and host, without the port.
 pub fn storage_element(url: &str) -> Option<String> {
     authority(url).map(|(scheme, host, _)| format!("{scheme}://{host}"))
 }
 
-/// The server behind a URL: two ports of a host are two of them.
+/// The server of a URL; two ports of one host are two endpoints.
 pub fn end_point(url: &str) -> Option<String> {
     authority(url).map(|(scheme, host, port)| match port {
         Some(port) => format!("{scheme}://{host}:{port}"),

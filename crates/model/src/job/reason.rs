@@ -1,23 +1,32 @@
-//! The texts that software beside FTS matches: kept to the letter.
+//! Texts of FTS that other software matches verbatim: never edit them.
 
 use crate::{Blame, Fault, FaultCode};
 
+/// Reason of a job with failed files.
 pub const FILES_FAILED: &str =
     "One or more files failed. Please have a look at the details for more information";
+/// Reason of a job that its user cancelled.
 pub const CANCELED_BY_USER: &str = "Job canceled by the user";
+/// Reason of a file that was cancelled while it was transferred.
 pub const TRANSFER_CANCELED: &str = "Transfer canceled";
+/// Reason of a job without files.
 pub const EMPTY_JOB: &str = "The job was empty";
+/// Reason of a job that exceeded its time in the queue.
 pub const TOO_LONG_IN_QUEUE: &str =
     "Job has been canceled because it stayed in the queue for too long (max-time-in-queue timeout)";
 
+/// Reason of a file whose staging timed out.
 pub const STAGING_TOO_LONG: &str = "STAGING [110] bring-online timeout has been exceeded";
+/// Reason of a file whose archiving timed out.
 pub const ARCHIVING_TOO_LONG: &str = "ARCHIVING [110] archive timeout has been exceeded";
+/// Reason of a replica that failed while it was archived.
 pub const ARCHIVING_OF_REPLICAS: &str = "Archive monitoring failed in a multiple replica job";
 
-/// A reason is no longer than that.
+/// Maximum length of a reason, in bytes: FTS's database column.
 pub const REASON_BYTES: usize = 2048;
 
-/// `SCOPE [errno] text`, as it stands with a file: whose turn it is, by which number, and what happened.
+/// `SCOPE [errno] text`, FTS's format of a file's reason: which side is to blame, an errno value, and what
+/// happened.
 pub fn reason(fault: &Fault) -> String {
     let scope = match fault.blame {
         Blame::Source => "SOURCE",
@@ -26,12 +35,12 @@ pub fn reason(fault: &Fault) -> String {
         Blame::Request | Blame::Ourselves => "GENERAL_FAILURE",
     };
     let text = if fault.detail.is_empty() { fault.code.title() } else { &fault.detail };
-    // Who knew better has said so.
+    // A text that already has a scope, from a server or mover, is kept.
     let said = SCOPES.iter().any(|scope| text.strip_prefix(scope).is_some_and(|rest| rest.starts_with(" [")));
     if said { text.to_owned() } else { format!("{scope} [{}] {text}", errno(fault.code)) }
 }
 
-/// Whose turn it is, the number and the text of a reason; none of one that names nobody.
+/// Blame, errno value and text of a reason; none if the reason has no known scope.
 pub fn parse_reason(reason: &str) -> Option<(Blame, u16, &str)> {
     let (scope, rest) = reason.split_once(" [")?;
     let (number, text) = rest.split_once("] ")?;
@@ -49,7 +58,7 @@ pub fn parse_reason(reason: &str) -> Option<(Blame, u16, &str)> {
 
 const SCOPES: [&str; 6] = ["SOURCE", "DESTINATION", "TRANSFER", "GENERAL_FAILURE", "STAGING", "ARCHIVING"];
 
-// Numbers of Linux, and texts: what FTS goes by, in its order.
+// Errno values of Linux, and texts, by which FTS decides; in its order.
 const EPERM: u16 = 1;
 const ENOENT: u16 = 2;
 const E2BIG: u16 = 7;
@@ -102,7 +111,7 @@ const TARGET_NEVER: &[u16] =
     &[EPERM, EACCES, EISDIR, E2BIG, EROFS, EFAULT, ENAMETOOLONG, EPROTONOSUPPORT, EEXIST];
 const OTHERS_NEVER: &[u16] = &[ENOSPC, EPERM, EACCES, EEXIST, EFBIG, EROFS, ENAMETOOLONG, EPROTONOSUPPORT];
 
-/// The number of Linux that says most nearly the same.
+/// The errno value of Linux that comes closest to the code.
 pub fn errno(code: FaultCode) -> u16 {
     use FaultCode::*;
     match code {
@@ -127,7 +136,7 @@ pub fn errno(code: FaultCode) -> u16 {
     }
 }
 
-/// Whether another try may help, by the rules of FTS, of which the first that fits decides.
+/// Whether a retry may help, by the rules of FTS; the first rule that matches decides.
 pub fn is_recoverable(reason: &str) -> bool {
     let says = |words: &[&str]| words.iter().any(|word| reason.contains(word));
     let (scope, number) = match reason.split_once(" [") {
@@ -149,7 +158,7 @@ pub fn is_recoverable(reason: &str) -> bool {
     }
 }
 
-/// Why a replica that is on tape is brought from there; with what the last one on disk failed with.
+/// The reason shown for a replica that is staged from tape, with the last failure of a replica on disk.
 pub fn brought_from_tape(last: Option<&str>) -> String {
     let last = last.map(|last| format!(" (the last one failed: {last})")).unwrap_or_default();
     let mut text = format!("STAGING [61] no replica on disk is left{last}; this one is brought from tape");

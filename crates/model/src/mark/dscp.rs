@@ -1,4 +1,4 @@
-//! Differentiated services code points by their names.
+//! Differentiated services code points (DSCP, RFC 2474) by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const DSCP_MAX: u8 = 63;
-/// By RFC 2474, 2597, 3246, 5865 and 8622.
+/// Names of RFC 2474, 2597, 3246, 5865 and 8622.
 const NAMES: &[(&str, u8)] = &[
     ("cs0", 0),
     ("le", 1),
@@ -33,11 +33,15 @@ const NAMES: &[(&str, u8)] = &[
     ("cs7", 56),
 ];
 
-/// The class of a packet as routers see it: six bits of its second byte.
+/// Forwarding class of a packet: six bits of the IPv4 type-of-service or IPv6 traffic-class byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dscp(u8);
 
 impl Dscp {
+    /// A code point from 0 to 63.
+    ///
+    /// # Errors
+    /// A text for people, if the number is larger than 63.
     pub fn new(point: u8) -> Result<Dscp, String> {
         if point > DSCP_MAX {
             return Err(format!("a DSCP of {point}: at most {DSCP_MAX}"));
@@ -45,11 +49,12 @@ impl Dscp {
         Ok(Dscp(point))
     }
 
+    /// The code point, 0 to 63.
     pub fn point(self) -> u8 {
         self.0
     }
 
-    /// The byte that holds it; its last two bits are for congestion, and the kernel's.
+    /// The whole byte of the header; its lower two bits are ECN, which the kernel sets.
     pub fn byte(self) -> u8 {
         self.0 << 2
     }

@@ -1,9 +1,9 @@
-//! How data is marked on the network: for whom it travels, and how routers should treat it.
+//! Marks on packets: for whom data travels, and how routers should treat it.
 //!
-//! A [`SciTag`] names an experiment and one of its activities by the numbers of a public [`Registry`]. It
-//! goes into the flow label of IPv6 packets, into fireflies (`wire::firefly`), and as a number into the
-//! `SciTag` header of copies between storages. A [`Dscp`] is the class that routers see. Both together are a
-//! [`Mark`]; [`MarkTable`] says who gets which.
+//! A [`SciTag`] names an experiment and one of its activities by the numbers of a public [`Registry`]
+//! (scitags.org). It goes into the flow label of IPv6 packets, into fireflies (`wire::firefly`), and as a
+//! number into the `SciTag` header of copies between storages. A [`Dscp`] is the class that routers see. Both
+//! together are a [`Mark`]; [`MarkTable`] assigns marks to work.
 //!
 //! Not here: sockets (`engine`), the text of a firefly (`wire`).
 
@@ -19,18 +19,18 @@ pub use dscp::Dscp;
 pub use registry::{REGISTRY_BYTES_MAX, Registry};
 pub use table::{MarkRule, MarkTable, Named, RULES_MAX, Treatment};
 
-/// Bits of an activity in the number.
+/// Bits of the number that hold the activity.
 const ACTIVITY_BITS: u32 = 6;
-/// An activity has six bits, and 0 stands for none.
+/// An activity has six bits; 0 means none.
 const ACTIVITY_MAX: u8 = (1 << ACTIVITY_BITS) - 1;
-/// The number has sixteen bits.
+/// A number has sixteen bits.
 const EXPERIMENT_MAX: u16 = u16::MAX >> ACTIVITY_BITS;
-/// A flow label has nine for the experiment.
+/// A flow label has nine bits for the experiment.
 const EXPERIMENT_BITS_OF_LABEL: u32 = 9;
-/// Those bits of a flow label that differ from flow to flow: two, one and two of them.
+/// Entropy bits of a flow label, which differ from flow to flow: two, one and two of them.
 const ENTROPY: u32 = 0b11 << 18 | 1 << 8 | 0b11;
 
-/// An experiment and one of its activities.
+/// An experiment and one of its activities, as numbered by scitags.org.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SciTag {
     experiment: u16,
@@ -38,6 +38,10 @@ pub struct SciTag {
 }
 
 impl SciTag {
+    /// A tag from experiment (1 to 1023) and activity (1 to 63).
+    ///
+    /// # Errors
+    /// A text for people, if a number is out of range.
     pub fn new(experiment: u16, activity: u8) -> Result<SciTag, String> {
         if !(1..=EXPERIMENT_MAX).contains(&experiment) {
             return Err(format!("experiment {experiment} is not in 1 to {EXPERIMENT_MAX}"));
@@ -48,27 +52,33 @@ impl SciTag {
         Ok(SciTag { experiment, activity })
     }
 
-    /// From the number that headers and jobs carry.
+    /// A tag from the 16-bit number that headers and jobs carry.
+    ///
+    /// # Errors
+    /// A text for people, if the number has no experiment or no activity.
     pub fn from_number(number: u32) -> Result<SciTag, String> {
         let number = u16::try_from(number).map_err(|_| format!("{number} is no SciTag: at most 65535"))?;
         let activity = (number & u16::from(ACTIVITY_MAX)) as u8;
         SciTag::new(number >> ACTIVITY_BITS, activity).map_err(|why| format!("{number} is no SciTag: {why}"))
     }
 
+    /// The number that headers and jobs carry: experiment in the upper ten bits, activity in the lower six.
     pub fn number(self) -> u16 {
         self.experiment << ACTIVITY_BITS | u16::from(self.activity)
     }
 
+    /// Number of the experiment, 1 to 1023.
     pub fn experiment(self) -> u16 {
         self.experiment
     }
 
+    /// Number of the activity, 1 to 63.
     pub fn activity(self) -> u8 {
         self.activity
     }
 
-    /// The flow label of an IPv6 flow, with its entropy from these random bits. None for an experiment that
-    /// has more bits than a label has for it.
+    /// The flow label of an IPv6 flow, with its entropy taken from `random`. None if the experiment does not
+    /// fit into the nine bits that a label has for it.
     ///
     /// ```text
     /// bit 1 (first) .. 20    E E │ experiment, last bit first (9) │ E │ activity (6) │ E E
@@ -81,7 +91,7 @@ impl SciTag {
         Some(random & ENTROPY | experiment | u32::from(self.activity) << 2)
     }
 
-    /// What a flow label says, if it can be one of ours.
+    /// The tag that a flow label carries; none if it cannot be one of ours.
     pub fn from_flow_label(label: u32) -> Option<SciTag> {
         let experiment = reverse((label >> 9 & 0x1FF) as u16);
         let activity = (label >> 2) as u8 & ACTIVITY_MAX;
@@ -89,7 +99,7 @@ impl SciTag {
     }
 }
 
-/// The nine bits of an experiment, the other way round: labels of few experiments are told by their first
+/// Reverses the nine bits of an experiment, so that labels of low-numbered experiments differ in their first
 /// bits.
 fn reverse(experiment: u16) -> u16 {
     experiment.reverse_bits() >> (u16::BITS - EXPERIMENT_BITS_OF_LABEL)
@@ -113,16 +123,19 @@ impl<'de> Deserialize<'de> for SciTag {
     }
 }
 
-/// What the packets of a stream bear. All of one stream bear the same.
+/// Marks of all packets of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Mark {
+    /// Experiment and activity, in the flow label and in fireflies; none: not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scitag: Option<SciTag>,
+    /// Forwarding class; none: the default class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<Dscp>,
 }
 
 impl Mark {
+    /// Whether packets bear no mark at all.
     pub fn is_none(&self) -> bool {
         *self == Mark::default()
     }

@@ -1,5 +1,5 @@
-//! The registry of experiments and their activities: a file as `scitags.org` publishes it, or what is built
-//! in.
+//! Registry of experiments and their activities: a file in the format of `scitags.org`, or the built-in
+//! entries.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use serde::Deserialize;
 use super::{ACTIVITY_MAX, EXPERIMENT_MAX, SciTag};
 use crate::fault::{Fault, FaultCode};
 
-/// The published file has some 20 kB.
+/// Maximum length of a registry file: the published one has some 20 kB.
 pub const REGISTRY_BYTES_MAX: usize = 1 << 20;
 const EXPERIMENTS_MAX: usize = EXPERIMENT_MAX as usize;
 const ACTIVITIES_MAX: usize = ACTIVITY_MAX as usize;
 const NAME_BYTES_MAX: usize = 200;
 
-/// The names, in lower case, and their numbers.
+/// Names, in lower case, with their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registry {
     experiments: BTreeMap<String, Experiment>,
@@ -26,7 +26,7 @@ struct Experiment {
     activities: BTreeMap<String, u8>,
 }
 
-/// As it is written.
+/// JSON layout of the published file.
 #[derive(Deserialize)]
 struct File {
     version: u32,
@@ -65,9 +65,9 @@ const BUILT_IN: &[(&str, u16)] = &[
     ("nova", 13),
     ("xenon", 14),
 ];
-/// Of every experiment.
+/// Activities that every experiment has.
 const COMMON_ACTIVITIES: &[(&str, u8)] = &[("default", 1), ("perfsonar", 2)];
-/// Of those that have no list of their own below.
+/// Further activities of experiments without a list of their own below.
 const DEFAULT_ACTIVITIES: &[(&str, u8)] = &[("cache", 3), ("data challenge", 4)];
 const ATLAS: &[(&str, u8)] = &[
     ("data brokering", 3),
@@ -103,7 +103,7 @@ const CMS: &[(&str, u8)] = &[
 ];
 
 impl Registry {
-    /// What is known without a file.
+    /// The entries built into the program, for use without a file.
     pub fn built_in() -> Registry {
         let experiment = |&(name, number): &(&str, u16)| {
             let own = match name {
@@ -111,13 +111,17 @@ impl Registry {
                 "cms" => CMS,
                 _ => DEFAULT_ACTIVITIES,
             };
-            let activities = COMMON_ACTIVITIES.iter().chain(own).map(|&(name, number)| (name.to_owned(), number));
+            let activities =
+                COMMON_ACTIVITIES.iter().chain(own).map(|&(name, number)| (name.to_owned(), number));
             (name.to_owned(), Experiment { number, activities: activities.collect() })
         };
         Registry { experiments: BUILT_IN.iter().map(experiment).collect() }
     }
 
-    /// A file in the registry's own format.
+    /// Parses a file in the format of `scitags.org`.
+    ///
+    /// # Errors
+    /// `BadRequest` with a text for people, if it is not such a file or is too large.
     pub fn parse(bytes: &[u8]) -> Result<Registry, Fault> {
         let wrong =
             |why: String| Fault::new(FaultCode::BadRequest, format!("the registry of SciTags: {why}"));
@@ -141,11 +145,18 @@ impl Registry {
         Ok(registry)
     }
 
+    /// Number of an experiment by its name, in either case.
+    ///
+    /// # Errors
+    /// A text for people that lists the known names.
     pub fn experiment(&self, name: &str) -> Result<u16, String> {
         self.named(name).map(|experiment| experiment.number)
     }
 
-    /// An activity of the experiment with this number.
+    /// Number of an activity of this experiment, by its name in either case.
+    ///
+    /// # Errors
+    /// A text for people that lists the known names.
     pub fn activity(&self, experiment: u16, name: &str) -> Result<u8, String> {
         let of = self.experiments.values().find(|known| known.number == experiment);
         let of = of.ok_or_else(|| format!("the registry has no experiment {experiment}"))?;
@@ -172,7 +183,7 @@ impl ExperimentRow {
         let mut experiment = Experiment { number: self.exp_id, activities: BTreeMap::new() };
         for row in self.activities {
             SciTag::new(self.exp_id, row.activity_id).map_err(|why| format!("{name}: {why}"))?;
-            // A name that is given to two activities is the first's.
+            // Of two activities with the same name the first counts.
             experiment.activities.entry(checked(&row.activity_name)?).or_insert(row.activity_id);
         }
         SciTag::new(self.exp_id, 1).map_err(|why| format!("{name}: {why}"))?;

@@ -1,4 +1,4 @@
-//! Which community and activity gets which mark, as an administrator says it.
+//! Table of marks: which community and activity gets which treatment on the network.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,55 +7,66 @@ use crate::fault::{Fault, FaultCode};
 use crate::lifecycle::{CircuitUse, TrafficClass};
 use crate::name::{ActivityName, CommunityName};
 
-/// Each is a set of streams between two agents that have such work at the same time.
+/// Most rules: each may open its own set of streams between two agents that have such work at the same time.
 pub const RULES_MAX: usize = 64;
 
 /// An experiment or an activity, by number or by its name in the registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Named {
+    /// Number in the registry.
     Number(u16),
+    /// Name in the registry, in either case.
     Name(String),
 }
 
-/// One row.
+/// One rule, as in the administrator's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MarkRule {
-    /// None: of any.
+    /// Community that the rule is for; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub community: Option<CommunityName>,
-    /// None: any, and work without one.
+    /// Activity that the rule is for; absent: any, and work without an activity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<ActivityName>,
-    /// What the network is told; none: nothing.
+    /// Experiment in packets and fireflies; absent: no SciTag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experiment: Option<Named>,
-    /// Of the experiment; none: its default, 1.
+    /// Activity of the experiment; absent: its default, 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experiment_activity: Option<Named>,
+    /// Forwarding class; absent: the default class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<Dscp>,
-    /// Whether it gives way to other traffic.
+    /// Whether its traffic yields to other traffic.
     #[serde(default)]
     pub class: TrafficClass,
+    /// Whether its work uses circuits.
     #[serde(default)]
     pub circuits: CircuitUse,
 }
 
-/// What work gets.
+/// How the network treats some work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Treatment {
+    /// Marks on its packets.
     pub mark: Mark,
+    /// Best effort, or less.
     pub class: TrafficClass,
+    /// Whether it uses circuits.
     pub circuits: CircuitUse,
 }
 
-/// Rules in their order, with their numbers. Empty: nothing is marked.
+/// Rules in their order, with names resolved to numbers. Empty: nothing is marked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MarkTable(Vec<(Option<CommunityName>, Option<ActivityName>, Treatment)>);
 
 impl MarkTable {
+    /// Resolves the names of rules by a registry.
+    ///
+    /// # Errors
+    /// `BadRequest` with the number of the rule that is wrong, or if there are too many.
     pub fn new(rules: &[MarkRule], registry: &Registry) -> Result<MarkTable, Fault> {
         let wrong = |why: String| Fault::new(FaultCode::BadRequest, why);
         if rules.len() > RULES_MAX {
@@ -71,7 +82,7 @@ impl MarkTable {
         rules.iter().enumerate().map(row).collect::<Result<_, Fault>>().map(MarkTable)
     }
 
-    /// By the first rule that fits.
+    /// The treatment by the first rule that matches; the default one if none does.
     pub fn treatment(&self, community: &CommunityName, activity: Option<&ActivityName>) -> Treatment {
         let fits = |(of, class, _): &&(Option<CommunityName>, Option<ActivityName>, Treatment)| {
             of.as_ref().is_none_or(|of| of == community) && (class.is_none() || class.as_ref() == activity)
@@ -79,7 +90,8 @@ impl MarkTable {
         self.0.iter().find(fits).map(|(_, _, treatment)| *treatment).unwrap_or_default()
     }
 
-    /// What each rule says of circuits, if one says anything; the first that fits counts here as well.
+    /// Circuit use of each rule in order, or nothing if no rule differs from the default; the first match
+    /// counts here as well.
     pub fn circuits(
         &self,
     ) -> impl Iterator<Item = (Option<&CommunityName>, Option<&ActivityName>, CircuitUse)> {

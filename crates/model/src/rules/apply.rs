@@ -1,55 +1,65 @@
-//! How a name goes through the rules. Per protocol the first rule that fits wins:
+//! Applies the rules to a name. Per protocol the first rule that matches wins:
 //!
 //! ```text
 //! LFN ─► rules of `chain`, if it names one ─► path_match, result ─► PFN
 //! PFN ─► path_match, result ─► rules of `chain`, if it names one ─► LFN
 //! ```
 //!
-//! On the way to a PFN a rule whose chain has no answer does not fit, and the next is tried; on the way back
-//! the rule has been chosen by then, and there is no answer. An LFN has a `/` before it here, as in PhEDEx.
+//! Towards a PFN, a rule whose chain has no answer does not match, and the next one is tried; on the way back
+//! the rule is chosen first, so there is no answer at all. As in PhEDEx, an LFN gets a leading `/` here.
 
 use super::pattern::replace;
 use super::{Direction, NameRule, NameRules, PatternRule, PrefixRule, RuleError};
 use crate::Lfn;
 
-/// Of a name on its way: any LFN with a URL before it.
+/// Length of a name at any step, in bytes: any LFN with a URL before it.
 pub const NAME_BYTES_MAX: usize = 4_096;
-/// Protocols that build on each other.
+/// Depth of a chain of protocols.
 pub(super) const CHAINED_MAX: usize = 8;
-/// Patterns that one name is held against.
+/// Patterns tried on one name.
 const STEPS_MAX: usize = 1_024;
 
-/// Which names are wanted.
+/// Which names of a file are wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct NameQuery<'a> {
+    /// Protocol of the names.
     pub protocol: &'a str,
-    /// The site at the other end; none: any, and conditions on it count as met.
+    /// The site at the other end; none: any, and every `target_match` counts as met.
     pub target: Option<&'a str>,
+    /// Whether the copy is custodial.
     pub custodial: bool,
 }
 
-/// A name, and where the storage shall take it from the space of.
+/// A mapped name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
+    /// The storage's name of the file.
     pub name: String,
+    /// Space of the storage that the file goes to; none: the default one.
     pub space_token: Option<String>,
 }
 
 impl NameRules {
-    /// Under which name a protocol knows a file. None: no rule fits.
+    /// The name of a file in a protocol; none if no rule matches.
+    ///
+    /// # Errors
+    /// A rule that is used is invalid, or the name takes too many steps.
     pub fn lfn_to_pfn(&self, lfn: &Lfn, asked: &NameQuery<'_>) -> Result<Option<Mapped>, RuleError> {
         let mut walk = Walk { rules: self, asked, direction: Direction::LfnToPfn, steps: 0 };
         walk.through(asked.protocol, &format!("/{lfn}", lfn = lfn.as_str()), 0)
     }
 
-    /// Which file a protocol's name is of. None: no rule fits.
+    /// The file of a protocol's name; none if no rule matches.
+    ///
+    /// # Errors
+    /// A rule that is used is invalid, the name takes too many steps, or the result is not a valid LFN.
     pub fn pfn_to_lfn(&self, name: &str, asked: &NameQuery<'_>) -> Result<Option<Lfn>, RuleError> {
         let mut walk = Walk { rules: self, asked, direction: Direction::PfnToLfn, steps: 0 };
         let found = walk.through(asked.protocol, name, 0)?;
         Ok(found.map(|found| Lfn::parse(found.name.trim_start_matches('/'))).transpose()?)
     }
 
-    /// Protocols that rules of this direction are for, in the order of their first rules.
+    /// Protocols that have rules in this direction, in the order of their first rules.
     pub fn protocols(&self, direction: Direction) -> Vec<&str> {
         let mut protocols = Vec::new();
         for rule in &self.rules {
@@ -142,7 +152,7 @@ impl Walk<'_> {
 enum RuleMatch {
     No,
     Yes(Mapped),
-    /// It was this rule's turn, and what it chains to had no answer.
+    /// The rule matches, and the rules that it chains to have no answer.
     NothingBeyond,
 }
 

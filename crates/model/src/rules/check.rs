@@ -1,4 +1,4 @@
-//! What is wrong with rules before any of them is used.
+//! Validates rules before any of them is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,24 @@ use crate::{Lfn, StorageName};
 
 /// Rules of one storage: the largest catalogues of PhEDEx's sites had some dozens.
 pub const RULES_MAX: usize = 256;
-/// Of a protocol's name and of a space token.
+/// Length of a protocol's name and of a space token, in bytes.
 pub const WORD_BYTES_MAX: usize = 64;
 
 impl NameRules {
-    /// Everything that can be seen to be wrong without a name: each rule alone, chains that lead nowhere or
-    /// in a circle, and protocols whose names nothing leads back from.
+    /// Finds every error that shows without a name: in each rule alone, chains that lead nowhere or in a
+    /// circle, and protocols whose names cannot be mapped back.
+    ///
+    /// # Errors
+    /// The first error found.
     pub fn check(&self) -> Result<(), RuleError> {
         self.check_each()?;
         self.check_reverse()
     }
 
-    /// The same for names that are somebody else's, and never have to come back.
+    /// As [`NameRules::check`], for another party's names, which never have to be mapped back.
+    ///
+    /// # Errors
+    /// The first error found.
     pub fn check_each(&self) -> Result<(), RuleError> {
         let wrong = |why: String| Err(RuleError::BadRules(why));
         if self.rules.len() > RULES_MAX {
@@ -43,7 +49,10 @@ impl NameRules {
         [Direction::LfnToPfn, Direction::PfnToLfn].into_iter().try_for_each(|way| self.check_chains(way))
     }
 
-    /// A test of names given by the site: each has to go to its path and come back.
+    /// Maps sample names of the site: each has to map to a path and back.
+    ///
+    /// # Errors
+    /// The first name that does not.
     pub fn try_names<'a>(
         &self,
         storage: &StorageName,
@@ -52,7 +61,7 @@ impl NameRules {
         names.into_iter().try_for_each(|lfn| self.to_pfn(storage, lfn).map(drop))
     }
 
-    /// Every chain leads to rules, and none to itself again.
+    /// Every chain leads to rules, and none to itself.
     fn check_chains(&self, direction: Direction) -> Result<(), RuleError> {
         let known: BTreeSet<&str> = self.protocols(direction).into_iter().collect();
         let mut chains: BTreeMap<&str, Vec<(usize, &PatternRule, &str)>> = BTreeMap::new();
@@ -67,7 +76,7 @@ impl NameRules {
             }
             chains.entry(&rule.protocol).or_default().push((place, rule, chain));
         }
-        // What is `deep` steps from the end is settled after as many rounds: a circle never is.
+        // A chain of n steps is settled after n rounds; a circle never is.
         let mut settled: BTreeSet<&str> =
             known.iter().copied().filter(|protocol| !chains.contains_key(protocol)).collect();
         for _ in 0..CHAINED_MAX {
@@ -91,16 +100,14 @@ impl NameRules {
         }
     }
 
-    /// What has a name from an LFN needs an LFN from that name: without it nobody could tell whether the two
-    /// belong together.
+    /// Names made from LFNs must map back to LFNs: otherwise nobody could tell which file a name belongs to.
     fn check_reverse(&self) -> Result<(), RuleError> {
         let [to_pfn, to_lfn] = [Direction::LfnToPfn, Direction::PfnToLfn].map(|way| self.protocols(way));
         let own = self.own.protocol.as_str();
         if let Some(protocol) = to_pfn.iter().find(|protocol| !to_lfn.contains(protocol)) {
             return Err(RuleError::BadRules(format!(
                 "protocol {} has rules from LFN to PFN and none back: a name that does not come back is \
-                    never used, so add \
-                 pfn-to-lfn rules",
+                    never used, so add pfn-to-lfn rules",
                 printable(protocol)
             )));
         }
@@ -131,7 +138,10 @@ impl PrefixRule {
 }
 
 impl PatternRule {
-    /// What is wrong with it alone.
+    /// Finds errors in this rule alone.
+    ///
+    /// # Errors
+    /// A text for people with the name of the wrong field.
     pub fn check(&self) -> Result<(), String> {
         check_word(&self.protocol).map_err(|why| format!("protocol {why}"))?;
         for (what, word) in [("chain", &self.chain), ("space_token", &self.space_token)] {

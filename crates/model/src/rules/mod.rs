@@ -1,13 +1,13 @@
 //! Name rules: how a storage turns an LFN into the path of its replica and back.
 //!
-//! One ordered list of rules: by prefix, which read both ways, and by pattern, which read one way each.
-//! Patterns mean what they mean in PhEDEx's trivial file catalogue: of a protocol's rules the first that fits
-//! wins, no rule that fits is an error, and a rule may build on another protocol's (`chain`). A mapping that
-//! does not come back to the same LFN is refused when it is used, so that LFN and PFN can never drift apart.
+//! An ordered list of rules: prefix rules, which work both ways, and pattern rules, which work one way each.
+//! Patterns mean what they mean in PhEDEx's trivial file catalogue (TFC): of a protocol's rules the first
+//! match wins, no match is an error, and a rule may build on another protocol's rules (`chain`). A mapping
+//! that does not lead back to the same LFN is refused when it is used, so that LFN and PFN can never drift
+//! apart.
 //!
-//! Not here: where rules are written down (`agent`, `gateways::storage_xml`). Start with [`NameRules`];
-//! `apply` holds how a name goes through the rules, `pattern` what one pattern does, `check` what is refused
-//! before any of them is used.
+//! Not here: where rules are configured (`agent`, `gateways::storage_xml`). Start with [`NameRules`]; `apply`
+//! runs a name through the rules, `pattern` implements one pattern, `check` validates rules before use.
 
 mod apply;
 mod check;
@@ -20,30 +20,32 @@ use serde::{Deserialize, Serialize};
 use crate::units::printable;
 use crate::{Fault, FaultCode, Lfn, NameError, Pfn, StorageName};
 
-pub use apply::{NameQuery, Mapped, NAME_BYTES_MAX};
+pub use apply::{Mapped, NAME_BYTES_MAX, NameQuery};
 pub use check::{RULES_MAX, WORD_BYTES_MAX};
 pub use pattern::{PATTERN_BYTES_MAX, Pattern};
 
-/// Rules of one storage. `version` grows with each change.
+/// The rules of one storage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRules {
+    /// Grows with each change.
     pub version: u32,
+    /// The rules, in order of precedence.
     pub rules: Vec<NameRule>,
-    /// Which names are those of its replicas. Rules from before there was a choice have prefixes only.
+    /// How its own replicas are named. Stored rules without this field have prefix rules only.
     #[serde(default, skip_serializing_if = "OwnNames::is_usual")]
     pub own: OwnNames,
 }
 
-/// How the names of a storage's own replicas are asked for.
+/// The names of a storage's own replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OwnNames {
-    /// The protocol whose names lie beneath `base`; rules by prefix belong to it too.
+    /// The protocol whose names lie beneath `base`; prefix rules belong to it too.
     pub protocol: String,
-    /// What such a name begins with where the storage's root is.
+    /// What a name of that protocol begins with at the storage's root.
     pub base: String,
-    /// Whether rules for custodial copies are meant. One answer for a storage: a copy stays where it is
-    /// whatever becomes of its custody, and would not be found by a name that changes with it.
+    /// Whether rules for custodial copies apply. One answer for the whole storage: a copy stays where it is
+    /// when its custody changes, and would not be found under a name that changes with it.
     pub custodial: bool,
 }
 
@@ -62,48 +64,59 @@ impl OwnNames {
         NameQuery { protocol: &self.protocol, target: None, custodial: self.custodial }
     }
 
-    /// What lies beneath the storage's root of a name.
+    /// The part of a name beneath the storage's root.
     fn beneath<'a>(&self, name: &'a str) -> Option<&'a str> {
         name.strip_prefix(self.base.as_str())?.strip_prefix('/').map(|path| path.trim_start_matches('/'))
     }
 }
 
-/// One rule of either kind.
+/// A rule of either kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "AnyRule", into = "AnyRule")]
 pub enum NameRule {
+    /// Maps by leading components, in both directions.
     Prefix(PrefixRule),
+    /// Maps by regular expression, in one direction.
     Pattern(PatternRule),
 }
 
 /// Replaces the leading components `lfn` by `pfn`; either may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixRule {
+    /// Leading components of the LFN.
     pub lfn: String,
+    /// Leading components of the path in the storage.
     pub pfn: String,
 }
 
-/// Replaces what `path_match` finds by `result`.
+/// Replaces what `path_match` matches by `result`; the fields are those of PhEDEx's TFC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternRule {
+    /// Direction of the mapping.
     pub direction: Direction,
+    /// Protocol whose names the rule makes or reads.
     pub protocol: String,
-    /// Only for these sites at the other end.
+    /// Only for sites at the other end that match; none: all.
     pub target_match: Option<Pattern>,
-    /// Only for custodial copies, or only for others.
+    /// Only for custodial copies (true) or only for others (false); none: both.
     pub custodial: Option<bool>,
     /// The protocol whose rules the name goes through before this one (from LFN to PFN), or after it.
     pub chain: Option<String>,
+    /// Regular expression that the name has to match.
     pub path_match: Pattern,
-    /// With `$1` to `$9` for what groups of `path_match` found.
+    /// Replacement, with `$1` to `$9` for the groups of `path_match`.
     pub result: String,
+    /// Space of the storage that the file goes to, as SRM and some storages name it.
     pub space_token: Option<String>,
 }
 
+/// Direction of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
+    /// From a logical name to the storage's name.
     LfnToPfn,
+    /// From the storage's name to a logical name.
     PfnToLfn,
 }
 
@@ -116,22 +129,70 @@ impl std::fmt::Display for Direction {
     }
 }
 
+/// Why names cannot be mapped, or rules cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
+    /// No rule matches the name.
     #[error("no name rule of {storage} fits {shown}")]
-    NoRule { storage: StorageName, shown: String },
+    NoRule {
+        /// Storage whose rules were tried.
+        storage: StorageName,
+        /// The name, escaped.
+        shown: String,
+    },
+    /// The mapping does not lead back to the same LFN.
     #[error("name rules of {storage} map {lfn} to {pfn}, which maps back to {back}")]
-    NoRoundTrip { storage: StorageName, lfn: String, pfn: String, back: String },
+    NoRoundTrip {
+        /// Storage whose rules were tried.
+        storage: StorageName,
+        /// The LFN, escaped.
+        lfn: String,
+        /// The PFN that it maps to, escaped.
+        pfn: String,
+        /// The LFN that the PFN maps to, escaped.
+        back: String,
+    },
+    /// The file lies where the rules would not put it.
     #[error("name rules of {storage} take {pfn} for {lfn}, whose place is {place}")]
-    Elsewhere { storage: StorageName, lfn: String, pfn: String, place: String },
+    Elsewhere {
+        /// Storage whose rules were tried.
+        storage: StorageName,
+        /// The LFN that the PFN maps to, escaped.
+        lfn: String,
+        /// The PFN found, escaped.
+        pfn: String,
+        /// The PFN where the rules put that LFN, escaped.
+        place: String,
+    },
+    /// The mapped name lies outside of the storage's root.
     #[error("name rules of {storage} map {lfn} to {shown}, which does not lie beneath {base}")]
-    Outside { storage: StorageName, lfn: String, shown: String, base: String },
+    Outside {
+        /// Storage whose rules were tried.
+        storage: StorageName,
+        /// The LFN, escaped.
+        lfn: String,
+        /// The mapped name, escaped.
+        shown: String,
+        /// Where names of the storage's own protocol begin.
+        base: String,
+    },
+    /// One rule is invalid.
     #[error("rule {place} ({what}): {why}")]
-    BadRule { place: usize, what: String, why: String },
+    BadRule {
+        /// Number of the rule, from 1.
+        place: usize,
+        /// Direction and protocol of the rule, or its field.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The rules as a whole are invalid.
     #[error("{0}")]
     BadRules(String),
+    /// The name takes more steps than the limit: the rules were not checked.
     #[error("a name goes through more rules than any should: {0}")]
     TooMuch(String),
+    /// The mapped name is not a valid name.
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -143,21 +204,27 @@ impl From<RuleError> for Fault {
 }
 
 impl Default for NameRules {
-    /// LFN and path are spelled alike.
+    /// The path equals the LFN.
     fn default() -> Self {
         NameRules::prefix("", "")
     }
 }
 
 impl NameRules {
+    /// Rules whose replicas lie directly beneath the storage's root.
     pub fn new(version: u32, rules: Vec<NameRule>) -> Self {
         NameRules { version, rules, own: OwnNames::default() }
     }
 
+    /// A single prefix rule.
     pub fn prefix(lfn: &str, pfn: &str) -> Self {
         NameRules::new(1, vec![NameRule::Prefix(PrefixRule { lfn: lfn.into(), pfn: pfn.into() })])
     }
 
+    /// The path of a file's replica in the storage.
+    ///
+    /// # Errors
+    /// No rule matches, or the path is invalid, lies outside of the root, or does not lead back to the LFN.
     pub fn to_pfn(&self, storage: &StorageName, lfn: &Lfn) -> Result<Pfn, RuleError> {
         let none = || RuleError::NoRule { storage: storage.clone(), shown: lfn.shown() };
         let name = self.lfn_to_pfn(lfn, &self.own.asked())?.ok_or_else(none)?.name;
@@ -179,6 +246,10 @@ impl NameRules {
         }
     }
 
+    /// The file whose replica lies at this path.
+    ///
+    /// # Errors
+    /// No rule matches, the name is invalid, or the rules would put that file elsewhere.
     pub fn to_lfn(&self, pfn: &Pfn) -> Result<Lfn, RuleError> {
         let none = || RuleError::NoRule { storage: pfn.storage.clone(), shown: pfn.to_string() };
         let lfn = self.back(pfn.path())?.ok_or_else(none)?;

@@ -1,6 +1,6 @@
-//! One pattern, and what is put in place of what it finds. The engine takes time in proportion to pattern
-//! times name, whatever either holds: no pattern is catastrophic, and those of Perl's that would need another
-//! engine (look-around, back-references) are refused.
+//! One pattern, and the replacement of what it matches. Matching takes time proportional to pattern times
+//! name (a finite automaton, as in Thompson 1968): no pattern is catastrophic. Perl features that need a
+//! backtracking engine (look-around, back-references) are refused.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -8,14 +8,14 @@ use std::sync::OnceLock;
 use regex_lite::{Captures, Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
-/// Of a pattern or a result as it is written.
+/// Length of a pattern or a result as written, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 1_024;
-/// Of a pattern as the engine holds it: bounds what each byte of a name costs.
+/// Size of a compiled pattern, in bytes: bounds the cost per byte of a name.
 const COMPILED_BYTES_MAX: usize = 64 << 10;
+/// Depth of nested groups.
 const NESTED_MAX: u32 = 20;
 
-/// A regular expression; made ready when it is first used, so that stored rules can be read whatever they
-/// hold.
+/// A regular expression, compiled on first use, so that stored rules can be read even if they are invalid.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Pattern {
@@ -24,21 +24,25 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    /// A pattern that is not checked yet.
     pub fn new(text: impl Into<String>) -> Self {
         Pattern { text: text.into(), ready: OnceLock::new() }
     }
 
+    /// The pattern as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
+    /// The compiled pattern.
+    ///
     /// # Errors
-    /// Why it is none, in words.
+    /// Why it does not compile, for people.
     pub(super) fn regex(&self) -> Result<&Regex, &str> {
         self.ready.get_or_init(|| compile(&self.text)).as_ref().map_err(String::as_str)
     }
 
-    /// How many groups `$1` to `$9` it has.
+    /// Number of groups, which `$1` to `$9` refer to.
     pub(super) fn groups(&self) -> Result<usize, &str> {
         self.regex().map(|regex| regex.captures_len() - 1)
     }
@@ -78,17 +82,17 @@ impl From<Pattern> for String {
     }
 }
 
-/// A piece of a result.
+/// An element of a result.
 #[derive(Debug, PartialEq)]
 pub(super) enum Piece {
     Character(char),
-    /// What the group with this number found.
+    /// The text that the group with this number matched.
     Group(usize),
 }
 
-/// The pieces of a result, or what is wrong with it. As in Perl `$1` and `${1}` stand for a group, and a
-/// backslash takes its meaning from the punctuation after it; `\1` is a group too. What Perl would also put
-/// in (variables, `\n`) is refused.
+/// The elements of a result, or what is wrong with it. As in Perl, `$1` and `${1}` stand for a group, and a
+/// backslash escapes punctuation; `\1` is a group too. Everything else that Perl would expand (variables,
+/// `\n`) is refused.
 pub(super) fn pieces(result: &str) -> impl Iterator<Item = Result<Piece, String>> + '_ {
     let mut rest = result.chars();
     std::iter::from_fn(move || {
@@ -124,11 +128,10 @@ fn number(digit: char) -> usize {
     digit as usize - '0' as usize
 }
 
-/// `name` with what the pattern finds first replaced; the rest of it stays, as with Perl's `s///`. None if it
-/// finds nothing.
+/// `name` with the first match replaced; the rest of it stays, as with Perl's `s///`. None without a match.
 ///
 /// # Errors
-/// What is wrong with pattern or result, or that the name would become longer than `bytes_max`.
+/// What is wrong with pattern or result, or that the name would exceed `bytes_max`.
 pub(super) fn replace(
     pattern: &Pattern,
     result: &str,
@@ -151,7 +154,7 @@ pub(super) fn replace(
     Ok(Some(replaced))
 }
 
-/// A group that took no part found nothing.
+/// The text of a group; empty if it took no part in the match.
 fn of_group<'a>(found: &Captures<'a>, number: usize) -> &'a str {
     found.get(number).map_or("", |group| group.as_str())
 }
