@@ -9,6 +9,9 @@ use crate::{Identity, Storage};
 ///
 /// # Panics
 /// If `buffer` is empty.
+///
+/// # Errors
+/// `SourceChanged` if the version differs after reading, and the fault of a failed read.
 pub fn digest_file(
     storage: &dyn Storage,
     at: &Pfn,

@@ -13,6 +13,7 @@ use crate::Identity;
 pub struct Entry {
     /// The last component; empty for the root.
     pub name: String,
+    /// Whether it is a directory; otherwise it is a regular file.
     pub is_directory: bool,
     /// Meaningless for a directory.
     pub identity: Identity,
@@ -21,6 +22,7 @@ pub struct Entry {
 /// One page of a directory, in name order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
+    /// Visible entries, in name order.
     pub entries: Vec<Entry>,
     /// Whether more entries follow after this name.
     pub more_after: Option<String>,
@@ -33,20 +35,40 @@ pub struct Listing {
 /// was expected), `Conflict` (the parent directory is missing, or the directory is not empty).
 pub trait Directories: Send + Sync {
     /// The entry at this path; none if there is none.
+    ///
+    /// # Errors
+    /// `BadName` for an invalid path or one in the work directory; a fault of a read for other failures.
     fn stat_entry(&self, path: &str) -> Result<Option<Entry>, Fault>;
 
     /// Examines at most `limit` names, some of which may be hidden.
+    ///
+    /// # Errors
+    /// `SourceMissing` if there is no such directory, or a file instead.
     fn list(&self, path: &str, after: Option<&str>, limit: usize) -> Result<Listing, Fault>;
 
     /// Creates one directory in an existing one.
+    ///
+    /// # Errors
+    /// `NameClash` if the name is taken, `Conflict` without the parent directory, `BadName` in the work
+    /// directory.
     fn make_directory(&self, at: &Pfn) -> Result<(), Fault>;
 
     /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `SourceMissing` without such a directory, `Conflict` if it is not empty, `NameClash` if it is a file.
     fn remove_directory(&self, at: &Pfn) -> Result<(), Fault>;
 
     /// Deletes a file if it is still the expected version; the directory stays. Idempotent.
+    ///
+    /// # Errors
+    /// `Conflict` if it is another version.
     fn remove_file(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault>;
 
     /// Renames a file or a directory atomically. An existing target stays, unless it is the file `replaces`.
+    ///
+    /// # Errors
+    /// `SourceMissing` without the source, `NameClash` if the target exists, `Conflict` without its parent
+    /// directory or if it lies in the source itself.
     fn rename(&self, from: &Pfn, to: &Pfn, replaces: Option<&Identity>) -> Result<(), Fault>;
 }

@@ -17,6 +17,7 @@ pub const PARALLEL_MAX: u16 = 64;
 /// The capabilities that determine how the engine drives a storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
+    /// Whether files can be created, replaced and deleted.
     pub writable: bool,
     /// Names that differ only in case are one name.
     pub case_insensitive: bool,
@@ -33,8 +34,10 @@ pub struct Capabilities {
     pub discards: bool,
 }
 
+/// Space of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
+    /// Size of the file system or quota, in bytes.
     pub total_bytes: u64,
     /// The usable space: less than the unused space where the file system keeps a reserve.
     pub free_bytes: u64,
@@ -44,8 +47,11 @@ pub struct Space {
 /// and journals.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
+    /// Size in bytes.
     pub size: u64,
+    /// Modification time, in nanoseconds since 1970.
     pub mtime_ns: i64,
+    /// Inode number: tells a replaced file from an edited one; 0 where the storage has none.
     pub inode: u64,
 }
 
@@ -75,20 +81,27 @@ impl FromStr for Identity {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TempName(String);
 
+/// The text is not a name of a temporary file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a temporary file is named by 32 lower-case hexadecimal digits")]
 pub struct TempNameError;
 
 impl TempName {
+    /// The name with these bytes as hexadecimal digits.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         TempName(hex::encode(&bytes))
     }
 
+    /// Parses a name, for instance one found in a work directory.
+    ///
+    /// # Errors
+    /// The text is not 32 lower-case hexadecimal digits.
     pub fn parse(text: &str) -> Result<Self, TempNameError> {
         let digits = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         if text.len() == 32 && digits { Ok(TempName(text.to_owned())) } else { Err(TempNameError) }
     }
 
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -103,7 +116,9 @@ impl fmt::Display for TempName {
 /// A complete temporary file, its final name, and its attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
+    /// The temporary file to commit.
     pub temp: TempName,
+    /// The final name.
     pub target: Pfn,
     /// The expected size; a temporary file of another size is refused.
     pub size: u64,
@@ -135,8 +150,11 @@ impl Commit {
 /// An entry found by a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visit {
+    /// A regular file.
     File {
+        /// Its path in the storage.
         at: Pfn,
+        /// Its version.
         identity: Identity,
     },
     /// Something that cannot be registered as a file. A directory skipped with its contents has a `path` that
@@ -144,7 +162,9 @@ pub enum Visit {
     Skipped {
         /// Relative to the root; escaped for display.
         path: String,
+        /// Why it is not a file.
         reason: SkipReason,
+        /// Particulars for people, such as the target of a link; escaped.
         detail: String,
     },
 }
@@ -155,13 +175,21 @@ pub enum SkipReason {
     /// A link to something that no file name beneath the root reaches, or to a directory (whose files, if it
     /// lies beneath the root, are found under their own names).
     LinkLeadsOut,
+    /// A link without a target, or in a loop of links.
     BrokenLink,
+    /// A block or character device.
     Device,
+    /// A Unix socket.
     Socket,
+    /// A named pipe.
     Fifo,
+    /// The name is not UTF-8.
     NotUtf8,
+    /// The storage's name rules give it no LFN.
     NameRules,
+    /// A directory without anything in it.
     EmptyDirectory,
+    /// The program may not read it, or the disk fails.
     Unreadable,
 }
 
@@ -170,10 +198,19 @@ pub trait SourceFile: Send + Sync {
     /// The version at the time of opening.
     fn identity(&self) -> Identity;
     /// The current version. What was read is one version of the file only if both are equal.
+    ///
+    /// # Errors
+    /// The file cannot be examined any more.
     fn identity_now(&self) -> Result<Identity, Fault>;
     /// Returns fewer bytes than requested only at the end of the file.
+    ///
+    /// # Errors
+    /// `SourceUnreadable` if the disk fails, `OnTape` if the bytes are not online.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;
     /// Whether the bytes are online; those of a file on tape are not, and every read fails with this fault.
+    ///
+    /// # Errors
+    /// `OnTape` if they are not.
     fn check_online(&self) -> Result<(), Fault> {
         Ok(())
     }
@@ -182,14 +219,24 @@ pub trait SourceFile: Send + Sync {
 /// A temporary file open for writing, by any number of threads.
 pub trait TargetFile: Send + Sync {
     /// Without [`Capabilities::random_write`], only at the current end of the file.
+    ///
+    /// # Errors
+    /// `TargetFull`, or `TargetWrite` for any other failure; `Internal` for a write that an append-only
+    /// storage cannot do.
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault>;
     /// Returns fewer bytes than requested only at the end of the file.
+    ///
+    /// # Errors
+    /// `TargetWrite` if the bytes cannot be read back.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;
     /// A hint: start writing this extent to disk, and evict the previously hinted extent from memory. Never
     /// blocks on a disk and never fails.
     fn begin_writeback(&self, offset: u64, len: u64);
     /// Returns when everything written would survive a power failure. After an error the file is lost: start
     /// from scratch, since a second flush may succeed without the bytes.
+    ///
+    /// # Errors
+    /// `TargetWrite`: nothing written to the file may be trusted any more.
     fn flush(&self) -> Result<(), Fault>;
 }
 
@@ -207,34 +254,60 @@ pub struct DirectoryCache {
 /// Faults of reads blame the source, faults of writes the target; a reader at a target (which compares with
 /// existing data) corrects the blame with [`Fault::blaming`].
 pub trait Storage: Send + Sync {
+    /// The name by which the catalog knows the storage.
     fn name(&self) -> &StorageName;
 
+    /// What the storage can do; constant while it is open.
     fn capabilities(&self) -> Capabilities;
 
+    /// Total and free space at this moment.
+    ///
+    /// # Errors
+    /// The storage cannot tell, for instance because it is not mounted.
     fn space(&self) -> Result<Space, Fault>;
 
     /// The version of a regular file, none if it does not exist; anything else of that name is a fault.
+    ///
+    /// # Errors
+    /// `SourceUnreadable` for a directory or anything else that is not a regular file.
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault>;
 
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// `SourceMissing` without such a file, `SourceUnreadable` if it is not a regular file or cannot be
+    /// opened.
     fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault>;
 
     /// Opens one of several small files, most of which lie in one directory. The version to compare with
     /// after reading is the one just before the opening.
+    ///
+    /// # Errors
+    /// As [`Storage::open`].
     fn open_with_cache(&self, at: &Pfn, _nearby: &mut DirectoryCache) -> Result<Box<dyn SourceFile>, Fault> {
         self.open(at)
     }
 
     /// Creates an empty temporary file, replacing an older one of that name, and reserves `size` bytes, so
     /// that a full storage is detected before data is sent.
+    ///
+    /// # Errors
+    /// `TargetFull` without the space, `TargetReadOnly` or `TargetWrite` if it cannot be created.
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
 
     /// Creates a temporary file with all its bytes, for a small file: [`Storage::create`] and one write. A
     /// storage may already set the attributes of the later commit.
+    ///
+    /// # Errors
+    /// As [`Storage::create`] and [`TargetFile::write_at`].
     fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
         self.create(&item.temp, item.size)?.write_at(bytes, 0)
     }
 
     /// Opens a temporary file of an earlier attempt; none if it is gone or larger than `size`.
+    ///
+    /// # Errors
+    /// The temporary file exists and cannot be opened.
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault>;
 
     /// Group commit: sets attributes, flushes data and attributes of all files, creates parent directories,
@@ -247,6 +320,9 @@ pub trait Storage: Send + Sync {
 
     /// Makes files under their final names durable: an earlier commit may have been interrupted between the
     /// renames and the last flush. Call it before reporting an existing file as complete.
+    ///
+    /// # Errors
+    /// `TargetWrite` if a flush fails.
     fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault>;
 
     /// The path of a temporary file, if it has one: for a local program that writes it itself.
@@ -255,17 +331,30 @@ pub trait Storage: Send + Sync {
     }
 
     /// All temporary files, of all agents.
+    ///
+    /// # Errors
+    /// The work directory cannot be read.
     fn temps(&self) -> Result<Vec<TempName>, Fault>;
 
-    /// Idempotent.
+    /// Removes a temporary file. Idempotent.
+    ///
+    /// # Errors
+    /// The file exists and cannot be removed.
     fn remove_temp(&self, temp: &TempName) -> Result<(), Fault>;
 
     /// Deletes a file if it is still the expected version, and the directories that become empty. Idempotent.
     /// A link is deleted, not its target.
+    ///
+    /// # Errors
+    /// `Conflict` if the file is another version; `TargetReadOnly` or `TargetWrite` if it cannot be deleted.
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault>;
 
     /// Visits everything at and beneath `path` (`""` is the root), in name order, component by component,
     /// until `visit` breaks. Files that vanish meanwhile are skipped.
+    ///
+    /// # Errors
+    /// `SourceMissing` if `path` does not exist, `BadName` if it is invalid, `SourceUnreadable` if a
+    /// directory cannot be read.
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault>;
 
     /// The storage as a directory tree, if it is one.

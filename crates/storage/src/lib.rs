@@ -10,6 +10,8 @@
 //! Start with [`Storage`]; then [`Posix`], whose `rooted_tree` module confines paths to the root and whose
 //! `commit` module holds the order of flushes and renames.
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod digest;

@@ -41,6 +41,7 @@ impl Coverage {
         true
     }
 
+    /// Number of bytes that are present.
     pub fn covered_bytes(&self) -> u64 {
         self.runs.values().map(|run| run.len).sum()
     }
@@ -72,6 +73,7 @@ impl Coverage {
         gaps
     }
 
+    /// All runs as (offset, digest), by offset.
     pub fn runs(&self) -> impl Iterator<Item = (u64, PartDigest)> {
         self.runs.iter().map(|(&start, &run)| (start, run))
     }
@@ -98,7 +100,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_added_in_any_order_combine_to_the_whole_digest(bytes in proptest::collection::vec(any::<u8>(), 1..500),
+        fn runs_added_in_any_order_combine_to_the_whole_digest(
+                                     bytes in proptest::collection::vec(any::<u8>(), 1..500),
                                      cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8),
                                      order in any::<u64>()) {
             let mut borders: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).chain([0,

@@ -50,8 +50,18 @@ pub struct DiskSample {
 /// Why the share is below its maximum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ThrottleReason {
-    OthersWait { part: f64 },
-    Slow { seconds_per_mib: f64, idle: f64 },
+    /// Other tasks of the host wait for the disk while our operations run.
+    OthersWait {
+        /// Share of the time in which they waited, 0 to 1.
+        part: f64,
+    },
+    /// The disk is much slower than when idle.
+    Slow {
+        /// Present latency per MiB and concurrent operation, in seconds.
+        seconds_per_mib: f64,
+        /// The same for the idle disk, in seconds.
+        idle: f64,
+    },
 }
 
 impl std::fmt::Display for ThrottleReason {
@@ -85,6 +95,7 @@ impl DiskThrottle {
         DiskThrottle { share_max: most.into(), share: most.into(), idle: None, reason: None }
     }
 
+    /// The present share: concurrent operations, or below one the fraction of the time for a single one.
     pub fn share(&self) -> f64 {
         self.share
     }
@@ -94,6 +105,7 @@ impl DiskThrottle {
         self.reason
     }
 
+    /// Whether the share is at its maximum: nothing is throttled.
     pub fn is_full(&self) -> bool {
         self.share >= self.share_max
     }

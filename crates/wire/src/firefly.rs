@@ -21,11 +21,14 @@ const HOST_BYTES_MAX: usize = 255;
 const PRIORITY: u8 = 134;
 const APPLICATION: &str = concat!("longhaul/", env!("CARGO_PKG_VERSION"));
 
-/// Phase of the flow.
+/// Phase of the flow; words of the `state` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
+    /// The first report of a flow.
     Start,
+    /// A periodic report.
     Ongoing,
+    /// The last report of a flow.
     End,
 }
 
@@ -36,8 +39,11 @@ pub struct Usage {
     pub sent: u64,
     /// Bytes sent by the other end.
     pub received: u64,
+    /// Smoothed round trip, as the kernel measured it; zero if unknown.
     pub round_trip: Duration,
+    /// Congestion window, in segments.
     pub window_segments: u32,
+    /// Segments retransmitted since the flow began.
     pub retransmits: u32,
     /// Bytes per second; 0 if unknown.
     pub delivery_rate: u64,
@@ -46,14 +52,19 @@ pub struct Usage {
 /// One report about one flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firefly {
+    /// Phase that the report is about.
     pub state: State,
+    /// When the flow began.
     pub started: Timestamp,
+    /// Time of the report.
     pub now: Timestamp,
     /// The end that sends the data.
     pub source: SocketAddr,
     /// The end that receives the data.
     pub target: SocketAddr,
+    /// Experiment and activity of the flow.
     pub scitag: SciTag,
+    /// Counters since the flow began.
     pub usage: Usage,
 }
 
@@ -163,7 +174,8 @@ mod tests {
         let mut expected: Value = serde_json::from_str(
             r#"{"version":1,
              "flow-lifecycle":{"state":"end","start-time":"2026-12-01T10:00:00.000000+00:00"},
-             "flow-id":{"afi":"ipv6","src-ip":"2001:db8:1::10","dst-ip":"2001:db8:2::20","protocol":"tcp","src-port":41122,"dst-port":1094},
+             "flow-id":{"afi":"ipv6","src-ip":"2001:db8:1::10","dst-ip":"2001:db8:2::20",
+                         "protocol":"tcp","src-port":41122,"dst-port":1094},
              "usage":{"received":12,"sent":10737418240},
              "netlink":{"rtt":80.25,"cwnd":0,"retrans":0,"delivery_rate":0},
              "context":{"experiment-id":2,"activity-id":26}}"#,

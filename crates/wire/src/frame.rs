@@ -57,14 +57,18 @@ pub struct RequestId(pub u32);
 /// First frame of a stream on which the dialler fetches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
+    /// Protocol versions that the dialler speaks.
     pub versions: VersionRange,
+    /// Session that the stream joins; the first stream creates it.
     pub session: SessionId,
+    /// Admits the stream to the session.
     pub key: JoinKey,
 }
 
 /// The source's reply to the first frame of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
+    /// Version that the source chose, used from here on.
     pub version: u16,
     /// Changes when the source has lost the session's state: then the manifests have to be sent again.
     pub incarnation: u64,
@@ -73,31 +77,43 @@ pub struct Welcome {
 /// One part of a manifest. Only the first part carries the permit; the parts follow each other on one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
+    /// Batch that the part belongs to.
     pub batch: BatchId,
     /// Number of this part's first file; the others follow consecutively.
     pub first: FileNumber,
+    /// Signed permit for all files of the batch; in its first part only.
     pub permit: Option<Arc<str>>,
+    /// Storage that holds the files at the source.
     pub storage: StorageName,
+    /// Whether the manifest is complete with this part.
     pub last_part: bool,
+    /// Files of the part, numbered consecutively.
     pub files: Vec<ManifestFile>,
 }
 
 /// A file as the source is asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestFile {
+    /// Attempt that the permit names.
     pub attempt: AttemptId,
     /// Named in the source's log.
     pub transfer: TransferId,
+    /// Logical name of the file.
     pub lfn: Lfn,
+    /// Registered size, in bytes.
     pub size: u64,
 }
 
 /// Describes the payload: one chunk of a file. `offset` is a multiple of the chunk size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkHead {
+    /// Request that the chunk answers.
     pub request: RequestId,
+    /// File that the chunk belongs to.
     pub file: FileNumber,
+    /// Offset of the chunk in the file, in bytes.
     pub offset: u64,
+    /// CRC-32C of the payload.
     pub crc32c: u32,
     /// Identity of the source file when it was opened for this read.
     pub identity: SourceIdentity,
@@ -106,18 +122,37 @@ pub struct ChunkHead {
 /// Describes the payload: whole small files, concatenated in the order of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackHead {
+    /// Request that the pack answers.
     pub request: RequestId,
+    /// One entry per requested file, in the order of the request.
     pub entries: Vec<PackEntry>,
 }
 
 /// One file of a pack: its size and checksum, or why it could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PackEntry {
-    Whole { file: FileNumber, size: u32, crc32c: u32, identity: SourceIdentity },
-    Fault { file: FileNumber, fault: Fault },
+    /// The whole file, in the payload.
+    Whole {
+        /// Number of the file.
+        file: FileNumber,
+        /// Bytes of the payload that are this file's.
+        size: u32,
+        /// CRC-32C of these bytes.
+        crc32c: u32,
+        /// Identity of the source file when it was opened.
+        identity: SourceIdentity,
+    },
+    /// The file could not be read; it takes no payload.
+    Fault {
+        /// Number of the file.
+        file: FileNumber,
+        /// Why it could not be read.
+        fault: Fault,
+    },
 }
 
 impl PackEntry {
+    /// The file that the entry is about.
     pub fn file(&self) -> FileNumber {
         match self {
             PackEntry::Whole { file, .. } | PackEntry::Fault { file, .. } => *file,
@@ -146,28 +181,40 @@ pub struct Answer {
 /// Every message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
+    /// First frame of a stream on which the dialler fetches.
     Hello(Hello),
+    /// The source's reply to the first frame.
     Welcome(Welcome),
+    /// A part of a manifest.
     Manifest(Manifest),
     /// The source has checked the permit of a batch.
     ManifestAnswer {
+        /// Batch that the permit belongs to.
         batch: BatchId,
+        /// Why the batch is refused; none if it is accepted.
         fault: Option<Fault>,
     },
     /// The receiver is done with all files of a batch.
     Forget {
+        /// Batch that the source may forget.
         batch: BatchId,
     },
     /// Requests `len` bytes from `offset` on, both at chunk boundaries (or the end of the file).
     Request {
+        /// Number chosen by the receiver.
         request: RequestId,
+        /// File to read.
         file: FileNumber,
+        /// First byte wanted.
         offset: u64,
+        /// Number of bytes wanted.
         len: u64,
     },
     /// Requests whole small files in one payload.
     RequestPack {
+        /// Number chosen by the receiver.
         request: RequestId,
+        /// Files to read, in this order.
         files: Vec<FileNumber>,
     },
     /// One chunk, as its payload.
@@ -176,30 +223,42 @@ pub enum Frame {
     PackData(PackHead),
     /// Ends a request: nothing more of this file will come.
     FileFault {
+        /// Request that ends.
         request: RequestId,
+        /// File that could not be read.
         file: FileNumber,
+        /// Why it could not be read.
         fault: Fault,
     },
+    /// Keepalive: asks for a `Pong` with the same number.
     Ping {
+        /// Number to repeat.
         number: u64,
     },
+    /// Reply to a `Ping`.
     Pong {
+        /// Number of the `Ping`.
         number: u64,
     },
     /// Closes the stream, with a fault unless it is simply done.
     Goodbye {
+        /// Why the stream is closed; none if its work is done.
         fault: Option<Fault>,
     },
     /// First frame of a stream for calls.
     OpenCalls {
+        /// Protocol versions that the dialler speaks.
         versions: VersionRange,
     },
+    /// A remote procedure call.
     Call(Call),
+    /// The reply to a call.
     Answer(Answer),
     /// Statistics of the stream from the source's kernel, about once a second while data flows.
     Report(PathReport),
     /// First frame of a stream that the listener may use to fetch.
     Offer {
+        /// Protocol versions that the dialler speaks.
         versions: VersionRange,
     },
     /// How the receiver wants the packets of this stream marked.
@@ -207,6 +266,7 @@ pub enum Frame {
     /// The receiver's path has reserved bandwidth: the source sends no faster on this stream. Whole IP
     /// packets count; zero means unlimited.
     Pace {
+        /// Bytes per second; 0 for no limit.
         bytes_per_s: u64,
     },
 }

@@ -10,10 +10,14 @@ use crate::limits::{BODY_BYTES_MAX, PAYLOAD_BYTES_MAX};
 pub enum FramePart<'a> {
     /// A whole frame. For data, `payload_len` bytes of payload follow, then [`FramePart::PayloadEnd`].
     Frame {
+        /// The frame.
         frame: Frame,
+        /// Payload that follows, in bytes; 0 for a frame without payload.
         payload_len: u32,
     },
+    /// A piece of the current payload, of any length.
     Payload(&'a [u8]),
+    /// The current payload is complete.
     PayloadEnd,
 }
 
@@ -28,6 +32,9 @@ pub struct FrameDecoder {
 
 impl FrameDecoder {
     /// The next part, or none if `bytes` is used up. Consumed bytes are taken off the front of `bytes`.
+    ///
+    /// # Errors
+    /// The bytes are not a frame, or exceed a limit: close the stream.
     pub fn next_part<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<FramePart<'a>>, Malformed> {
         if let Some(left) = self.payload_left {
             return Ok(self.next_payload(left, bytes));

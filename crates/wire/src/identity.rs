@@ -9,8 +9,11 @@ use crate::codec::{FieldReader, Malformed, PutField};
 /// Identity of an open file at the source. If it differs between two openings, the content may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceIdentity {
+    /// Size in bytes.
     pub size: u64,
+    /// Modification time, in nanoseconds since 1970.
     pub mtime_ns: i64,
+    /// Inode number; 0 if the storage has none.
     pub inode: u64,
 }
 
@@ -31,6 +34,7 @@ impl SourceIdentity {
 pub struct FileKey(pub [u8; 16]);
 
 impl FileKey {
+    /// The key of a file for a storage; equal after a restart for the same name, size and digests.
     pub fn derive(target: &StorageName, lfn: &Lfn, size: u64, digests: &DigestSet) -> Self {
         // None of the texts can contain a NUL, so different inputs never give the same bytes.
         let text = format!("longhaul file\0{target}\0{lfn}\0{size}\0{digests}");

@@ -37,23 +37,56 @@ pub struct OriginId(pub u64);
 /// The source file that the bytes came from, and when they began to arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceOpening {
+    /// When they began to arrive, on this machine's clock.
     pub at: Timestamp,
+    /// Agent and storage that sent them.
     pub origin: OriginId,
+    /// Identity of the source file.
     pub identity: SourceIdentity,
 }
 
+/// One record of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// Bytes of this file start arriving from the beginning: its earlier records are void.
-    Open { key: FileKey, opened: SourceOpening },
+    Open {
+        /// The file.
+        key: FileKey,
+        /// The source file that the bytes come from.
+        opened: SourceOpening,
+    },
     /// An extent was handed to the operating system.
-    Written { key: FileKey, offset: u64, part: PartDigest },
+    Written {
+        /// The file.
+        key: FileKey,
+        /// Start of the extent, in bytes.
+        offset: u64,
+        /// Length and checksums of the extent.
+        part: PartDigest,
+    },
     /// Everything written in this range has been flushed.
-    Durable { key: FileKey, offset: u64, len: u64 },
+    Durable {
+        /// The file.
+        key: FileKey,
+        /// Start of the range, in bytes.
+        offset: u64,
+        /// Length of the range, in bytes.
+        len: u64,
+    },
     /// A small file, opened and written at once.
-    Whole { key: FileKey, opened: SourceOpening, part: PartDigest },
+    Whole {
+        /// The file.
+        key: FileKey,
+        /// The source file that the bytes come from.
+        opened: SourceOpening,
+        /// Size and checksums of the file.
+        part: PartDigest,
+    },
     /// The temporary file is gone: committed or abandoned.
-    Closed { key: FileKey },
+    Closed {
+        /// The file.
+        key: FileKey,
+    },
 }
 
 mod kind {
@@ -65,6 +98,7 @@ mod kind {
 }
 
 impl Record {
+    /// Appends the record with its length and checksum.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.put(&[0, 0]);
@@ -151,9 +185,11 @@ fn read_part(from: &mut FieldReader<'_>) -> Result<PartDigest, Malformed> {
 /// Progress of one file under its temporary name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
+    /// The source file that the bytes came from.
     pub opened: SourceOpening,
     /// Written and not yet flushed, by offset.
     pub written: BTreeMap<u64, PartDigest>,
+    /// Flushed extents.
     pub durable: Coverage,
 }
 
@@ -173,12 +209,14 @@ pub struct Journal {
 /// Result of a replay.
 #[derive(Debug)]
 pub struct ReplayOutcome {
+    /// State as of the last intact record.
     pub journal: Journal,
     /// Length of the intact records; what follows is a torn tail.
     pub valid_bytes: usize,
 }
 
 impl Journal {
+    /// The bytes that a new journal file begins with.
     pub fn header(boot: BootId) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.put_u16(VERSION);
@@ -204,6 +242,7 @@ impl Journal {
         ReplayOutcome { journal, valid_bytes: at }
     }
 
+    /// Applies the next record; one about a file that is not open changes nothing.
     pub fn apply(&mut self, record: &Record) {
         match *record {
             Record::Open { key, opened } => {
@@ -239,18 +278,22 @@ impl Journal {
         }
     }
 
+    /// Progress of a file, if there is any.
     pub fn entry(&self, key: &FileKey) -> Option<&JournalEntry> {
         self.entries.get(key)
     }
 
+    /// Progress of all files.
     pub fn entries(&self) -> impl Iterator<Item = (&FileKey, &JournalEntry)> {
         self.entries.iter()
     }
 
+    /// Number of files with progress.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
+    /// Whether no file has progress.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -8,7 +8,9 @@ use crate::limits::{BUSY_PING_AFTER, BUSY_SILENCE_MAX, PING_AFTER, SILENCE_MAX};
 /// How long a peer may be silent before it is pinged, and before it is declared dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepaliveTimeouts {
+    /// Silence after which the peer is pinged.
     pub ping_after: Duration,
+    /// Silence after which the peer is dead; longer than `ping_after`.
     pub silence_max: Duration,
 }
 
@@ -27,6 +29,7 @@ impl KeepaliveTimeouts {
 /// What to do about a silent peer now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepaliveAction {
+    /// Nothing: it was heard recently, or has time to answer.
     Wait,
     /// Send a `Ping` with this number.
     Ping(u64),
@@ -43,6 +46,7 @@ pub struct Keepalive {
 }
 
 impl Keepalive {
+    /// A peer that is alive at `now`.
     pub fn new(now: Duration) -> Self {
         Keepalive { received_at: now, pinged_at: None, pings: 0 }
     }

@@ -10,6 +10,8 @@
 //! the actions from `poll_output`. [`journal`] is the receiver's write-ahead log, so that progress survives a
 //! crash.
 
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
 pub mod codec;
 pub mod congestion;
 pub mod coverage;

@@ -6,12 +6,17 @@ use std::time::Duration;
 /// TCP statistics of a stream from the sending kernel, since the previous report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathReport {
+    /// Time that the report covers.
     pub interval: Duration,
+    /// Smoothed round trip.
     pub round_trip: Duration,
     /// Bytes per second; zero if the sender had too little to send to measure it.
     pub delivery_rate: u64,
+    /// Bytes acknowledged in the interval.
     pub acked_bytes: u64,
+    /// Segments sent in the interval, with retransmits.
     pub segments: u32,
+    /// Segments sent again in the interval.
     pub retransmits: u32,
     /// Time with unacknowledged data.
     pub busy: Duration,
@@ -26,6 +31,7 @@ pub struct PathReport {
 /// Which side limits a session's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bottleneck {
+    /// The network path: its capacity, loss or TCP windows.
     Network,
     /// The source's disk, CPU, rate limit or send buffer.
     Source,
@@ -34,6 +40,7 @@ pub enum Bottleneck {
 }
 
 impl Bottleneck {
+    /// Word for the limiting side in the API and in logs.
     pub fn word(self) -> &'static str {
         match self {
             Bottleneck::Network => "network",
@@ -59,6 +66,7 @@ pub enum BottleneckCause {
 }
 
 impl BottleneckCause {
+    /// The side that the cause belongs to.
     pub fn bottleneck(self) -> Bottleneck {
         match self {
             BottleneckCause::Network => Bottleneck::Network,
@@ -80,11 +88,14 @@ pub struct PathSummary {
     buffer_limited: f64,
     segments: f64,
     retransmits: f64,
+    /// Delivery rate of all streams together, in bytes per second.
     pub delivery_rate: u64,
+    /// Longest round trip of the streams.
     pub round_trip: Duration,
 }
 
 impl PathSummary {
+    /// Adds the latest report of one more stream.
     pub fn add(&mut self, report: &PathReport) {
         self.interval += report.interval.as_secs_f64();
         self.busy += report.busy.as_secs_f64();
@@ -115,6 +126,7 @@ impl PathSummary {
         })
     }
 
+    /// The side that limits the rate; none while too little was measured.
     pub fn bottleneck(&self, backpressured: bool) -> Option<Bottleneck> {
         self.cause(backpressured).map(BottleneckCause::bottleneck)
     }
@@ -159,11 +171,15 @@ pub fn streams_by_distance(round_trip: Duration) -> usize {
 /// A session's view of its path at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct PathSample {
+    /// Shortest round trip of the streams; 0 if unknown.
     pub round_trip: Duration,
     /// Payload of all streams, in bytes per second.
     pub rate: f64,
+    /// What limits the rate, as far as known.
     pub bottleneck: Option<Bottleneck>,
+    /// Whether TCP windows are the limit.
     pub window_limited: bool,
+    /// Share of segments that were retransmitted, 0 to 1.
     pub loss_share: f64,
     /// All streams have owed data continuously for a while.
     pub busy: bool,
@@ -203,10 +219,12 @@ impl StreamCountTuner {
         }
     }
 
+    /// Number of streams to use now.
     pub fn streams(&self) -> usize {
         self.streams
     }
 
+    /// Whether the round trip is known, which sets the initial number.
     pub fn has_measured(&self) -> bool {
         self.measured
     }

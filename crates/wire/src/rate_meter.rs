@@ -26,10 +26,12 @@ fn bucket_index(now: Duration) -> u64 {
 }
 
 impl RateMeter {
+    /// A meter that starts at `now`.
     pub fn new(now: Duration) -> Self {
         RateMeter { since: now, newest: bucket_index(now), bytes: [0; BUCKETS] }
     }
 
+    /// Counts bytes that arrived at `now`.
     pub fn add(&mut self, bytes: u64, now: Duration) {
         self.expire_buckets(now);
         self.bytes[(self.newest % BUCKETS as u64) as usize] += bytes;

@@ -99,6 +99,7 @@ impl BaseDelay {
 }
 
 impl Scavenger {
+    /// A controller in slow start.
     pub fn new(now: Duration) -> Scavenger {
         Scavenger {
             window: WINDOW_BYTES_INITIAL,

@@ -20,35 +20,50 @@ pub struct JoinedStream(pub u32);
 /// An action for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
+    /// Send a frame without payload.
     Send {
+        /// Stream to send it on.
         stream: JoinedStream,
+        /// The frame.
         frame: Frame,
     },
     /// Check the permit of a batch against its files, then call `complete_authorisation`.
     Authorise {
+        /// The batch.
         batch: BatchId,
     },
     /// Read into one buffer and send it; call `release_buffer` when the buffer is free again.
     ReadChunk {
+        /// Stream to send the chunk on.
         stream: JoinedStream,
+        /// Request that it answers.
         request: RequestId,
+        /// File to read.
         file: FileNumber,
+        /// Offset of the chunk, in bytes.
         offset: u64,
+        /// Length of the chunk, in bytes.
         len: u32,
     },
     /// Read several small files into one buffer. A file that [`Source::file`] does not know (it arrived over
     /// another stream, and was forgotten) is not read: its entry is a fault.
     ReadPack {
+        /// Stream to send the pack on.
         stream: JoinedStream,
+        /// Request that it answers.
         request: RequestId,
+        /// Files to read, in this order.
         files: Vec<FileNumber>,
     },
 }
 
 /// A manifest: the permit to check, and the files to read.
 pub struct Batch {
+    /// Signed permit; whether it covers the files is the caller's decision.
     pub permit: Arc<str>,
+    /// Storage that holds the files.
     pub storage: StorageName,
+    /// Files in the order of their numbers.
     pub files: Vec<ManifestFile>,
     first: FileNumber,
     state: BatchState,
@@ -96,6 +111,7 @@ fn protocol_error(what: &'static str) -> Fault {
 }
 
 impl Source {
+    /// A stream has joined; returns its number.
     pub fn stream_up(&mut self) -> JoinedStream {
         let stream = JoinedStream(self.next_stream);
         self.next_stream = self.next_stream.wrapping_add(1);
@@ -103,6 +119,7 @@ impl Source {
         stream
     }
 
+    /// A stream is closed: its requests are dropped.
     pub fn stream_down(&mut self, stream: JoinedStream) {
         self.streams.remove(&stream);
         // A manifest that was cut off is sent again in full.
@@ -117,14 +134,17 @@ impl Source {
         cut_off.into_iter().for_each(|id| self.forget(id));
     }
 
+    /// Number of streams.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
+    /// The next action; none if there is nothing to do for now.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
+    /// A batch that was announced and is not forgotten yet.
     pub fn batch(&self, id: BatchId) -> Option<&Batch> {
         self.batches.get(&id)
     }
@@ -143,6 +163,9 @@ impl Source {
     }
 
     /// Handles a frame from the receiver. An error means that the stream has to be closed with it.
+    ///
+    /// # Errors
+    /// Why the stream has to be closed: the frame breaks the protocol or exceeds a limit.
     pub fn handle_frame(&mut self, stream: JoinedStream, frame: Frame) -> Result<(), Fault> {
         match frame {
             Frame::Manifest(manifest) => self.handle_manifest(stream, manifest),

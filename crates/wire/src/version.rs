@@ -9,7 +9,9 @@ pub const STREAM_OPTIONS_SINCE: u16 = 2;
 /// An inclusive range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionRange {
+    /// Oldest version of the range.
     pub oldest: u16,
+    /// Newest version of the range.
     pub newest: u16,
 }
 
@@ -20,6 +22,7 @@ impl VersionRange {
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
     }
 
+    /// Whether a version lies in the range.
     pub fn contains(self, version: u16) -> bool {
         (self.oldest..=self.newest).contains(&version)
     }

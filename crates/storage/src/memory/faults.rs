@@ -69,14 +69,18 @@ impl Faults {
     }
 }
 
-/// The fate of names that were created and not flushed. A disk may do either, so a test tries both.
+/// What a power failure does to names that were created and not flushed. A disk may do either, so tests try
+/// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnflushedNames {
+    /// The name survives.
     Kept,
+    /// The name is lost.
     Lost,
 }
 
 impl FaultyStore {
+    /// Sets the total space of the store, in bytes.
     pub fn set_capacity(&self, bytes: u64) {
         self.state().faults.capacity_bytes = bytes;
     }
@@ -86,10 +90,12 @@ impl FaultyStore {
         self.state().faults.full_after_bytes = bytes;
     }
 
+    /// Refuses every write, as a file system mounted read-only does.
     pub fn set_read_only(&self, read_only: bool) {
         self.state().faults.read_only = read_only;
     }
 
+    /// Makes names that differ only in case one name.
     pub fn set_case_insensitive(&self, case_insensitive: bool) {
         self.state().faults.case_insensitive = case_insensitive;
     }
@@ -114,6 +120,7 @@ impl FaultyStore {
         };
     }
 
+    /// The next `times` writes fail with `TargetWrite`.
     pub fn fail_writes(&self, times: u32) {
         self.state().faults.write_failures = times;
     }
@@ -152,6 +159,7 @@ impl FaultyStore {
         state.touch(number);
     }
 
+    /// Removes a file, as its owner might.
     pub fn remove(&self, path: &str) {
         let (mut state, _) = self.state_and_inode(path);
         state.names.remove(path);

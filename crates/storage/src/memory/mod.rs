@@ -29,19 +29,24 @@ pub struct FaultyStore {
 /// A recorded operation, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
+    /// A temporary file was created.
     Create(TempName),
     /// Flush of one temporary file, by [`TargetFile::flush`].
     Flush(TempName),
     /// Flush of all data of a commit.
     FlushData,
+    /// A temporary file got its final name.
     Rename(TempName, String),
     /// Flush of all names of a commit.
     FlushNames,
+    /// A temporary file was removed.
     RemoveTemp(TempName),
+    /// A file was deleted under its final name.
     Delete(String),
 }
 
 impl FaultyStore {
+    /// An empty, writable store.
     pub fn new(name: StorageName) -> Self {
         FaultyStore { name, state: Arc::default() }
     }
@@ -81,6 +86,7 @@ impl FaultyStore {
         self.state().names.keys().cloned().collect()
     }
 
+    /// All operations so far, in order.
     pub fn operations(&self) -> Vec<Operation> {
         self.state().operations.clone()
     }

@@ -30,7 +30,9 @@ pub enum DirectIo {
     /// Writes on ext4 and XFS, as long as the disk is fast.
     #[default]
     FastWrites,
+    /// Reads and writes, however slow the disk is.
     Always,
+    /// Buffered I/O only.
     Never,
 }
 

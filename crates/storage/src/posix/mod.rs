@@ -58,8 +58,10 @@ pub enum FlushPolicy {
     None,
 }
 
+/// How to open a POSIX directory tree as a storage.
 #[derive(Clone, Debug)]
 pub struct PosixOptions {
+    /// Name of the storage in the catalog.
     pub name: StorageName,
     /// Must exist: creating it would hide a disk that is not mounted.
     pub root: PathBuf,
@@ -67,6 +69,7 @@ pub struct PosixOptions {
     pub work: Option<PathBuf>,
     /// If false, nothing is ever created or changed, and there is no work directory.
     pub writable: bool,
+    /// When data is flushed.
     pub flush: FlushPolicy,
 }
 
@@ -81,6 +84,7 @@ pub struct PosixTuning {
     pub parallel: Option<u16>,
 }
 
+/// A POSIX directory tree as a storage.
 pub struct Posix {
     name: StorageName,
     writable: bool,
@@ -99,11 +103,18 @@ pub struct Posix {
 }
 
 impl Posix {
-    /// Fails if the root is not a directory or the work directory lies on another file system.
+    /// Opens a storage with default tuning.
+    ///
+    /// # Errors
+    /// `StateDirectory` if the root is not a directory, or if the work directory lies on another file system.
     pub fn open(options: PosixOptions) -> Result<Posix, Fault> {
         Posix::open_in(options, PosixTuning::default())
     }
 
+    /// As [`Posix::open`], with tuning for the file system.
+    ///
+    /// # Errors
+    /// As [`Posix::open`].
     pub fn open_in(options: PosixOptions, tuning: PosixTuning) -> Result<Posix, Fault> {
         Posix::open_with(options, tuning, None, FaultInjector::default())
     }

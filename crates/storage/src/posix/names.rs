@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::Dir;
 use rustix::io;
 
+/// One page of a directory's names.
 pub struct NamePage {
     /// In reverse order, to be popped from the end.
     pub names: Vec<Vec<u8>>,
@@ -17,6 +18,9 @@ pub struct NamePage {
 
 impl NamePage {
     /// Reads the smallest `limit` names after `after`, without those for which `passed_over` returns true.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
     pub fn read(
         directory: &OwnedFd,
         after: Option<&[u8]>,

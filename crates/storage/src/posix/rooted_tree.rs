@@ -47,6 +47,9 @@ pub struct NoLinks {
 
 impl NoLinks {
     /// `root` itself may be reached by links: it comes from the configuration.
+    ///
+    /// # Errors
+    /// `root` does not exist or is not a directory.
     pub fn open_root(root: &Path) -> io::Result<NoLinks> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(NoLinks::new(fs::open(root, flags, Mode::empty())?, None))
@@ -65,6 +68,9 @@ impl NoLinks {
 
     /// Opens `path` (empty: the root) if no component of it is a link; `ELOOP` if one is, unless it is the
     /// last and `flags` have `PATH`: then the link itself is opened.
+    ///
+    /// # Errors
+    /// The errno of the kernel; `ELOOP` if a component is a link.
     pub fn open(&self, path: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if path.is_empty() {
@@ -110,6 +116,9 @@ impl NoLinks {
     }
 
     /// The metadata at a path without links; a link at its end is not followed.
+    ///
+    /// # Errors
+    /// As [`NoLinks::open`].
     pub fn stat(&self, path: &[u8]) -> io::Result<fs::Stat> {
         fs::fstat(self.open(path, OFlags::PATH)?)
     }

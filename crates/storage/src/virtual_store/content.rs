@@ -40,6 +40,7 @@ impl VirtualContent {
         Some(VirtualContent { size, phase: (fnv1a(own.as_bytes()) % PERIOD as u64) as usize })
     }
 
+    /// Size in bytes.
     pub fn size(self) -> u64 {
         self.size
     }

@@ -27,7 +27,8 @@ use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFi
 /// The reported size: large enough that no test is refused, and always free.
 const TOTAL_BYTES: u64 = 1 << 50;
 
-/// See the module. Clones share the same storage.
+/// A storage whose files are generated on reading, and verified and discarded on writing. Clones share the
+/// same storage.
 #[derive(Clone)]
 pub struct Virtual {
     name: StorageName,
@@ -36,6 +37,7 @@ pub struct Virtual {
 }
 
 impl Virtual {
+    /// A virtual storage; unless it is writable, files can only be read.
     pub fn new(name: StorageName, writable: bool) -> Self {
         Virtual { name, writable, state: Arc::default() }
     }

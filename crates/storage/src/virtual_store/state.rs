@@ -210,7 +210,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn checksums_are_independent_of_the_write_order(mut order in Just((0..20usize).collect::<Vec<_>>()).prop_shuffle(), again: bool) {
+        fn checksums_are_independent_of_the_write_order(
+            mut order in Just((0..20usize).collect::<Vec<_>>()).prop_shuffle(),
+            again: bool,
+        ) {
             let bytes: Vec<u8> = (0..20u32 * 37).map(|place| (place * 7) as u8).collect();
             if again {
                 order.push(order[0]);

@@ -21,6 +21,9 @@ use crate::version::VersionRange;
 
 impl Frame {
     /// Decodes kind and body; the payload follows separately.
+    ///
+    /// # Errors
+    /// The kind is unknown, the body is malformed, or a limit is exceeded.
     pub fn decode(kind: u8, body: &[u8]) -> Result<Frame, Malformed> {
         let mut from = FieldReader::new(body);
         let frame = read_body(kind, &mut from)?;

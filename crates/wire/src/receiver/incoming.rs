@@ -13,10 +13,15 @@ use crate::identity::SourceIdentity;
 /// One wanted file of a pack, and the position of its bytes in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedFile {
+    /// Number of the file.
     pub file: FileNumber,
+    /// Start of its bytes in the payload.
     pub at: u32,
+    /// Number of bytes.
     pub size: u32,
+    /// CRC-32C that the source declared.
     pub crc32c: u32,
+    /// Identity of the source file when it was opened.
     pub identity: SourceIdentity,
 }
 
@@ -26,6 +31,9 @@ fn protocol_error(what: &'static str) -> Fault {
 
 impl Receiver {
     /// Handles a frame without payload. An error means that the stream has to be closed.
+    ///
+    /// # Errors
+    /// Why the stream has to be closed.
     pub fn handle_frame(&mut self, stream: StreamNumber, frame: Frame, now: Duration) -> Result<(), Fault> {
         let origin = self.origin_of(stream);
         // Only answers prove that the source is back. A peer that merely lives is waited for, as its disk may
@@ -124,6 +132,9 @@ impl Receiver {
 
     /// A chunk begins to arrive. True: keep it; its slot becomes the caller's buffer. False: discard the
     /// payload. Call `end_payload` afterwards.
+    ///
+    /// # Errors
+    /// Why the stream has to be closed: nobody requested the chunk, or it differs from what was requested.
     pub fn begin_chunk(
         &mut self,
         stream: StreamNumber,
@@ -170,6 +181,9 @@ impl Receiver {
 
     /// Several whole files begin to arrive. Returns the wanted ones. If there are any, the slot becomes the
     /// caller's buffer; otherwise discard the payload. Call `end_payload` afterwards.
+    ///
+    /// # Errors
+    /// Why the stream has to be closed: nobody requested the pack, or it differs from what was requested.
     pub fn begin_pack(
         &mut self,
         stream: StreamNumber,

@@ -46,6 +46,7 @@ pub struct StreamNumber(pub u32);
 /// Files to fetch under one permit.
 #[derive(Clone, Debug)]
 pub struct NewBatch {
+    /// Signed permit that the source will check.
     pub permit: Arc<str>,
     /// Where the files are at the source.
     pub storage: StorageName,
@@ -64,8 +65,11 @@ pub struct NewBatch {
 /// Another source of the files of a batch.
 #[derive(Clone, Debug)]
 pub struct Replica {
+    /// The source.
     pub origin: OriginNumber,
+    /// Signed permit for this source.
     pub permit: Arc<str>,
+    /// Where the files are at this source.
     pub storage: StorageName,
     /// The names of the files there, in the order of the batch.
     pub names: Vec<Lfn>,
@@ -74,12 +78,17 @@ pub struct Replica {
 /// A file of a batch.
 #[derive(Clone, Debug)]
 pub struct NewFile {
+    /// Attempt that the permit names.
     pub attempt: AttemptId,
+    /// Transfer that the attempt belongs to, for logs.
     pub transfer: TransferId,
+    /// Logical name of the file.
     pub lfn: Lfn,
+    /// Registered size, in bytes.
     pub size: u64,
     /// Higher goes first.
     pub priority: u8,
+    /// Which bytes are missing.
     pub wanted: Wanted,
     /// The source's identity when the parts that are present were read.
     pub identity: Option<SourceIdentity>,
@@ -92,6 +101,7 @@ pub struct NewFile {
 pub enum Wanted {
     /// The permit lists it, but it is not wanted.
     Nothing,
+    /// The whole file.
     Everything,
     /// (offset, length), at chunk boundaries; large files only.
     Parts(Vec<(u64, u64)>),
@@ -100,6 +110,7 @@ pub enum Wanted {
 /// What `request_chunks` may use now.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
+    /// Free buffers.
     pub buffers: usize,
     /// Payload that the rate limit allows; the last request may exceed it.
     pub bytes: u64,
@@ -113,41 +124,55 @@ pub struct Budget {
 /// An action for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
+    /// Send a frame.
     Send {
+        /// Stream to send it on.
         stream: StreamNumber,
+        /// The frame.
         frame: Frame,
     },
     /// Connect, send Hello, then call `stream_up`, and `handle_welcome` when the source has answered; or
     /// `stream_down`.
     Dial {
+        /// Stream to connect.
         stream: StreamNumber,
     },
     /// The stream is released already; close its connection.
     Close {
+        /// Stream to close.
         stream: StreamNumber,
+        /// Why it is closed; none if it is no longer needed.
         fault: Option<Fault>,
     },
     /// The first request for the file was sent.
     Started {
+        /// Number of the file.
         file: FileNumber,
     },
     /// The source's file has changed since the present parts were fetched: they are void.
     Restarted {
+        /// Number of the file.
         file: FileNumber,
     },
     /// All of it is written; the session is done with the file.
     Complete {
+        /// Number of the file.
         file: FileNumber,
     },
     /// The file cannot be fetched; the session is done with it.
     Failed {
+        /// Number of the file.
         file: FileNumber,
+        /// Why it cannot be fetched.
         fault: Fault,
     },
     /// One of several sources is no longer used for the file.
     SourceExcluded {
+        /// Number of the file.
         file: FileNumber,
+        /// The source that is dropped.
         origin: OriginNumber,
+        /// Why it is dropped.
         fault: Fault,
     },
 }
@@ -254,6 +279,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
+    /// A session with one source, of a fixed number of streams.
     pub fn new(streams: usize, now: Duration) -> Self {
         assert!(streams > 0, "a session needs at least one stream");
         Receiver {
@@ -380,6 +406,7 @@ impl Receiver {
         );
     }
 
+    /// The next action; none if there is nothing to do for now.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -408,10 +435,12 @@ impl Receiver {
         self.in_order_files.iter().map(held).sum()
     }
 
+    /// Number of connected streams.
     pub fn streams_up(&self) -> usize {
         self.streams.iter().filter(|stream| stream.up().is_some()).count()
     }
 
+    /// Whether any file is unfinished.
     pub fn has_work(&self) -> bool {
         !self.files.is_empty()
     }

@@ -20,6 +20,7 @@ const REQUESTED_BEYOND_WINDOW_BYTES: u64 = 3 * CHUNK_BYTES as u64 / 2;
 /// State of a session's path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PathSnapshot {
+    /// Number of connected streams.
     pub streams: usize,
     /// Zero if unknown.
     pub round_trip: Duration,
@@ -31,7 +32,9 @@ pub struct PathSnapshot {
     pub delivery_rate: u64,
     /// Bytes acknowledged since the session began, as the sending kernels count them.
     pub acked_bytes: u64,
+    /// Segments sent since the session began, as the sending kernels count them.
     pub segments: u64,
+    /// Segments sent again since the session began.
     pub retransmits: u64,
     /// None if nothing is in flight, or nothing was measured.
     pub cause: Option<BottleneckCause>,

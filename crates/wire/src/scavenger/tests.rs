@@ -238,7 +238,9 @@ fn an_unused_window_does_not_grow() {
 proptest! {
     /// For any samples the window stays within its bounds, and a standing queue makes it small.
     #[test]
-    fn the_window_is_bounded_and_shrinks_under_a_standing_queue(samples in proptest::collection::vec((0u64..3_000_000, 0u64..100_000_000, 0u64..200), 1..300)) {
+    fn the_window_is_bounded_and_shrinks_under_a_standing_queue(
+        samples in proptest::collection::vec((0u64..3_000_000, 0u64..100_000_000, 0u64..200), 1..300),
+    ) {
         let mut law = Scavenger::new(Duration::ZERO);
         let mut now = Duration::ZERO;
         for (round_trip, bytes, later) in samples {
