@@ -452,7 +452,8 @@ mod tests {
         fn parts_combine(bytes in proptest::collection::vec(any::<u8>(), 0..5000), cut in 0usize..5000) {
             let cut = cut.min(bytes.len());
             let whole = PartDigest::compute(&bytes);
-            prop_assert_eq!(PartDigest::compute(&bytes[..cut]).then(PartDigest::compute(&bytes[cut..])), whole);
+            let (first, second) = (PartDigest::compute(&bytes[..cut]), PartDigest::compute(&bytes[cut..]));
+            prop_assert_eq!(first.then(second), whole);
             let mut hasher = Hasher::new([Algorithm::Adler32, Algorithm::Crc32c]);
             hasher.update(&bytes);
             prop_assert_eq!(hasher.finish(), whole.digests());

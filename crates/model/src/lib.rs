@@ -12,6 +12,7 @@ pub mod address;
 pub mod backoff;
 pub mod cause;
 pub mod digest;
+#[allow(missing_docs)]
 pub mod fault;
 pub mod hex;
 pub mod id;

@@ -44,7 +44,8 @@ fn measure_all(inside: &Path, size: u64, rounds: usize) -> Result<(), Box<dyn Er
             let per_gb = |cpu: f64| cpu / (size as f64 / 1e9);
             writeln!(
                 std::io::stdout(),
-                "{{\"round\":{round},\"direct\":{direct},\"write_mb_per_s\":{:.0},\"write_cpu_s_per_gb\":{:.2},\
+                "{{\"round\":{round},\"direct\":{direct},\
+                 \"write_mb_per_s\":{:.0},\"write_cpu_s_per_gb\":{:.2},\
                  \"read_mb_per_s\":{:.0},\"read_cpu_s_per_gb\":{:.2}}}",
                 rate(write),
                 per_gb(write_cpu),

@@ -24,7 +24,7 @@ pub fn journal_bytes(bytes: &[u8]) {
         sealed.push(body.len() as u8);
         sealed.push(kind);
         sealed.extend_from_slice(body);
-        let crc = PartDigest::of(&sealed[start..]).crc32c;
+        let crc = PartDigest::compute(&sealed[start..]).crc32c;
         sealed.extend_from_slice(&crc.to_le_bytes());
     }
     check(&sealed);

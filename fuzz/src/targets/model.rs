@@ -166,14 +166,14 @@ pub fn trees(bytes: &[u8]) {
     let (values, _) = dice.rest().as_chunks::<32>();
     let values: Vec<ChunkValue> = values.to_vec();
     let count = values.len() as u64;
-    let Some(tree) = Tree::of(size, values.clone()) else {
+    let Some(tree) = Tree::from_values(size, values.clone()) else {
         assert_ne!(values_of(size), count);
         return;
     };
     assert_eq!((values_of(size), tree.size(), tree.values()), (count, size, &values[..]));
     let mut other = values.clone();
     other[place % values.len()][place % 32] ^= 1 << (place % 8);
-    assert_ne!(Tree::of(size, other).map(|other| other.root()), Some(tree.root()));
+    assert_ne!(Tree::from_values(size, other).map(|other| other.root()), Some(tree.root()));
     assert!(!tree.fits(offset, b"some bytes that nobody knows the digest of"));
 }
 
@@ -182,8 +182,8 @@ pub fn digests(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_at_checked(2) else { return };
     let at = usize::from(u16::from_le_bytes([cut[0], cut[1]])) % (bytes.len() + 1);
     let (first, second) = bytes.split_at(at);
-    let whole = PartDigest::of(bytes);
-    let (one, two) = (PartDigest::of(first), PartDigest::of(second));
+    let whole = PartDigest::compute(bytes);
+    let (one, two) = (PartDigest::compute(first), PartDigest::compute(second));
     assert_eq!(one.then(two), whole);
     assert_eq!(adler32_combine(one.adler32, two.adler32, two.len), whole.adler32);
     let mut hasher = Hasher::new([Algorithm::Adler32, Algorithm::Crc32c]);

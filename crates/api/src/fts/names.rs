@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use longhaul_model::NameRules;
 use longhaul_model::job::storage_element;
-use longhaul_model::rules::{NameQuery, Direction};
+use longhaul_model::rules::{Direction, NameQuery};
 use longhaul_model::units::printable;
 
 /// The name rules of all hosts that have some.

@@ -269,7 +269,8 @@ mod tests {
             for (file, state) in steps {
                 tally.moved(states[file], state);
                 states[file] = state;
-                prop_assert_eq!(tally, JobFileCounts::from_groups(JobKind::Regular, &at(JobKind::Regular, &states)));
+                let files = at(JobKind::Regular, &states);
+                prop_assert_eq!(tally, JobFileCounts::from_groups(JobKind::Regular, &files));
             }
         }
 

@@ -77,16 +77,13 @@ const PENDING: &[&str] = &[
     "crates/engine/",
     "crates/identity/",
     "crates/jobs/",
-    "crates/model/",
     "crates/netops/",
     "crates/network/",
     "crates/scheduler/",
     "crates/service/",
     "crates/simulator/",
-    "crates/storage/",
     "crates/testbed/",
     "crates/web/",
-    "crates/wire/",
     "fuzz/",
 ];
 
