@@ -492,7 +492,10 @@ routes! {
     NETWORK_LINK = Get "/api/v1/network/links/{source}/{target}" "network_link" Viewer,
         "Explains one link: its rate and bottleneck, advice, changes, and forecasts for more work",
         asks(&[
-            integer("files", "Forecast the rate for so many more files, up to 10,000; 1, 4 and 16 if absent."),
+            integer(
+                "files",
+                "Forecast the rate for so many more files, up to 10,000; 1, 4 and 16 if absent."
+            ),
             integer("bytes", "Forecast the time for this many bytes; 1 GB, 100 GB and 10 TB if absent.")
         ]),
         gives(200, Json("NetworkLinkDetail"));

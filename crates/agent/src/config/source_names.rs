@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use longhaul_model::rules::{NameQuery, Direction, NameRule, NameRules};
+use longhaul_model::rules::{Direction, NameQuery, NameRule, NameRules};
 use longhaul_model::{Fault, FaultCode, Lfn, StorageName};
 use serde::{Deserialize, Serialize};
 

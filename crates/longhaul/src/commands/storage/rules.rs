@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use longhaul_agent::{Config, StorageConfig};
 use longhaul_gateways::storage_xml::{self, STORAGE_XML_BYTES_MAX};
-use longhaul_model::rules::{NameQuery, Direction, NameRule, OwnNames};
+use longhaul_model::rules::{Direction, NameQuery, NameRule, OwnNames};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Lfn, NameRules, StorageName};
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub struct ImportArgs {
     #[arg(long, value_name = "DIRECTORY")]
     root: PathBuf,
     /// Protocol whose names are the storage's own files
-    #[arg(long, default_value_t = Own::default().protocol)]
+    #[arg(long, default_value_t = OwnNames::default().protocol)]
     protocol: String,
     /// Prefix of such names that corresponds to the directory [default: the directory]
     #[arg(long)]
