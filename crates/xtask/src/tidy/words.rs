@@ -77,6 +77,7 @@ const PENDING: &[&str] = &[
     "crates/engine/",
     "crates/identity/",
     "crates/jobs/",
+    "crates/model/src/fault.rs",
     "crates/netops/",
     "crates/network/",
     "crates/scheduler/",
