@@ -8,17 +8,21 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::header::SERVER;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::failure::{Failure, Kind};
 use crate::order::{Mode, Stat};
 use crate::remote::Remote;
+use crate::retry::BACKOFF;
 use crate::url::RemoteUrl;
 use crate::webdav::{Resource, method};
 
 /// Names of temporary files begin so.
 const PREFIX: &str = ".longhaul-";
 const TAG_BYTES_MAX: usize = 80;
+/// Times that the deletion of a temporary file is tried while connections break: XRootD breaks off one that
+/// begins while another ends, and a copy that it broke off has just ended one.
+const CLEANUP_TRIES_MAX: u32 = 3;
 /// A server's support for renames is examined again after this.
 const RENAME_CACHE_TTL: Duration = Duration::from_secs(600);
 const RENAME_CACHE_MAX: usize = 4_096;
@@ -142,23 +146,41 @@ impl Remote {
         if !arrival.temporary && leftover.may_be_written {
             return may_be_left();
         }
-        let place = target.at(&arrival.url);
+        // A temporary name is this attempt's alone: to delete it twice meets nobody else's file.
+        let tries_max = if arrival.temporary { CLEANUP_TRIES_MAX } else { 1 };
         let cleaning = async {
-            let Some(stat) = self.head(place, None).await? else { return Ok(true) };
-            if !arrival.temporary && leftover.before.is_some_and(|before| is_same(before, &stat)) {
-                return Ok(true);
+            for tries in 1..tries_max {
+                match self.delete_leftover(target, arrival, leftover).await {
+                    Err(failure) if failure.kind == Kind::Lost => sleep(BACKOFF.delay(tries, 0.0)).await,
+                    ended => return ended,
+                }
             }
-            // Under the file's own name, something whole is nothing that a failed try has left.
-            if !arrival.temporary && leftover.whole == Some(stat.size) {
-                return Ok(false);
-            }
-            let strong = stat.etag.as_deref().filter(|etag| !etag.starts_with("W/"));
-            self.delete(place, strong).await.map(|_| true)
+            self.delete_leftover(target, arrival, leftover).await
         };
         match timeout(self.config.times.cleanup, cleaning).await {
-            Ok(Ok::<bool, Failure>(true)) => None,
+            Ok(Ok(true)) => None,
             Ok(Ok(false) | Err(_)) | Err(_) => may_be_left(),
         }
+    }
+
+    /// One try; true if nothing of ours is left.
+    async fn delete_leftover(
+        &self,
+        target: Resource<'_>,
+        arrival: &Arrival,
+        leftover: &Leftover<'_>,
+    ) -> Result<bool, Failure> {
+        let file = target.at(&arrival.url);
+        let Some(stat) = self.head(file, None).await? else { return Ok(true) };
+        if !arrival.temporary && leftover.before.is_some_and(|before| is_same(before, &stat)) {
+            return Ok(true);
+        }
+        // Under the file's own name, something whole is nothing that a failed try has left.
+        if !arrival.temporary && leftover.whole == Some(stat.size) {
+            return Ok(false);
+        }
+        let strong = stat.etag.as_deref().filter(|etag| !etag.starts_with("W/"));
+        self.delete(file, strong).await.map(|_| true)
     }
 }
 

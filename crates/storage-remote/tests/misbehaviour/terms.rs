@@ -72,6 +72,27 @@ async fn what_came_of_a_failed_copy_stays_where_that_is_wanted() {
 }
 
 #[tokio::test]
+async fn a_temporary_file_is_deleted_although_connections_break() {
+    for (broken, is_left) in [(1, false), (2, false), (3, true)] {
+        let deletions = AtomicUsize::new(0);
+        let rule = move |asked: &ReceivedRequest| {
+            let breaks = asked.method == "DELETE" && deletions.fetch_add(1, Ordering::Relaxed) < broken;
+            breaks.then(|| Reply::SayAndClose(Vec::new()))
+        };
+        let (source, target) = (Server::start(none).await, Server::start(rule).await);
+        source.put("/source", &content(1_000));
+        let mut order = order(&source, &target, &[Mode::Stream]);
+        order.checksum_mode = ChecksumMode::Target;
+        order.checksum = Some(adler(b"of something else"));
+        let fault = copy(&order).await.unwrap_err();
+        assert!(fault.detail.contains("checksum do not match"), "{fault}");
+        assert_eq!(fault.detail.contains("may be left"), is_left, "{fault}");
+        assert_eq!(target.names().len(), usize::from(is_left), "{fault}");
+        assert_eq!(target.asked("DELETE").len(), 3.min(broken + 1), "{fault}");
+    }
+}
+
+#[tokio::test]
 async fn a_copy_goes_over_the_addresses_that_it_is_told_to() {
     let (source, target) = (Server::start(none).await, Server::start(none).await);
     source.put("/source", &content(1_000));
