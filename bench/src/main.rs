@@ -64,7 +64,7 @@ const QUICK_ROUNDS: usize = 1;
 /// What the comparison with peers gets when everything is run: one round, and nobody is waited for long.
 const ONE_ROUND: [&str; 4] = ["--rounds", "1", "--limit", "20"];
 /// Where pages and rows of a run of everything lie, below the root.
-const KEPT: &str = "target/bench";
+const RESULTS_DIRECTORY: &str = "target/bench";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -117,12 +117,12 @@ fn main() -> ExitCode {
 /// run, whatever becomes of the first.
 fn the_rest(quick: bool, json: bool) -> ExitCode {
     let words = |name: &str, words: &[&str]| -> Vec<String> {
-        let kept = |ending: &str| format!("{KEPT}/{name}.{ending}");
+        let kept = |ending: &str| format!("{RESULTS_DIRECTORY}/{name}.{ending}");
         let kept = ["--page".to_owned(), kept("md"), "--rows".to_owned(), kept("json")];
         words.iter().copied().chain(json.then_some("--json")).map(str::to_owned).chain(kept).collect()
     };
-    if let Err(error) = std::fs::create_dir_all(KEPT) {
-        eprintln!("{KEPT}: {error}");
+    if let Err(error) = std::fs::create_dir_all(RESULTS_DIRECTORY) {
+        eprintln!("{RESULTS_DIRECTORY}: {error}");
         return ExitCode::FAILURE;
     }
     let behaved = behave(&words("behaviour", if quick { &["--quick"] } else { &[] }));

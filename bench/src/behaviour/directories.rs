@@ -40,13 +40,13 @@ pub(crate) fn run(memory: &Memory, options: &Options, session: &mut Session) -> 
             let received = &moved.received_at[0];
             let rate = between_first_and_last(received, bytes);
             let gap = longest_gap(received, QUIET * capacity * 1e6);
-            Figures::of(&moved, bytes)
+            Figures::from_command(&moved, bytes)
                 .with("MB/s from first to last byte", rate)
                 .with("longest gap ms", gap.map(|gap| gap * 1e3))
         });
-        session.tell(NAME, "", OURS, moved);
+        session.record(NAME, "", OURS, moved);
     }
-    session.tell(NAME, "", "payload capacity", Ok(Figures::rate(capacity)));
+    session.record(NAME, "", "payload capacity", Ok(Figures::rate(capacity)));
     let ours = session.get(NAME, "", OURS).unwrap_or_default();
     let share = ours.get("MB/s from first to last byte").map(|rate| rate / capacity);
     session.bar(NAME, "share of capacity from first to last byte", share, Bound::AtLeast(SHARE));

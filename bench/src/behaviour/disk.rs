@@ -38,8 +38,8 @@ pub(crate) fn run(memory: &Memory, options: &Options, session: &mut Session) -> 
     let bytes = bytes_below(&scene.source)?;
     for _ in 0..options.rounds {
         forget(&scene.source)?;
-        let moved = scene.pull(&Wish::default()).map(|moved| Figures::of(&moved, bytes));
-        session.tell(NAME, "", OURS, moved);
+        let moved = scene.pull(&Wish::default()).map(|moved| Figures::from_command(&moved, bytes));
+        session.record(NAME, "", OURS, moved);
         limits(&lab, folder.path(), bytes, session);
     }
     let rates = LIMITS.map(|name| session.get(NAME, "", name)?.mb_per_s);
@@ -70,8 +70,8 @@ fn limits(lab: &Lab, folder: &Path, bytes: u64, session: &mut Session) {
         let rate = Figures::rate(part.gb_per_s * 1e3);
         Ok(Figures { cpu_s_per_gb: Some(part.cpu_s_per_gb), ..rate })
     };
-    session.tell(NAME, "", LIMITS[1], told(write(&one, &options)));
-    session.tell(NAME, "", LIMITS[0], told(read(&one, &options)));
+    session.record(NAME, "", LIMITS[1], told(write(&one, &options)));
+    session.record(NAME, "", LIMITS[0], told(read(&one, &options)));
     let both = std::thread::scope(|scope| {
         let reading = scope.spawn(|| read(&one, &options));
         let written = write(&other, &options);
@@ -79,9 +79,9 @@ fn limits(lab: &Lab, folder: &Path, bytes: u64, session: &mut Session) {
         let slower = |read: Part, written: Part| read.gb_per_s.min(written.gb_per_s) * 1e3;
         read.and_then(|read| Ok(Figures::rate(slower(read, written?))))
     });
-    session.tell(NAME, "", BOTH, both.map_err(|error| Failure::Failed(error.to_string())));
+    session.record(NAME, "", BOTH, both.map_err(|error| Failure::Failed(error.to_string())));
     let link = floor::tcp(lab).map(|tcp| Figures::rate(tcp.part.gb_per_s * 1e3));
-    session.tell(NAME, "", LIMITS[2], link.map_err(Failure::Failed));
+    session.record(NAME, "", LIMITS[2], link.map_err(Failure::Failed));
     for path in [one, other] {
         let _ = std::fs::remove_file(path);
     }

@@ -22,37 +22,47 @@ pub(crate) const WHAT: &str = "LAN, files in memory. The same 64 files (2 GB) wi
      taken off in the last column";
 const FILES: usize = 64;
 const FILE_BYTES: usize = 32_000_000;
-const AT_ONCE: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-const SMALL: usize = 1_000;
-const FIRST_JOB: usize = 1_000;
+const FILES_CONCURRENT: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+const SMALL_FILE_BYTES: usize = 1_000;
+const JOB_FILES_MIN: usize = 1_000;
 /// Half of what lies between the lowest and the highest, over their middle.
-const FLAT: f64 = 0.1;
+const SPREAD_MAX: f64 = 0.1;
 const PER_S: &str = "files/s";
 const PER_S_RUNNING: &str = "files/s without start";
 
 pub(crate) fn run(memory: &Memory, options: &Options, session: &mut Session) -> Result<(), String> {
     let lab = Lab::lan()?;
-    at_once(&lab, memory, options, session)?;
+    concurrent_files(&lab, memory, options, session)?;
     jobs(&lab, memory, options, session)
 }
 
-fn at_once(lab: &Lab, memory: &Memory, options: &Options, session: &mut Session) -> Result<(), String> {
+fn concurrent_files(
+    lab: &Lab,
+    memory: &Memory,
+    options: &Options,
+    session: &mut Session,
+) -> Result<(), String> {
     let scene = Scene::new(lab, memory)?;
     make_files(&scene.source, FILES, options.scaled(FILE_BYTES));
     let bytes = bytes_below(&scene.source)?;
-    let counts: &[usize] = if options.quick { &[1, 8, 64] } else { &AT_ONCE };
+    let counts: &[usize] = if options.quick { &[1, 8, 64] } else { &FILES_CONCURRENT };
     let setting = |count: usize| format!("{count} at once");
     for _ in 0..options.rounds {
         for &count in counts {
             let moved = scene.pull(&Wish::flags(format!("--parallel-files {count}")));
-            session.tell(NAME, &setting(count), OURS, moved.map(|moved| Figures::of(&moved, bytes)));
+            session.record(
+                NAME,
+                &setting(count),
+                OURS,
+                moved.map(|moved| Figures::from_command(&moved, bytes)),
+            );
         }
         let parts = floor::parts(lab, memory.path()).map_err(Failure::Failed);
         let floor = parts.map(|parts| {
             let run = parts.as_run(floor::NAMES[0], &CASES[0]);
             Figures { cpu_s_per_gb: Some(run.cpu_s_per_gb()), ..Figures::rate(run.mb_per_s()) }
         });
-        session.tell(NAME, "any", "floor", floor);
+        session.record(NAME, "any", "floor", floor);
     }
     let figures: Vec<Option<Figures>> =
         counts.iter().map(|&count| session.get(NAME, &setting(count), OURS)).collect();
@@ -60,8 +70,8 @@ fn at_once(lab: &Lab, memory: &Memory, options: &Options, session: &mut Session)
         spread(&figures.iter().map(|figures| value(figures.as_ref()?)).collect::<Option<Vec<f64>>>()?)
     };
     let (rate, cpu) = (spread_of(&|figures| figures.mb_per_s), spread_of(&|figures| figures.cpu_s_per_gb));
-    session.bar(NAME, "MB/s, 1 to 64 at once: off the middle by", rate, Bound::AtMost(FLAT));
-    session.bar(NAME, "CPU s/GB, 1 to 64 at once: off the middle by", cpu, Bound::AtMost(FLAT));
+    session.bar(NAME, "MB/s, 1 to 64 at once: off the middle by", rate, Bound::AtMost(SPREAD_MAX));
+    session.bar(NAME, "CPU s/GB, 1 to 64 at once: off the middle by", cpu, Bound::AtMost(SPREAD_MAX));
     Ok(())
 }
 
@@ -70,11 +80,16 @@ fn jobs(lab: &Lab, memory: &Memory, options: &Options, session: &mut Session) ->
     for _ in 0..options.rounds {
         let start = job(lab, memory, 1, None)?;
         let seconds = start.as_ref().ok().map(|(_, seconds)| *seconds);
-        session.tell(NAME, one, OURS, start.map(|(figures, _)| figures));
+        session.record(NAME, one, OURS, start.map(|(figures, _)| figures));
         for count in counts(options.files_max) {
             let setting = format!("{count} files");
-            session.tell(NAME, &setting, OURS, job(lab, memory, count, seconds)?.map(|(figures, _)| figures));
-            session.tell(NAME, &setting, "write and rename", plain(memory, count).map_err(Failure::Failed));
+            session.record(
+                NAME,
+                &setting,
+                OURS,
+                job(lab, memory, count, seconds)?.map(|(figures, _)| figures),
+            );
+            session.record(NAME, &setting, "write and rename", plain(memory, count).map_err(Failure::Failed));
         }
     }
     let rates: Option<Vec<f64>> = counts(options.files_max)
@@ -82,13 +97,14 @@ fn jobs(lab: &Lab, memory: &Memory, options: &Options, session: &mut Session) ->
         .collect();
     let measured = rates.and_then(|rates| spread(&rates));
     let what =
-        format!("files/s without start, {FIRST_JOB} to {} files: off the middle by", options.files_max);
-    session.bar(NAME, what, measured, Bound::AtMost(FLAT));
+        format!("files/s without start, {JOB_FILES_MIN} to {} files: off the middle by", options.files_max);
+    session.bar(NAME, what, measured, Bound::AtMost(SPREAD_MAX));
     Ok(())
 }
 
 fn counts(most: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(FIRST_JOB), |count| Some(count * 10)).take_while(move |count| *count <= most)
+    std::iter::successors(Some(JOB_FILES_MIN), |count| Some(count * 10))
+        .take_while(move |count| *count <= most)
 }
 
 type Job = Result<(Figures, f64), Failure>;
@@ -96,11 +112,11 @@ type Job = Result<(Figures, f64), Failure>;
 /// One job of so many files: figures, and how long it took.
 fn job(lab: &Lab, memory: &Memory, count: usize, start: Option<f64>) -> Result<Job, String> {
     let scene = Scene::new(lab, memory)?;
-    make_files(&scene.source, count, SMALL);
-    let bytes = (count * SMALL) as u64;
+    make_files(&scene.source, count, SMALL_FILE_BYTES);
+    let bytes = (count * SMALL_FILE_BYTES) as u64;
     Ok(scene.pull(&Wish::default()).map(|moved| {
         let running = start.filter(|start| moved.seconds > *start).map(|start| moved.seconds - start);
-        let figures = Figures::of(&moved, bytes)
+        let figures = Figures::from_command(&moved, bytes)
             .with(PER_S, Some(count as f64 / moved.seconds))
             .with(PER_S_RUNNING, running.map(|seconds| count as f64 / seconds));
         (figures, moved.seconds)
@@ -110,7 +126,7 @@ fn job(lab: &Lab, memory: &Memory, count: usize, start: Option<f64>) -> Result<J
 /// What the file system itself takes for so many new files under final names, one thread.
 fn plain(memory: &Memory, count: usize) -> Result<Figures, String> {
     let folder = memory.path().join("plain");
-    let bytes = [7u8; SMALL];
+    let bytes = [7u8; SMALL_FILE_BYTES];
     let work = |folder: &Path| {
         fs::create_dir_all(folder)?;
         let begun = Instant::now();
@@ -124,7 +140,7 @@ fn plain(memory: &Memory, count: usize) -> Result<Figures, String> {
         Ok::<_, std::io::Error>(seconds)
     };
     let seconds = work(&folder).map_err(|error| format!("plain files: {error}"))?;
-    let rate = (count * SMALL) as f64 / 1e6 / seconds;
+    let rate = (count * SMALL_FILE_BYTES) as f64 / 1e6 / seconds;
     Ok(Figures::rate(rate).with(PER_S, Some(count as f64 / seconds)))
 }
 

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use longhaul_testbed::wan::{Lab, Side};
 
-const REQUEST: usize = 100;
-const ANSWER: usize = 10_000;
+const REQUEST_BYTES: usize = 100;
+const ANSWER_BYTES: usize = 10_000;
 /// Between an answer and the next request: somebody reads.
 const PAUSE: Duration = Duration::from_millis(50);
 /// An answer that takes longer never comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers come from the far side, as the transfer's data do. The far end ends with the connection.
 pub(crate) struct Interactive {
@@ -31,15 +31,15 @@ impl Interactive {
         std::thread::spawn(move || listener.accept().and_then(|(far, _)| answer(far)));
         let near = lab.inside(Side::Left, || TcpStream::connect(address))?.map_err(told)?;
         near.set_nodelay(true).map_err(told)?;
-        near.set_read_timeout(Some(PATIENCE)).map_err(told)?;
+        near.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(told)?;
         Ok(Interactive { near, pause: channel() })
     }
 
     /// Milliseconds of one request and its answer.
-    pub(crate) fn ask(&mut self) -> Result<f64, String> {
-        let mut buffer = [0u8; ANSWER];
+    pub(crate) fn round_trip_ms(&mut self) -> Result<f64, String> {
+        let mut buffer = [0u8; ANSWER_BYTES];
         let begun = Instant::now();
-        let asked = self.near.write_all(&[1; REQUEST]).and_then(|()| self.near.read_exact(&mut buffer));
+        let asked = self.near.write_all(&[1; REQUEST_BYTES]).and_then(|()| self.near.read_exact(&mut buffer));
         asked.map_err(|error| format!("an interactive request: {error}"))?;
         let ms = begun.elapsed().as_secs_f64() * 1e3;
         let _ = self.pause.1.recv_timeout(PAUSE);
@@ -49,10 +49,10 @@ impl Interactive {
 
 fn answer(mut far: TcpStream) -> std::io::Result<()> {
     far.set_nodelay(true)?;
-    let mut request = [0u8; REQUEST];
+    let mut request = [0u8; REQUEST_BYTES];
     loop {
         far.read_exact(&mut request)?;
-        far.write_all(&[2; ANSWER])?;
+        far.write_all(&[2; ANSWER_BYTES])?;
     }
 }
 

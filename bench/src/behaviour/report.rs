@@ -24,7 +24,7 @@ pub(crate) struct Figures {
 
 impl Figures {
     /// Of a whole command.
-    pub(crate) fn of(moved: &Clocked, bytes: u64) -> Figures {
+    pub(crate) fn from_command(moved: &Clocked, bytes: u64) -> Figures {
         let peak = moved.peaks[0].max(moved.peaks[1]);
         Figures {
             mb_per_s: Some(bytes as f64 / 1e6 / moved.seconds),
@@ -176,7 +176,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Adds a run to its row, and tells it on the terminal.
-    pub(crate) fn tell(
+    pub(crate) fn record(
         &mut self,
         case: &'static str,
         setting: &str,
@@ -313,10 +313,10 @@ mod tests {
         for rate in [90.0, 100.0, 80.0] {
             let figures =
                 Figures { cpu_s_per_gb: Some(1.0), ..Figures::rate(rate) }.with("files/s", Some(rate * 2.0));
-            session.tell("growth", "1 at once", "longhaul", Ok(figures));
+            session.record("growth", "1 at once", "longhaul", Ok(figures));
         }
-        session.tell("growth", "", "floor", Ok(Figures::rate(1000.0)));
-        session.tell("growth", "2 at once", "longhaul", Err(Failure::Failed("no | way".into())));
+        session.record("growth", "", "floor", Ok(Figures::rate(1000.0)));
+        session.record("growth", "2 at once", "longhaul", Err(Failure::Failed("no | way".into())));
         session
     }
 
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_failed_run_spoils_its_row() {
         let mut session = session();
-        session.tell("growth", "1 at once", "longhaul", Err(Failure::Failed("gone".into())));
+        session.record("growth", "1 at once", "longhaul", Err(Failure::Failed("gone".into())));
         assert!(session.get("growth", "1 at once", "longhaul").is_none());
     }
 

@@ -43,13 +43,13 @@ pub(crate) fn run(memory: &Memory, options: &Options, session: &mut Session) -> 
     let classes = [(BESIDE, FLAG), ("beside ordinary", "")];
     for _ in 0..options.rounds {
         let moved = alone(memory, options);
-        session.tell(NAME, "alone", &ours, moved);
-        session.tell(NAME, "idle", "10 kB request", asked(&path()?, requests, || Ok(())));
+        session.record(NAME, "alone", &ours, moved);
+        session.record(NAME, "idle", "10 kB request", asked(&path()?, requests, || Ok(())));
         for (setting, flags) in classes {
-            session.tell(NAME, setting, "10 kB request", beside(memory, options, flags, requests));
+            session.record(NAME, setting, "10 kB request", beside(memory, options, flags, requests));
         }
     }
-    session.tell(NAME, "alone", "payload capacity", Ok(Figures::rate(capacity)));
+    session.record(NAME, "alone", "payload capacity", Ok(Figures::rate(capacity)));
     let filled = session.get(NAME, "alone", &ours).and_then(|figures| figures.get(SECOND_HALF));
     session.bar(
         NAME,
@@ -77,7 +77,7 @@ fn alone(memory: &Memory, options: &Options) -> Result<Figures, Failure> {
     let bytes = bytes_below(&scene.source)?;
     let moved = scene.pull(&Wish::flags(FLAG))?;
     let rate = second_half(&moved.received_at[0], bytes);
-    Ok(Figures::of(&moved, bytes).with(SECOND_HALF, rate))
+    Ok(Figures::from_command(&moved, bytes).with(SECOND_HALF, rate))
 }
 
 /// Requests while a transfer of that class runs, which is ended when they have been answered.
@@ -89,7 +89,7 @@ fn beside(memory: &Memory, options: &Options, flags: &str, requests: usize) -> R
     let server = Data::Tls.server(&scene.source, scene.url(), &scene.far);
     let _server = scene.stage.serve(&server, "server.log")?;
     let mut client = scene.stage.prepare(Side::Left, &scene.client(&Wish::flags(flags))?, "client.log")?;
-    let mut received = Received::of(&lab, Side::Left)?;
+    let mut received = Received::open(&lab, Side::Left)?;
     client.go();
     while received.bytes() < UNDER_WAY.min(options.scaled(BESIDE_FILE_BYTES) as u64) {
         if client.wait(std::time::Duration::from_millis(20)).is_some() {
@@ -122,7 +122,7 @@ fn asked(
     let mut times = Vec::new();
     for _ in 0..requests {
         alive()?;
-        times.push(interactive.ask()?);
+        times.push(interactive.round_trip_ms()?);
     }
     let median = crate::measure::median(times.clone());
     Ok(Figures::default().with("median ms", Some(median)).with(P95, p95(times)))

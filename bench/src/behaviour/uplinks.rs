@@ -20,8 +20,8 @@ const MTU: u32 = 9000;
 const RATE_MBIT: f64 = 400.0;
 const SLOW_MBIT: f64 = 100.0;
 /// Of two against one; and of unequal ones against their sum.
-const TWICE: f64 = 1.9;
-const SUM: f64 = 0.95;
+const EQUAL_UPLINKS_GAIN_MIN: f64 = 1.9;
+const UNEQUAL_UPLINKS_FRACTION_MIN: f64 = 0.95;
 
 pub(crate) fn run(memory: &Memory, options: &Options, session: &mut Session) -> Result<(), String> {
     for (setting, second) in [("400 + 400 Mbit/s", RATE_MBIT), ("400 + 100 Mbit/s", SLOW_MBIT)] {
@@ -36,7 +36,7 @@ pub(crate) fn run(memory: &Memory, options: &Options, session: &mut Session) -> 
         for _ in 0..options.rounds {
             for (name, bind) in &ways {
                 let moved = scene.pull(&Wish::flags(format!("--bind {bind}")));
-                session.tell(NAME, setting, name, moved.map(|moved| Figures::of(&moved, bytes)));
+                session.record(NAME, setting, name, moved.map(|moved| Figures::from_command(&moved, bytes)));
             }
         }
         let rate = |name| session.get(NAME, setting, name)?.mb_per_s;
@@ -44,9 +44,19 @@ pub(crate) fn run(memory: &Memory, options: &Options, session: &mut Session) -> 
         let of = |whole: Option<f64>| Some(all? / whole?);
         if second < RATE_MBIT {
             let sum = one.zip(other).map(|(one, other)| one + other);
-            session.bar(NAME, "unequal uplinks, share of their sum", of(sum), Bound::AtLeast(SUM));
+            session.bar(
+                NAME,
+                "unequal uplinks, share of their sum",
+                of(sum),
+                Bound::AtLeast(UNEQUAL_UPLINKS_FRACTION_MIN),
+            );
         } else {
-            session.bar(NAME, "two equal uplinks, times one", of(one), Bound::AtLeast(TWICE));
+            session.bar(
+                NAME,
+                "two equal uplinks, times one",
+                of(one),
+                Bound::AtLeast(EQUAL_UPLINKS_GAIN_MIN),
+            );
         }
     }
     Ok(())

@@ -21,9 +21,9 @@ const RATE_MBIT: f64 = 1000.0;
 const MTU: u32 = 9000;
 const RTTS: [u32; 2] = [200, 300];
 const STREAMS: [u32; 4] = [1, 2, 4, 16];
-const AT_ONCE: [u32; 3] = [1, 4, 16];
+const FILES_CONCURRENT: [u32; 3] = [1, 4, 16];
 const LIMITS_MB: [u64; 2] = [4, 32];
-const SHARE: f64 = 0.95;
+const DEFAULT_RATE_FRACTION_MIN: f64 = 0.95;
 
 #[derive(Clone, Copy)]
 struct Window {
@@ -50,7 +50,7 @@ impl Window {
 
 pub(crate) fn run(memory: &Memory, options: &Options, session: &mut Session) -> Result<(), String> {
     let (rtts, streams, at_once): (&[u32], &[u32], &[u32]) =
-        if options.quick { (&[200], &[1, 4, 16], &[1, 16]) } else { (&RTTS, &STREAMS, &AT_ONCE) };
+        if options.quick { (&[200], &[1, 4, 16], &[1, 16]) } else { (&RTTS, &STREAMS, &FILES_CONCURRENT) };
     for &rtt in rtts {
         for autotuned in [true, false] {
             for megabytes in LIMITS_MB {
@@ -88,12 +88,12 @@ fn measure(
     let program = |flags: &str| format!("{OURS} {flags}").trim_end().to_owned();
     for _ in 0..options.rounds {
         for flags in std::iter::once("").chain(cells.iter().map(String::as_str)) {
-            let moved = scene.pull(&Wish::flags(flags)).map(|moved| Figures::of(&moved, bytes));
-            session.tell(NAME, setting, &program(flags), moved);
+            let moved = scene.pull(&Wish::flags(flags)).map(|moved| Figures::from_command(&moved, bytes));
+            session.record(NAME, setting, &program(flags), moved);
         }
     }
     let capacity = payload_mb_per_s(RATE_MBIT, MTU);
-    session.tell(NAME, setting, "payload capacity", Ok(Figures::rate(capacity)));
+    session.record(NAME, setting, "payload capacity", Ok(Figures::rate(capacity)));
     let rate = |session: &Session, program: &str| session.get(NAME, setting, program)?.mb_per_s;
     let best = cells.iter().filter_map(|flags| Some((flags, rate(session, &program(flags))?)));
     let best = best.max_by(|one, other| one.1.total_cmp(&other.1));
@@ -102,7 +102,7 @@ fn measure(
         Some((flags, _)) => format!("{setting}: defaults over the best cell ({flags})"),
         None => format!("{setting}: defaults over the best cell"),
     };
-    let bound = best.map_or(Bound::Missing, |_| Bound::AtLeast(SHARE));
+    let bound = best.map_or(Bound::Missing, |_| Bound::AtLeast(DEFAULT_RATE_FRACTION_MIN));
     session.bar(NAME, what, ours.zip(best).map(|(ours, (_, best))| ours / best), bound);
     Ok(())
 }

@@ -21,41 +21,41 @@ use crate::measure::{Row, cpu_seconds, median, peak_memory};
 const SUBMITTERS: usize = 32;
 const POLLERS: usize = 20;
 /// Jobs in the database: few, and many.
-const FEW: usize = 1_000;
-const MANY: usize = 1_000_000;
-const MANY_QUICK: usize = 50_000;
+const JOBS_FEW: usize = 1_000;
+const JOBS_MANY: usize = 1_000_000;
+const JOBS_MANY_QUICK: usize = 50_000;
 /// Enough to see whether it is flat; a run of everything is long as it is.
-const MANY_POSTGRESQL: usize = 200_000;
+const JOBS_MANY_POSTGRESQL: usize = 200_000;
 /// Looked at of the many, at the end.
-const LAST: usize = 20_000;
+const JOBS_TIMED: usize = 20_000;
 const FILES_OF_LARGE: usize = 200;
 const LARGE_JOBS: usize = 500;
 const POLLED: usize = 100;
 const POLLS: usize = 1_000;
 /// Of one connection: 200 a second of all.
-const POLL_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const SIDES: usize = 55;
 /// Shares of the activities, in percent.
 const SHARES: [u32; 5] = [40, 25, 20, 10, 5];
 /// Many jobs in the database may slow submissions down to this part of what few do.
-const FLAT: f64 = 0.8;
+const RATE_FRACTION_MIN: f64 = 0.8;
 /// So that the silent ones do not take up all copies.
-const OF_A_HOST: usize = 16;
+const COPIES_PER_HOST_MAX: usize = 16;
 const STARTS: usize = 20;
 /// Enough that the first seconds, in which two at a time are tried, are few of them.
 const COPIED: usize = 8_000;
 const COPIED_BYTES: usize = 1_000;
-const WITHIN: Duration = Duration::from_secs(300);
+const JOB_TIMEOUT: Duration = Duration::from_secs(300);
 /// Whether a job has ended.
-const ASK_AGAIN: Duration = Duration::from_millis(10);
+const END_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
-    measured(if rounds.0 > 1 { MANY } else { MANY_QUICK }, None)
+    measured(if rounds.0 > 1 { JOBS_MANY } else { JOBS_MANY_QUICK }, None)
 }
 
 pub(crate) fn run_on_postgresql(rounds: &Rounds) -> Vec<Row> {
     let database = PostgreSql::start_durable();
-    let rows = measured(if rounds.0 > 1 { MANY_POSTGRESQL } else { MANY_QUICK }, Some(&database));
+    let rows = measured(if rounds.0 > 1 { JOBS_MANY_POSTGRESQL } else { JOBS_MANY_QUICK }, Some(&database));
     rows.into_iter().map(|row| Row { case: "fts-postgresql", ..row }).collect()
 }
 
@@ -63,10 +63,10 @@ fn measured(many: usize, database: Option<&PostgreSql>) -> Vec<Row> {
     let scene = Scene::new(database);
     let mut rows = Vec::new();
 
-    let first = scene.submit(FEW);
+    let first = scene.submit(JOBS_FEW);
     let before = scene.read(&first.ids);
-    let grown = scene.submit(many - FEW - LAST);
-    let last = scene.submit(LAST);
+    let grown = scene.submit(many - JOBS_FEW - JOBS_TIMED);
+    let last = scene.submit(JOBS_TIMED);
     let ids: Vec<String> = [&first.ids[..], &grown.ids, &last.ids].concat();
     rows.push(at_least("jobs/s of one file, 32 connections", last.load.per_s(), 2_000.0, "≥ 2,000"));
     rows.push(at_most("the same, p95 ms", last.load.p95_ms(), 50.0, "≤ 50"));
@@ -79,7 +79,7 @@ fn measured(many: usize, database: Option<&PostgreSql>) -> Vec<Row> {
         ("list of 100 jobs, p95 ms", &after.list, &before.list, 5.0, "≤ 5"),
         ("list of 100 by a rare state, p95 ms", &after.rare, &before.rare, 5.0, "≤ 5"),
     ] {
-        let yardstick = format!("{:.1} at {FEW} jobs", few.p95_ms());
+        let yardstick = format!("{:.1} at {JOBS_FEW} jobs", few.p95_ms());
         rows.push(Row { yardstick, ..at_most(name, now.p95_ms(), bound, bar) });
     }
     rows.push(at_least("polls/s over 20 connections, flat out", after.flat_out.per_s(), 200.0, "≥ 200"));
@@ -108,7 +108,13 @@ fn at_most(figure: &'static str, value: f64, bound: f64, bar: &'static str) -> R
 fn flat(figure: &'static str, now: f64, before: f64, many: usize) -> Row {
     let ratio = Some(now / before);
     let yardstick = format!("{before:.0} on the way to {many}");
-    Row { yardstick, ratio, bar: "≥ 0.8", reached: now >= FLAT * before, ..Row::plain("fts", figure, now) }
+    Row {
+        yardstick,
+        ratio,
+        bar: "≥ 0.8",
+        reached: now >= RATE_FRACTION_MIN * before,
+        ..Row::plain("fts", figure, now)
+    }
 }
 
 /// What many requests of one kind took.
@@ -162,7 +168,7 @@ impl Scene {
         let settings = format!(
             "[service.database]\n{}[service.limits]\nuser_requests_per_s = 0\n\
              [service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
-             copies = 1000\nhost_copies = {OF_A_HOST}\n",
+             copies = 1000\nhost_copies = {COPIES_PER_HOST_MAX}\n",
             database.unwrap_or_default(),
             authority.ca_file()
         );
@@ -238,7 +244,7 @@ impl Scene {
             .0
         };
         let read = Read {
-            poll: get(&of, POLLERS, POLL_EVERY),
+            poll: get(&of, POLLERS, POLL_INTERVAL),
             flat_out: get(&of, POLLERS, Duration::ZERO),
             list: get(&|_| "/jobs?limit=100".into(), 1, Duration::ZERO),
             rare: get(&|_| "/jobs?limit=100&state_in=CANCELED".into(), 1, Duration::ZERO),
@@ -269,7 +275,7 @@ impl Scene {
                     }
                 });
             }
-            let load = self.submit(LAST).load;
+            let load = self.submit(JOBS_TIMED).load;
             done.store(true, Ordering::Relaxed);
             load
         })
@@ -289,7 +295,7 @@ impl Scene {
                 if reply.json()["job_state"] != "SUBMITTED" {
                     return begun.elapsed().as_secs_f64();
                 }
-                assert!(begun.elapsed() < WITHIN, "job {id} does not start");
+                assert!(begun.elapsed() < JOB_TIMEOUT, "job {id} does not start");
             }
         };
         median((0..STARTS).map(one).collect())
@@ -366,10 +372,10 @@ pub(super) fn copied_in_s(connection: &mut KeptAlive, files: &[Value]) -> f64 {
             let reply = connection.send("GET", &format!("/jobs/{id}"), &[]).expect("an answer");
             match reply.json()["job_state"].as_str() {
                 Some("FINISHED") => break,
-                Some("SUBMITTED" | "ACTIVE") => std::thread::sleep(ASK_AGAIN),
+                Some("SUBMITTED" | "ACTIVE") => std::thread::sleep(END_POLL_INTERVAL),
                 other => panic!("job {id} is {other:?}"),
             }
-            assert!(begun.elapsed() < WITHIN, "job {id} does not end");
+            assert!(begun.elapsed() < JOB_TIMEOUT, "job {id} does not end");
         }
     }
     begun.elapsed().as_secs_f64()

@@ -2,8 +2,8 @@
 //! many files with pipelining and four at once, eight where the way is long. Encrypted: GSI with private data
 //! channels.
 
-use super::{Program, Run, Security, Server, Way};
-use crate::transfers::launch::{FAR, Words};
+use super::{Direction, Program, Run, Security, Server};
+use crate::transfers::launch::{FAR_HOST, Words};
 
 const PORT: u16 = 2811;
 
@@ -22,8 +22,8 @@ impl Program for GridFtp {
         "no"
     }
 
-    fn way(&self) -> Way {
-        Way::Push
+    fn direction(&self) -> Direction {
+        Direction::Push
     }
 
     fn server(&self, run: &Run<'_>) -> Result<Server, String> {
@@ -48,12 +48,12 @@ impl Program for GridFtp {
         let words = if run.is_one_file() {
             let (from, to) = (run.source_file(), run.target.join(&run.names[0]));
             let words = words.args("-fast -p 4").arg(format!("file://{}", from.display()));
-            words.arg(format!("{scheme}://{FAR}:{PORT}{}", to.display()))
+            words.arg(format!("{scheme}://{FAR_HOST}:{PORT}{}", to.display()))
         } else {
             let at_once = if run.case.is_far() { "8" } else { "4" };
             let words = words.args("-r -fast -pp -p 4 -cc").arg(at_once);
             let words = words.arg(format!("file://{}/", run.source.display()));
-            words.arg(format!("{scheme}://{FAR}:{PORT}{}/", run.target.display()))
+            words.arg(format!("{scheme}://{FAR_HOST}:{PORT}{}/", run.target.display()))
         };
         Ok(self.with_keys(words, run, "user"))
     }

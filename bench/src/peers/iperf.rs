@@ -1,6 +1,6 @@
 //! iperf3: TCP from memory to memory, what the path and the kernel can do without files.
 
-use super::{Program, Run, Server, Way};
+use super::{Direction, Program, Run, Server};
 use crate::transfers::case::Case;
 use crate::transfers::launch::Words;
 
@@ -22,8 +22,8 @@ impl Program for Iperf {
         "no (memory only)"
     }
 
-    fn way(&self) -> Way {
-        Way::Memory
+    fn direction(&self) -> Direction {
+        Direction::Memory
     }
 
     fn takes(&self, case: &Case) -> bool {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Program, Run, Server, Way};
+use super::{Direction, Program, Run, Server};
 use crate::transfers::launch::Words;
 
 const PORT: u16 = 7000;
@@ -46,8 +46,8 @@ impl Program for Longhaul {
         "file digest end to end"
     }
 
-    fn way(&self) -> Way {
-        Way::Pull
+    fn direction(&self) -> Direction {
+        Direction::Pull
     }
 
     fn is_ours(&self) -> bool {

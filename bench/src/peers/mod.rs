@@ -37,7 +37,7 @@ impl Security {
 
 /// Which way a program's files go. The client is always near, the server far; files are the same on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// The client sends.
     Push,
     /// The client fetches.
@@ -109,7 +109,7 @@ pub(crate) trait Program {
     fn encrypted(&self) -> &'static str;
     /// What is verified by what, or "no".
     fn verified(&self) -> &'static str;
-    fn way(&self) -> Way;
+    fn direction(&self) -> Direction;
     /// Ours are measured against the others.
     fn is_ours(&self) -> bool {
         false

@@ -1,7 +1,7 @@
 //! nginx, the server for all clients that speak HTTP: sendfile, two workers, TLS 1.3 with AES-128-GCM (the
 //! fastest here).
 
-use super::{Program, Run, Security, Server, Way};
+use super::{Direction, Program, Run, Security, Server};
 use crate::transfers::launch::Words;
 
 const CLEAR_PORT: u16 = 8080;
@@ -31,8 +31,8 @@ impl Program for FromNginx {
         "no"
     }
 
-    fn way(&self) -> Way {
-        Way::Pull
+    fn direction(&self) -> Direction {
+        Direction::Pull
     }
 
     fn server(&self, run: &Run<'_>) -> Result<Server, String> {

@@ -1,6 +1,6 @@
 //! rsync to its own daemon: whole files, in place, one stream. It verifies a digest of each file in flight.
 
-use super::{Program, Run, Server, Way};
+use super::{Direction, Program, Run, Server};
 use crate::transfers::launch::Words;
 
 const PORT: u16 = 8730;
@@ -20,8 +20,8 @@ impl Program for Rsync {
         "file digest in flight (xxh128)"
     }
 
-    fn way(&self) -> Way {
-        Way::Push
+    fn direction(&self) -> Direction {
+        Direction::Push
     }
 
     fn server(&self, run: &Run<'_>) -> Result<Server, String> {

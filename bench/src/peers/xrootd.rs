@@ -7,8 +7,8 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use super::{Program, Run, Server, Way};
-use crate::transfers::launch::{FAR, Words};
+use super::{Direction, Program, Run, Server};
+use crate::transfers::launch::{FAR_HOST, Words};
 
 const PORT: u16 = 1094;
 /// The server refuses to run as root; the package makes this account.
@@ -40,8 +40,8 @@ impl Program for Xrdcp {
         if self.0 == Mode::PageChecksums { "crc32c per 4 kB in flight" } else { "no" }
     }
 
-    fn way(&self) -> Way {
-        Way::Push
+    fn direction(&self) -> Direction {
+        Direction::Push
     }
 
     fn server(&self, run: &Run<'_>) -> Result<Server, String> {
@@ -81,7 +81,7 @@ impl Program for Xrdcp {
 
     fn client(&self, run: &Run<'_>) -> Result<Words, String> {
         let scheme = if self.0 == Mode::Tls { "roots" } else { "root" };
-        let to = format!("{scheme}://{FAR}:{PORT}/{}", run.target.display());
+        let to = format!("{scheme}://{FAR_HOST}:{PORT}/{}", run.target.display());
         let words = Words::new("xrdcp").args("--silent --nopbar --force");
         let words = if run.is_one_file() {
             words.args("--streams 4").path(&run.source_file()).arg(format!("{to}/{}", run.names[0]))

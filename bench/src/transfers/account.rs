@@ -121,7 +121,7 @@ pub(crate) struct Peak {
 
 impl Peak {
     /// Reads `VmHWM` of each of these; what shares memory (a server and its children) counts it each time.
-    pub(crate) fn look(&mut self, processes: &[u32], sockets: u64) {
+    pub(crate) fn sample(&mut self, processes: &[u32], sockets: u64) {
         let mut sum = sockets;
         for pid in processes {
             let known = self.each.entry(*pid).or_default();
@@ -211,7 +211,7 @@ mod tests {
                 assert!(child.try_wait().unwrap().is_none(), "it waits for its input");
             }
             let mut peak = Peak::default();
-            peak.look(&group.processes(), 5);
+            peak.sample(&group.processes(), 5);
             assert!(peak.bytes() > 100_000);
             group.kill();
             assert!(!child.wait().unwrap().success());

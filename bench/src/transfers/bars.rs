@@ -121,8 +121,8 @@ pub(crate) fn table(session: &Session) -> String {
 
 impl Bar {
     fn row(&self, session: &Session) -> String {
-        let value = session.get(self.case, self.program).and_then(|summary| self.value.of(&summary));
-        let yardstick = self.yardstick.of(session, self);
+        let value = session.get(self.case, self.program).and_then(|summary| self.value.extract(&summary));
+        let yardstick = self.yardstick.resolve(session, self);
         let ratio = value.zip(yardstick).map(|(value, yardstick)| value / yardstick);
         let reached = ratio.is_some_and(|ratio| match self.value {
             Value::Cpu => ratio <= self.factor,
@@ -151,7 +151,7 @@ impl Bar {
 }
 
 impl Value {
-    fn of(self, summary: &Summary) -> Option<f64> {
+    fn extract(self, summary: &Summary) -> Option<f64> {
         match self {
             Value::Rate => Some(summary.mb_per_s),
             Value::SecondHalf => summary.second_half,
@@ -161,7 +161,7 @@ impl Value {
 }
 
 impl Yardstick {
-    fn of(self, session: &Session, bar: &Bar) -> Option<f64> {
+    fn resolve(self, session: &Session, bar: &Bar) -> Option<f64> {
         let case = session.outcomes.iter().find(|outcome| outcome.case.name == bar.case)?.case;
         let rate = |case: &str, program: &str| Some(session.get(case, program)?.mb_per_s);
         let iperf = |case: &str| {
@@ -177,7 +177,7 @@ impl Yardstick {
             }
             Yardstick::IperfOf(case) => iperf(case),
             Yardstick::Capacity => case.capacity(),
-            Yardstick::Floor => bar.value.of(&session.get(bar.case, floor_of(bar.program))?),
+            Yardstick::Floor => bar.value.extract(&session.get(bar.case, floor_of(bar.program))?),
             Yardstick::Number(number) => Some(number),
         }
     }

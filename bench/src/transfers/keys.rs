@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::launch::FAR;
+use super::launch::FAR_HOST;
 
 const SUBJECT: &str = "/O=Longhaul/OU=Bench";
 pub(crate) const USER: &str = "/O=Longhaul/OU=Bench/CN=user";
@@ -24,7 +24,11 @@ impl Keys {
             "req -x509 -newkey rsa:2048 -nodes -days 2 -subj {SUBJECT}/CN=authority -keyout ca.key -out \
                 ca.pem"
         ))?;
-        keys.issue("host", &format!("{SUBJECT}/CN={FAR}"), &format!("subjectAltName=DNS:{FAR},IP:{far}"))?;
+        keys.issue(
+            "host",
+            &format!("{SUBJECT}/CN={FAR_HOST}"),
+            &format!("subjectAltName=DNS:{FAR_HOST},IP:{far}"),
+        )?;
         keys.issue("user", USER, "extendedKeyUsage=clientAuth")?;
         let hash = keys.openssl("x509 -in ca.pem -noout -hash")?;
         let policy = format!(

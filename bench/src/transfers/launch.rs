@@ -27,8 +27,8 @@ read -r go
 exec "$@" >&2 < /dev/null"#;
 
 /// Names by which the two sides know each other; certificates are made for the second.
-pub(crate) const NEAR: &str = "near.bench";
-pub(crate) const FAR: &str = "far.bench";
+pub(crate) const NEAR_HOST: &str = "near.bench";
+pub(crate) const FAR_HOST: &str = "far.bench";
 
 /// Characters of a log that are shown when a program fails.
 const LOG_SHOWN: usize = 400;
@@ -84,7 +84,7 @@ impl<'a> Stage<'a> {
     pub(crate) fn new(lab: &'a Lab, folder: PathBuf) -> Result<Stage<'a>, String> {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let (near, far) = (lab.address(Side::Left, 0), lab.address(Side::Right, 0));
-        let hosts = format!("127.0.0.1 localhost\n{near} {NEAR}\n{far} {FAR} {}\n", host.trim());
+        let hosts = format!("127.0.0.1 localhost\n{near} {NEAR_HOST}\n{far} {FAR_HOST} {}\n", host.trim());
         let write = |name: &str, text: &str| {
             fs::write(folder.join(name), text).map_err(|error| format!("{name} of the stage: {error}"))
         };

@@ -11,7 +11,6 @@
 pub(crate) mod account;
 mod against;
 mod bars;
-mod book;
 pub(crate) mod case;
 mod costs;
 pub(crate) mod floor;
@@ -22,6 +21,7 @@ pub(crate) mod options;
 mod page;
 pub(crate) mod report;
 pub(crate) mod run;
+mod run_log;
 pub(crate) mod traffic;
 pub(crate) mod trees;
 
@@ -31,7 +31,6 @@ use longhaul_testbed::wan::{Lab, Side};
 
 use crate::measure::make_files;
 use crate::peers::{self, Program, Run};
-use book::Book;
 use case::{CASES, Case};
 use keys::Keys;
 use launch::Stage;
@@ -39,6 +38,7 @@ use memory::Memory;
 use options::Options;
 use report::{Outcome, Session};
 use run::{Failure, Measured};
+use run_log::RunLog;
 
 /// Beyond source and target: what programs themselves and their buffers may touch.
 const WARM_MORE: u64 = 2 << 30;
@@ -79,14 +79,15 @@ fn run(options: &Options) -> Result<Session, String> {
     let cases: Vec<&Case> = CASES.iter().filter(|case| options.wants_case(case.name)).collect();
     let programs: Vec<Box<dyn Program>> =
         peers::all().into_iter().filter(|program| options.wants_program(program.name())).collect();
-    let book = options.book.as_ref().map(|path| Book::open(path, &longhaul_testbed::binary())).transpose()?;
+    let run_log =
+        options.book.as_ref().map(|path| RunLog::open(path, &longhaul_testbed::binary())).transpose()?;
     let memory = Memory::new()?;
     let most = cases.iter().map(|case| case.bytes()).max().unwrap_or(0);
     let warm = (2 * most + WARM_MORE).min((memory::available() as f64 * WARM_SHARE) as u64);
     eprintln!("touching {:.1} GB of memory", warm as f64 / 1e9);
     memory.warm(warm)?;
     let session = Session::new(options.rounds, account::Group::new().how());
-    let mut measuring = Measuring { programs, memory, options, book, session };
+    let mut measuring = Measuring { programs, memory, options, run_log, session };
     for case in cases {
         measuring.case(case)?;
     }
@@ -98,7 +99,7 @@ struct Measuring<'a> {
     programs: Vec<Box<dyn Program>>,
     memory: Memory,
     options: &'a Options,
-    book: Option<Book>,
+    run_log: Option<RunLog>,
     session: Session,
 }
 
@@ -110,7 +111,7 @@ impl Measuring<'_> {
             self.session.outcomes.append(&mut outcomes);
             return Ok(());
         }
-        let places = Places::new(self.memory.path());
+        let places = Folders::new(self.memory.path());
         let lab = match case.lab() {
             Ok(lab) => lab,
             Err(why) => {
@@ -150,7 +151,7 @@ impl Measuring<'_> {
             outcomes.extend(names.map(|name| Outcome::floor(case, name)));
         }
         for outcome in &mut outcomes {
-            let kept = self.book.iter().flat_map(|book| book.runs(case.name, outcome.program));
+            let kept = self.run_log.iter().flat_map(|log| log.runs(case.name, outcome.program));
             outcome.runs = kept.take(self.options.rounds).collect();
         }
         outcomes
@@ -183,7 +184,7 @@ impl Measuring<'_> {
             let limit_s = self.options.limit_s.filter(|_| !program.is_ours()).unwrap_or(run.case.limit_s);
             let run = Run { case: &Case { limit_s, ..*run.case }, ..*run };
             let measured = run::measure(stage, &**program, &run);
-            self.tell(round, measured, &mut outcomes[place])?;
+            self.record(round, measured, &mut outcomes[place])?;
         }
         Ok(())
     }
@@ -202,12 +203,12 @@ impl Measuring<'_> {
         let measured = floor::measure(lab, self.memory.path(), case);
         for (name, measured) in floor::NAMES.into_iter().zip(measured) {
             let outcome = outcomes.iter_mut().find(|outcome| outcome.program == name && lacks(outcome));
-            outcome.into_iter().try_for_each(|outcome| self.tell(round, measured.clone(), outcome))?;
+            outcome.into_iter().try_for_each(|outcome| self.record(round, measured.clone(), outcome))?;
         }
         Ok(())
     }
 
-    fn tell(
+    fn record(
         &mut self,
         round: usize,
         measured: Result<Measured, Failure>,
@@ -215,8 +216,8 @@ impl Measuring<'_> {
     ) -> Result<(), String> {
         eprintln!("  round {}: {}", round + 1, report::line(outcome.program, &measured));
         let measured = report::without_folders(measured, self.memory.path());
-        if let Some(book) = &mut self.book {
-            book.keep(outcome.case.name, outcome.program, &measured)?;
+        if let Some(log) = &mut self.run_log {
+            log.append(outcome.case.name, outcome.program, &measured)?;
         }
         outcome.runs.push(measured);
         Ok(())
@@ -259,7 +260,7 @@ impl Yardsticks {
     /// CPU s/GB of one stream of iperf3, both ends.
     pub(crate) fn iperf(&self) -> Result<f64, String> {
         let case = &CASES[0];
-        let places = Places::new(self.folder());
+        let places = Folders::new(self.folder());
         let stage = Stage::new(&self.lab, places.stage.clone())?;
         let far = self.lab.address(Side::Right, 0).to_string();
         let keys = Keys::make(&places.stage, &far)?;
@@ -289,17 +290,17 @@ impl Yardsticks {
     }
 }
 
-struct Places {
+struct Folders {
     source: PathBuf,
     target: PathBuf,
     run: PathBuf,
     stage: PathBuf,
 }
 
-impl Places {
-    fn new(memory: &Path) -> Places {
+impl Folders {
+    fn new(memory: &Path) -> Folders {
         let place = |name: &str| memory.join(name);
-        Places { source: place("source"), target: place("target"), run: place("run"), stage: place("stage") }
+        Folders { source: place("source"), target: place("target"), run: place("run"), stage: place("stage") }
     }
 }
 

@@ -11,7 +11,7 @@ use super::costs;
 use super::floor;
 use super::run::{Failure, Measured};
 use crate::measure::median;
-use crate::peers::{Program, Way};
+use crate::peers::{Direction, Program};
 
 /// All runs of one program in one case.
 pub(crate) struct Outcome {
@@ -52,7 +52,7 @@ impl Outcome {
             encrypted: program.encrypted(),
             verified: program.verified(),
             is_ours: program.is_ours(),
-            moves_files: program.way() != Way::Memory,
+            moves_files: program.direction() != Direction::Memory,
             runs: Vec::new(),
         }
     }
@@ -202,13 +202,13 @@ impl Session {
             + &self.settings()
     }
 
-    fn of<'a>(&'a self, case: &'a Case) -> impl Iterator<Item = &'a Outcome> {
+    fn outcomes_of<'a>(&'a self, case: &'a Case) -> impl Iterator<Item = &'a Outcome> {
         self.outcomes.iter().filter(|outcome| outcome.case.name == case.name)
     }
 
     /// MB/s of the best peer that moves files.
     pub(crate) fn best_peer(&self, case: &Case) -> Option<(&'static str, f64)> {
-        let peers = self.of(case).filter(|outcome| !outcome.is_ours && outcome.moves_files);
+        let peers = self.outcomes_of(case).filter(|outcome| !outcome.is_ours && outcome.moves_files);
         let rates = peers.filter_map(|outcome| Some((outcome.program, outcome.summary()?.mb_per_s)));
         rates.max_by(|one, other| one.1.total_cmp(&other.1))
     }
@@ -221,7 +221,7 @@ impl Session {
              | encrypted | verified |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- \
              |\n",
         );
-        for outcome in self.of(case) {
+        for outcome in self.outcomes_of(case) {
             let _ = write!(text, "| {} |", outcome.program);
             match (outcome.summary(), outcome.failure()) {
                 (Some(summary), _) => {

@@ -13,10 +13,10 @@ use super::account::{Group, Peak};
 use super::launch::{Launched, Stage, Words};
 use super::traffic::{Received, second_half};
 use super::trees;
-use crate::peers::{Program, Run, Server, Way};
+use crate::peers::{Direction, Program, Run, Server};
 
 /// Between two looks at memory and traffic.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What one run showed. The client is near, the server far.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub(crate) fn measure(stage: &Stage<'_>, program: &dyn Program, run: &Run<'_>) -
     prepare(run)?;
     let outcome = timed(stage, program, run);
     let outcome = outcome.and_then(|measured| {
-        if program.way() != Way::Memory {
+        if program.direction() != Direction::Memory {
             trees::compare(run.source, run.target).map_err(|why| format!("contents: {why}"))?;
         }
         Ok(measured)
@@ -93,13 +93,13 @@ fn timed(stage: &Stage<'_>, program: &dyn Program, run: &Run<'_>) -> Result<Meas
             }
             failed => failed,
         })?;
-    let bytes = match program.way() {
-        Way::Memory => program
+    let bytes = match program.direction() {
+        Direction::Memory => program
             .received(&clocked.client_log)
             .ok_or_else(|| format!("no result in {}", clocked.client_log))?,
-        Way::Push | Way::Pull => run.case.bytes(),
+        Direction::Push | Direction::Pull => run.case.bytes(),
     };
-    let receiver = usize::from(program.way() != Way::Pull);
+    let receiver = usize::from(program.direction() != Direction::Pull);
     Ok(Measured {
         seconds: clocked.seconds,
         bytes,
@@ -188,8 +188,8 @@ impl Watch {
         let end = |side, launched: &Launched| {
             Ok::<_, String>(End {
                 group: launched.group.clone(),
-                sockets: SocketMemory::of(lab, side)?,
-                received: Received::of(lab, side)?,
+                sockets: SocketMemory::open(lab, side)?,
+                received: Received::open(lab, side)?,
                 peak: Peak::default(),
                 received_at: Vec::new(),
             })
@@ -203,11 +203,11 @@ impl Watch {
             let (stop, stopped) = channel::<()>();
             let begun = Instant::now();
             let looking = scope.spawn(move || {
-                self.look(begun);
-                while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(LOOK_EVERY) {
-                    self.look(begun);
+                self.sample(begun);
+                while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(SAMPLE_INTERVAL) {
+                    self.sample(begun);
                 }
-                self.look(begun);
+                self.sample(begun);
                 self
             });
             client.go();
@@ -219,10 +219,10 @@ impl Watch {
         })
     }
 
-    fn look(&mut self, begun: Instant) {
+    fn sample(&mut self, begun: Instant) {
         for end in &mut self.ends {
             let sockets = end.sockets.bytes().unwrap_or(0);
-            end.peak.look(&end.group.processes(), sockets);
+            end.peak.sample(&end.group.processes(), sockets);
             end.received_at.push((begun.elapsed().as_secs_f64(), end.received.bytes()));
         }
     }

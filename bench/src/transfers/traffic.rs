@@ -11,7 +11,7 @@ pub(crate) struct Received {
 
 impl Received {
     /// The table of that side's namespace, whichever thread reads it later.
-    pub(crate) fn of(lab: &Lab, side: Side) -> Result<Received, String> {
+    pub(crate) fn open(lab: &Lab, side: Side) -> Result<Received, String> {
         let open = || File::open("/proc/thread-self/net/dev");
         let table = lab.inside(side, open)?.map_err(|error| format!("/proc/net/dev: {error}"))?;
         Ok(Received { table })

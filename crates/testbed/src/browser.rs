@@ -117,11 +117,11 @@ impl Browser {
     }
 
     fn call(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Value {
-        self.ask(session, method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
+        self.try_call(session, method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
     /// The same where an error is an answer.
-    fn ask(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Result<Value, String> {
+    fn try_call(&mut self, session: Option<&str>, method: &str, parameters: Value) -> Result<Value, String> {
         let id = self.next_id;
         self.next_id += 1;
         let mut request = json!({ "id": id, "method": method, "params": parameters });
@@ -221,7 +221,7 @@ impl Page<'_> {
         loop {
             // Between two pages there is none that could answer.
             let asked = json!({ "expression": SHOWN, "returnByValue": true });
-            let shown = self.browser.ask(Some(&self.session), "Runtime.evaluate", asked);
+            let shown = self.browser.try_call(Some(&self.session), "Runtime.evaluate", asked);
             let shown = shown.ok().and_then(|reply| Some(reply["result"]["value"].as_str()?.to_owned()));
             match shown {
                 Some(shown) if shown.contains(words) => return shown,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::http::{Api, Events};
 
 /// Without a change one looks again after this long: not everything that a test waits for is told.
-const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(500);
+const EVENT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Between two tries to reach a service that is away.
-const TRY_EVERY: Duration = Duration::from_millis(50);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The stream of changes, opened again whenever it ends.
 pub(crate) struct Changes {
@@ -18,22 +18,22 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    pub(crate) fn of(api: Api) -> Self {
+    pub(crate) fn new(api: Api) -> Self {
         Changes { api, events: None }
     }
 
     /// Returns at the next change, and after `at_most` or a moment at the latest.
     pub(crate) fn wait(&mut self, at_most: Duration) {
         if self.events.is_none() {
-            self.events = self.api.events(LOOK_AT_LEAST_EVERY).ok();
+            self.events = self.api.events(EVENT_TIMEOUT).ok();
         }
-        let Some(events) = &mut self.events else { return tick(TRY_EVERY.min(at_most)) };
+        let Some(events) = &mut self.events else { return tick(RECONNECT_INTERVAL.min(at_most)) };
         match events.event() {
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(_) => {
                 self.events = None;
-                tick(TRY_EVERY.min(at_most));
+                tick(RECONNECT_INTERVAL.min(at_most));
             }
         }
     }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::changes::Changes;
 use crate::http::Api;
-use crate::run::{self, COMMAND_WITHIN, Ran};
+use crate::run::{self, COMMAND_WITHIN, CommandOutput};
 use crate::{Log, Process, free_port};
 
 /// A process that is not ready by then does not start.
@@ -185,7 +185,7 @@ impl Deployment {
         let words = |verb: &str| [SERVICE, verb, "--config", &shown(&config)].map(str::to_owned).to_vec();
         let binary = options.binary.clone().unwrap_or_else(run::binary);
         let mut init = launched(&binary, &options.launcher, &words("init"), &own, &options.environment);
-        let made = Ran::of(init.arg("--json"), COMMAND_WITHIN).ok().json();
+        let made = CommandOutput::from_command(init.arg("--json"), COMMAND_WITHIN).ok().json();
         let text = |name: &str| {
             made[name].as_str().unwrap_or_else(|| panic!("service init gives no {name}")).to_owned()
         };
@@ -292,14 +292,14 @@ impl Deployment {
     }
 
     /// `agent join` with the configuration of that name.
-    pub fn join(&self, name: &str, token: &str) -> Ran {
+    pub fn join(&self, name: &str, token: &str) -> CommandOutput {
         let options = &self.sites[name];
         let own = self.directory().join(name);
         let config = shown(&own.join("longhaul.toml"));
         let words = ["agent", "join", "--config", &config, "--token", token].map(str::to_owned);
         let binary = options.binary.clone().unwrap_or_else(run::binary);
         let mut join = launched(&binary, &options.launcher, &words, &own, &options.environment);
-        Ran::of(&mut join, COMMAND_WITHIN)
+        CommandOutput::from_command(&mut join, COMMAND_WITHIN)
     }
 
     /// Root of the storage of that name.
@@ -394,8 +394,8 @@ impl Deployment {
     // ---- commands ------------------------------------------------------------------------------------------
 
     /// A public command, as the administrator.
-    pub fn longhaul(&self, words: &[&str]) -> Ran {
-        Ran::of(&mut self.command(words), COMMAND_WITHIN)
+    pub fn longhaul(&self, words: &[&str]) -> CommandOutput {
+        CommandOutput::from_command(&mut self.command(words), COMMAND_WITHIN)
     }
 
     pub fn command(&self, words: &[&str]) -> Command {
@@ -438,7 +438,7 @@ impl Deployment {
     pub fn deliver(&self, dataset: &str, storage: &str, within_s: u64) {
         let begun = Instant::now();
         let wait = format!("--wait={within_s}");
-        let ran = Ran::of(
+        let ran = CommandOutput::from_command(
             &mut self.command(&["subscribe", dataset, storage, &wait]),
             Duration::from_secs(within_s + 30),
         );
@@ -484,7 +484,7 @@ impl Deployment {
     /// The same; none if there is no answer in time.
     pub fn await_answer<T>(&self, within: Duration, mut question: impl FnMut() -> Option<T>) -> Option<T> {
         let until = Instant::now() + within;
-        let mut changes = Changes::of(self.api());
+        let mut changes = Changes::new(self.api());
         loop {
             if let Some(answer) = question() {
                 return Some(answer);

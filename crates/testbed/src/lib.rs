@@ -43,5 +43,5 @@ pub use log::Log;
 pub use ports::free_port;
 pub use process::Process;
 pub use random::Random;
-pub use run::{Ran, binary};
-pub use watcher::{Expected, Seen, Watcher};
+pub use run::{CommandOutput, binary};
+pub use watcher::{Expected, WatchReport, Watcher};

@@ -14,10 +14,10 @@ const WARNINGS_SHOWN: usize = 15;
 
 /// One process's log over all its restarts. Clones are the same log.
 #[derive(Clone, Default)]
-pub struct Log(Arc<Shared>);
+pub struct Log(Arc<LogBuffer>);
 
 #[derive(Default)]
-struct Shared {
+struct LogBuffer {
     lines: Mutex<Lines>,
     more: Condvar,
 }

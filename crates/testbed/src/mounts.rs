@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::run::Ran;
+use crate::run::CommandOutput;
 
 /// A process that holds the namespace; it ends when its input does, and the mounts go with the last process
 /// inside.
@@ -56,7 +56,7 @@ impl Mounts {
         let launcher = self.launcher();
         let mut command = Command::new(&launcher[0]);
         command.args(&launcher[1..]).args(["sh", "-ec", script, "sh"]).args(arguments);
-        Ran::of(&mut command, Duration::from_secs(30)).ok();
+        CommandOutput::from_command(&mut command, Duration::from_secs(30)).ok();
     }
 
     /// Where a path inside is seen from outside.

@@ -41,7 +41,7 @@ impl Process {
     }
 
     /// Writes to its standard input.
-    pub fn tell(&mut self, bytes: &[u8]) {
+    pub fn write_input(&mut self, bytes: &[u8]) {
         let input = self.input.as_mut().expect("it has been open since the start");
         input.write_all(bytes).unwrap_or_else(|error| panic!("telling {}: {error}", self.name));
     }

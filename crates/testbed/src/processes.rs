@@ -9,13 +9,13 @@ use crate::process::wait_for_exit;
 pub const MARK: &str = "TESTBED_MARK";
 
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct MarkedProcess {
     pub pid: u32,
     pub command: Vec<String>,
 }
 
 /// All processes with `MARK=mark`, except this one.
-pub fn marked(mark: &str) -> Vec<Found> {
+pub fn marked(mark: &str) -> Vec<MarkedProcess> {
     let wanted = format!("{MARK}={mark}");
     let own = std::process::id();
     let ids = fs::read_dir("/proc")
@@ -23,14 +23,14 @@ pub fn marked(mark: &str) -> Vec<Found> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     ids.filter(|&pid| pid != own)
         .filter(|pid| words(&format!("/proc/{pid}/environ")).contains(&wanted))
-        .map(|pid| Found { pid, command: words(&format!("/proc/{pid}/cmdline")) })
+        .map(|pid| MarkedProcess { pid, command: words(&format!("/proc/{pid}/cmdline")) })
         // One that has ended and is not yet waited for has no command line.
         .filter(|found| !found.command.is_empty())
         .collect()
 }
 
 /// Waits until none is left; returns those that live on.
-pub fn outlive(mark: &str, within: Duration) -> Vec<Found> {
+pub fn outlive(mark: &str, within: Duration) -> Vec<MarkedProcess> {
     let until = Instant::now() + within;
     loop {
         let found = marked(mark);

@@ -47,7 +47,7 @@ pub fn clean(command: &mut Command, home: &Path) {
 
 /// A command that has ended.
 #[derive(Clone, Debug)]
-pub struct Ran {
+pub struct CommandOutput {
     pub command: String,
     /// Exit status; -1 after a signal.
     pub status: i32,
@@ -55,10 +55,10 @@ pub struct Ran {
     pub stderr: String,
 }
 
-impl Ran {
+impl CommandOutput {
     /// # Panics
     /// If it does not end within `within`.
-    pub fn of(command: &mut Command, within: Duration) -> Ran {
+    pub fn from_command(command: &mut Command, within: Duration) -> CommandOutput {
         let shown = std::iter::once(command.get_program())
             .chain(command.get_args())
             .map(|word| word.to_string_lossy().into_owned())
@@ -76,25 +76,25 @@ impl Ran {
         let read = |thread: std::thread::JoinHandle<Vec<u8>>| {
             String::from_utf8_lossy(&thread.join().expect("it reads")).into_owned()
         };
-        let ran = Ran { command: shown, status, stdout: read(stdout), stderr: read(stderr) };
+        let ran = CommandOutput { command: shown, status, stdout: read(stdout), stderr: read(stderr) };
         assert!(ended, "not ended after {} s: {ran}", within.as_secs());
         ran
     }
 
     #[track_caller]
-    pub fn ok(self) -> Ran {
+    pub fn ok(self) -> CommandOutput {
         self.exits(0)
     }
 
     #[track_caller]
-    pub fn exits(self, status: i32) -> Ran {
+    pub fn exits(self, status: i32) -> CommandOutput {
         assert_eq!(self.status, status, "{self}");
         self
     }
 
     /// One clear error: a code, what, why and what next.
     #[track_caller]
-    pub fn fails(self, status: i32, code: &str, parts: &[&str]) -> Ran {
+    pub fn fails(self, status: i32, code: &str, parts: &[&str]) -> CommandOutput {
         assert_eq!(self.status, status, "{self}");
         assert!(self.stderr.contains(&format!("error[{code}]")), "no {code}: {self}");
         assert!(self.stderr.contains("next:"), "no next step: {self}");
@@ -110,7 +110,7 @@ impl Ran {
     }
 }
 
-impl std::fmt::Display for Ran {
+impl std::fmt::Display for CommandOutput {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,

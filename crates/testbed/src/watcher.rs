@@ -10,14 +10,14 @@ use std::time::Duration;
 use crate::tree::{self, Content};
 
 /// Between two listings.
-const EVERY: Duration = Duration::from_millis(10);
+const LISTING_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What may appear, by path below the root.
 pub type Expected = BTreeMap<Vec<u8>, Content>;
 
 /// What was seen.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct WatchReport {
     pub listings: u64,
     /// Names that appeared and had the right content on sight.
     pub right: BTreeSet<Vec<u8>>,
@@ -28,7 +28,7 @@ pub struct Seen {
 /// Lists all final names below a root every 10 ms and reads each as soon as it is seen.
 pub struct Watcher {
     stop: mpsc::Sender<()>,
-    thread: Option<JoinHandle<Seen>>,
+    thread: Option<JoinHandle<WatchReport>>,
 }
 
 impl Watcher {
@@ -40,7 +40,7 @@ impl Watcher {
     }
 
     /// One more listing, and what all of them have seen.
-    pub fn finish(mut self) -> Seen {
+    pub fn finish(mut self) -> WatchReport {
         let _ = self.stop.send(());
         self.thread.take().expect("it finishes once").join().expect("the watcher does not panic")
     }
@@ -52,18 +52,18 @@ impl Drop for Watcher {
     }
 }
 
-fn watch(root: &Path, expected: &Expected, stopped: &mpsc::Receiver<()>) -> Seen {
-    let mut seen = Seen::default();
+fn watch(root: &Path, expected: &Expected, stopped: &mpsc::Receiver<()>) -> WatchReport {
+    let mut seen = WatchReport::default();
     loop {
-        let last = !matches!(stopped.recv_timeout(EVERY), Err(mpsc::RecvTimeoutError::Timeout));
-        look(root, expected, &mut seen);
+        let last = !matches!(stopped.recv_timeout(LISTING_INTERVAL), Err(mpsc::RecvTimeoutError::Timeout));
+        examine(root, expected, &mut seen);
         if last {
             return seen;
         }
     }
 }
 
-fn look(root: &Path, expected: &Expected, seen: &mut Seen) {
+fn examine(root: &Path, expected: &Expected, seen: &mut WatchReport) {
     seen.listings += 1;
     let names: Vec<PathBuf> = tree::names(root);
     let found: BTreeSet<Vec<u8>> = names.iter().map(|path| tree::bytes(path)).collect();
@@ -100,8 +100,8 @@ mod tests {
         fs::write(root.join("partial"), b"all").unwrap();
         fs::create_dir(root.join(".longhaul")).unwrap();
         fs::write(root.join(".longhaul/temporary"), b"al").unwrap();
-        let mut seen = Seen::default();
-        look(root, &expected, &mut seen);
+        let mut seen = WatchReport::default();
+        examine(root, &expected, &mut seen);
         assert_eq!((seen.right.len(), seen.wrong.len()), (1, 1), "{seen:?}");
         fs::remove_file(root.join("right")).unwrap();
         fs::write(root.join("stranger"), b"").unwrap();
@@ -111,7 +111,7 @@ mod tests {
             later.listings >= 1 && later.wrong.iter().any(|line| line.starts_with("stranger")),
             "{later:?}"
         );
-        look(root, &Expected::new(), &mut seen);
+        examine(root, &Expected::new(), &mut seen);
         assert!(seen.wrong.iter().any(|line| line == "right: was there and is gone"), "{seen:?}");
     }
 }

@@ -12,13 +12,13 @@ use super::{Background, Figures};
 use crate::wan::{Change, Stall};
 
 /// Between two looks at what the paths have carried.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// In the first half so many jobs are submitted and not done, so that none waits for the next.
 const JOBS_AHEAD: u64 = 2;
 /// Of what a path carries, roughly: to know when a job is done.
-const PAYLOAD_PART: f64 = 0.95;
+const PAYLOAD_FRACTION: f64 = 0.95;
 /// When so much has come, the last job is done.
-const ALMOST_ALL: f64 = 0.999;
+const DONE_FRACTION_MIN: f64 = 0.999;
 /// Whatever does not happen within this will not.
 const WITHIN_S: f64 = 300.0;
 /// Of what the circuit carries before it is cut, and the plain way after that, in jobs.
@@ -26,7 +26,7 @@ const JOBS_BEFORE_CUT: u64 = 2;
 /// Until it is asked for again, until it is cut, and after that.
 const JOBS_AROUND_CUT: usize = 6;
 /// Between two looks at what goes on after the cut.
-const LOOK_AT_CUT_EVERY: Duration = Duration::from_millis(20);
+const CUT_SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What is scaled down from the paper.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +80,7 @@ pub struct Outcome {
 
 impl Outcome {
     pub fn figures(&self) -> Figures {
-        Figures::of(self)
+        Figures::from_outcome(self)
     }
 }
 
@@ -111,7 +111,7 @@ impl Experiment {
     /// So many jobs that each half takes its time.
     fn jobs(&self) -> usize {
         let mbit = (self.rate_mbit - self.background_mbit) + self.rate_mbit;
-        (mbit * 1e6 / 8.0 * self.half_s * PAYLOAD_PART / self.job_bytes() as f64).ceil() as usize
+        (mbit * 1e6 / 8.0 * self.half_s * PAYLOAD_FRACTION / self.job_bytes() as f64).ceil() as usize
     }
 
     fn run_in(&self, world: &mut World<'_>) -> Result<Outcome, String> {
@@ -132,17 +132,17 @@ impl Experiment {
             cut_stall_s: 0.0,
             story: Vec::new(),
         };
-        let before = look(world, &background, 0.0);
+        let before = sample(world, &background, 0.0);
         let mut submitted = 0;
         let log = world.log();
         let said = |words: &str| !log.lines_with(&[words]).is_empty();
         loop {
             let record = &mut outcome.record;
-            sleep(record.until_next(LOOK_EVERY));
+            sleep(record.until_next(SAMPLE_INTERVAL));
             let now = record.now_s();
-            let sample = since(look(world, &background, now), before);
+            let sample = since(sample(world, &background, now), before);
             record.samples.push(sample);
-            let done = (sample.ours() as f64 * PAYLOAD_PART) as u64 / self.job_bytes();
+            let done = (sample.ours() as f64 * PAYLOAD_FRACTION) as u64 / self.job_bytes();
             let is_long = now > self.half_s;
             if submitted < jobs && (is_long || submitted as u64 - done.min(submitted as u64) < JOBS_AHEAD) {
                 world.submit(&name(submitted));
@@ -163,7 +163,7 @@ impl Experiment {
         }
         (0..jobs).for_each(|job| world.wait_for(&name(job), Duration::from_secs(60)));
         // Connections that rest and close say little more.
-        let total = outcome.record.last().ours() as f64 * ALMOST_ALL;
+        let total = outcome.record.last().ours() as f64 * DONE_FRACTION_MIN;
         let last = outcome.record.samples.iter().find(|sample| sample.ours() as f64 >= total);
         outcome.done_s = last.map_or(0.0, |sample| sample.at_s);
         outcome.resent_bytes = resent(world);
@@ -193,7 +193,7 @@ impl Experiment {
         until_carried(world, CIRCUIT, part, || ())?;
         world.lab.set(CIRCUIT, Change::Cut)?;
         let mut stall = Stall::after(&world.counters(CIRCUIT), &world.counters(SHARED));
-        until_carried(world, SHARED, part, || stall.look(&world.counters(SHARED)))?;
+        until_carried(world, SHARED, part, || stall.observe(&world.counters(SHARED)))?;
         outcome.cut_stall_s = stall.longest_s();
         world.wait_for("anse/cut", Duration::from_secs(120));
         outcome.cut_resent_bytes = resent(world) - outcome.resent_bytes;
@@ -208,13 +208,13 @@ fn until_carried(world: &World<'_>, path: usize, bytes: u64, mut look: impl FnMu
         if begun.elapsed().as_secs_f64() > WITHIN_S {
             return Err(format!("nothing comes on path {path}; the agent's log:\n{}", world.log().tail()));
         }
-        sleep(LOOK_AT_CUT_EVERY);
+        sleep(CUT_SAMPLE_INTERVAL);
         look();
     }
     Ok(())
 }
 
-fn look(world: &World<'_>, background: &Background, at_s: f64) -> Sample {
+fn sample(world: &World<'_>, background: &Background, at_s: f64) -> Sample {
     let (shared, background) = (world.carried(SHARED), background.arrived());
     Sample { at_s, shared: shared.saturating_sub(background), circuit: world.carried(CIRCUIT), background }
 }

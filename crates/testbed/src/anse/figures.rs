@@ -7,7 +7,7 @@ use super::Outcome;
 use super::record::Sample;
 
 /// Of a packet of 1,500 bytes, without the headers of IP and TCP and the time stamps.
-const PAYLOAD_OF_PACKET: f64 = 1_448.0 / 1_500.0;
+const PACKET_PAYLOAD_FRACTION: f64 = 1_448.0 / 1_500.0;
 /// TCP and the scheduler find their pace before the first half counts.
 const BEGIN_S: f64 = 5.0;
 /// Less than this part of a path is no progress.
@@ -20,7 +20,7 @@ const STALL_S_MAX: f64 = 3.0;
 const END_S: f64 = 1.5;
 /// Of what a round trip holds, this part may come twice, beside chunks that were in flight when a path was
 /// left.
-const TWICE_PART: f64 = 0.01;
+const RESENT_FRACTION_MAX: f64 = 0.01;
 /// One is in flight on each stream, of which an agent has no more.
 const CHUNKS_IN_FLIGHT: f64 = 8.0;
 const CHUNK_MB: f64 = CHUNK_BYTES as f64 * 1e-6;
@@ -72,11 +72,11 @@ pub struct Bar {
 }
 
 impl Figures {
-    pub(super) fn of(outcome: &Outcome) -> Figures {
+    pub(super) fn from_outcome(outcome: &Outcome) -> Figures {
         let (experiment, record) = (&outcome.experiment, &outcome.record);
         let bytes = outcome.jobs as f64 * experiment.files_per_job as f64 * experiment.file_bytes as f64;
         let carried = record.last().ours() as f64;
-        let payload_share = bytes / (carried * PAYLOAD_OF_PACKET);
+        let payload_share = bytes / (carried * PACKET_PAYLOAD_FRACTION);
         // Until the queue grows long, and from when streams have moved until the work runs out.
         let (from, to) = (BEGIN_S, outcome.queued_s);
         let rate = |from, to, count: fn(&Sample) -> u64| record.rate(from, to, count);
@@ -97,18 +97,19 @@ impl Figures {
             job_mb: experiment.files_per_job as f64 * experiment.file_bytes as f64 * 1e-6,
             payload_share,
             background_mbit: background,
-            shared_mbit: shared * PAYLOAD_OF_PACKET * payload_share,
+            shared_mbit: shared * PACKET_PAYLOAD_FRACTION * payload_share,
             shared_link_used: (shared + background) / full,
             shared_share: shared * payload_share / (full - background),
             switch_to_95_percent_s: there.map_or(f64::INFINITY, |at| at - outcome.used_s),
             switch_longest_pause_s: record.longest_pause_s(outcome.used_s - 1.0, moved, full * PAUSE_PART),
             decision_s: outcome.used_s - outcome.queued_s,
-            dedicated_mbit: dedicated * PAYLOAD_OF_PACKET * payload_share,
+            dedicated_mbit: dedicated * PACKET_PAYLOAD_FRACTION * payload_share,
             dedicated_share: dedicated * payload_share / full,
             dedicated_over_shared: dedicated / shared.max(1e-9),
-            surplus_mb: (carried * PAYLOAD_OF_PACKET - bytes) * 1e-6,
+            surplus_mb: (carried * PACKET_PAYLOAD_FRACTION - bytes) * 1e-6,
             resent_mb: outcome.resent_bytes as f64 * 1e-6,
-            resent_mb_max: full / 8.0 * experiment.rtt_ms * 1e-3 * TWICE_PART + CHUNKS_IN_FLIGHT * CHUNK_MB,
+            resent_mb_max: full / 8.0 * experiment.rtt_ms * 1e-3 * RESENT_FRACTION_MAX
+                + CHUNKS_IN_FLIGHT * CHUNK_MB,
             cut_resent_mb: outcome.cut_resent_bytes as f64 * 1e-6,
             cut_stall_s: outcome.cut_stall_s,
             attempts_failed: outcome.attempts_failed,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use longhaul_storage::VirtualContent;
 use serde_json::json;
 
-use crate::run::{COMMAND_WITHIN, Ran};
+use crate::run::{COMMAND_WITHIN, CommandOutput};
 use crate::wan::{Counters, Direction, Lab, PathConfig, Side};
 use crate::{Deployment, Log, SERVICE, ServiceOptions, SiteOptions, free_port};
 
@@ -177,7 +177,7 @@ impl<'a> World<'a> {
     pub fn wait_with(&self, job: &str, more: &[&str], within: Duration) {
         let (target, wait) = (format!("{TARGET}-test"), format!("--wait={}", within.as_secs()));
         let words = [&["subscribe", job, &target, &wait], more].concat();
-        Ran::of(&mut self.deployment.command(&words), within + COMMAND_WITHIN).ok();
+        CommandOutput::from_command(&mut self.deployment.command(&words), within + COMMAND_WITHIN).ok();
     }
 
     /// What a path has carried towards the target, headers included.

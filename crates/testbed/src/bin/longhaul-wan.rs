@@ -210,14 +210,14 @@ fn account(lab: &Lab) -> String {
     for path in 0..lab.paths() {
         for (direction, arrow) in Direction::BOTH.into_iter().zip(["left to right", "right to left"]) {
             let counted = lab.counters(path, direction);
-            let _ = writeln!(text, "path {path} {arrow}: {}", told(&counted));
+            let _ = writeln!(text, "path {path} {arrow}: {}", describe(&counted));
         }
     }
     let _ = writeln!(text, "emulator: {:.2} CPU s", lab.cpu_seconds());
     text
 }
 
-fn told(counted: &Counters) -> String {
+fn describe(counted: &Counters) -> String {
     let mut text = format!(
         "{:.1} MB in {} packets ({} super-packets), {} lost, {} overflowed; at most {:.1} MB held; late by \
             {:.2} ms, \

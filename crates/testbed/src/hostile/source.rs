@@ -91,7 +91,7 @@ impl Lie {
         name
     }
 
-    fn of(lfn: &str) -> Option<Lie> {
+    fn from_lfn(lfn: &str) -> Option<Lie> {
         let folder = lfn.split('/').next().unwrap_or_default();
         Lie::ALL.into_iter().find(|lie| lie.folder() == folder)
     }
@@ -106,7 +106,7 @@ pub struct Hostile {
     streams: Arc<AtomicU64>,
 }
 
-struct Shared {
+struct SourceState {
     root: PathBuf,
     sessions: Mutex<BTreeMap<SessionId, Announced>>,
 }
@@ -121,7 +121,7 @@ impl Hostile {
     pub fn start(listener: TcpListener, credentials: Credentials, root: PathBuf) -> Hostile {
         let address = listener.local_addr().expect("it listens");
         let streams = Arc::new(AtomicU64::new(0));
-        let shared = Arc::new(Shared { root, sessions: Mutex::default() });
+        let shared = Arc::new(SourceState { root, sessions: Mutex::default() });
         let count = streams.clone();
         std::thread::spawn(move || {
             loop {
@@ -147,7 +147,7 @@ impl Hostile {
     }
 }
 
-impl Shared {
+impl SourceState {
     fn serve(&self, wire: &mut Wire, session: SessionId) -> io::Result<()> {
         while let Some((frame, _)) = wire.receive() {
             match frame {
@@ -156,7 +156,7 @@ impl Shared {
                     let mut sessions = self.sessions.lock().expect("nobody panics here");
                     let known = sessions.entry(session).or_default();
                     for (number, file) in (manifest.first.0..).zip(&manifest.files) {
-                        lies.extend(Lie::of(file.lfn.as_str()));
+                        lies.extend(Lie::from_lfn(file.lfn.as_str()));
                         known.insert(FileNumber(number), (file.lfn.to_string(), file.size));
                     }
                     drop(sessions);
@@ -205,7 +205,7 @@ impl Shared {
     ) -> io::Result<()> {
         let mut bytes = self.bytes(lfn, offset, CHUNK.min(size - offset));
         let mut head = ChunkHead { request, file, offset, crc32c: 0, identity: identity(size, 1) };
-        let lie = Lie::of(lfn);
+        let lie = Lie::from_lfn(lfn);
         match lie {
             Some(Lie::WrongBytes) => bytes[0] ^= 1,
             Some(Lie::WrongLength) => drop(bytes.pop()),
@@ -242,7 +242,7 @@ impl Shared {
         for &file in files {
             let Some((lfn, size)) = self.announced(session, file) else { continue };
             let mut bytes = self.bytes(&lfn, 0, size);
-            let lie = Lie::of(&lfn);
+            let lie = Lie::from_lfn(&lfn);
             told = told.or(lie.map(|lie| (lie, file)));
             let mut named = file;
             match lie {

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::survey::{Content, stored};
 
 /// Of each kind so many are shown.
-const SHOWN: usize = 10;
+const SHOWN_PER_KIND_MAX: usize = 10;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
@@ -30,7 +30,7 @@ impl std::fmt::Display for Difference {
                 f,
                 "{} {kind}: {}",
                 names.len(),
-                names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join("   ")
+                names.iter().take(SHOWN_PER_KIND_MAX).cloned().collect::<Vec<_>>().join("   ")
             )?;
         }
         Ok(())

@@ -84,13 +84,13 @@ pub fn survey(root: &Path) -> Survey {
             if path == Path::new(WORK) {
                 continue;
             }
-            match place(&root, &path) {
-                Place::Directory => todo.push(path),
-                Place::File => {
+            match entry_kind(&root, &path) {
+                EntryKind::Directory => todo.push(path),
+                EntryKind::File => {
                     let content = content_of(&root.join(&path)).expect("a file that can be read");
                     survey.files.insert(bytes(&path), content);
                 }
-                Place::LeftOut(reason) => {
+                EntryKind::LeftOut(reason) => {
                     survey.left_out.insert(bytes(&path), reason);
                 }
             }
@@ -99,27 +99,27 @@ pub fn survey(root: &Path) -> Survey {
     survey
 }
 
-enum Place {
+enum EntryKind {
     Directory,
     File,
     LeftOut(&'static str),
 }
 
-fn place(root: &Path, path: &Path) -> Place {
+fn entry_kind(root: &Path, path: &Path) -> EntryKind {
     let full = root.join(path);
     if path.file_name().is_some_and(|name| name.to_str().is_none()) {
-        return Place::LeftOut("not-utf8");
+        return EntryKind::LeftOut("not-utf8");
     }
     let kind = fs::symlink_metadata(&full).expect("it was listed").file_type();
     if kind.is_dir() {
-        return Place::Directory;
+        return EntryKind::Directory;
     }
     if kind.is_symlink() {
         return match resolve(root, path) {
-            End::Out => Place::LeftOut("link-leads-out"),
-            End::Nothing => Place::LeftOut("broken-link"),
+            End::Out => EntryKind::LeftOut("link-leads-out"),
+            End::Nothing => EntryKind::LeftOut("broken-link"),
             End::At(real) => match fs::symlink_metadata(root.join(real)).expect("it resolves").file_type() {
-                kind if kind.is_dir() => Place::LeftOut("link-leads-out"),
+                kind if kind.is_dir() => EntryKind::LeftOut("link-leads-out"),
                 kind => special(kind),
             },
         };
@@ -172,15 +172,15 @@ fn resolve(root: &Path, path: &Path) -> End {
     End::At(at)
 }
 
-fn special(kind: fs::FileType) -> Place {
+fn special(kind: fs::FileType) -> EntryKind {
     if kind.is_file() {
-        Place::File
+        EntryKind::File
     } else if kind.is_fifo() {
-        Place::LeftOut("fifo")
+        EntryKind::LeftOut("fifo")
     } else if kind.is_socket() {
-        Place::LeftOut("socket")
+        EntryKind::LeftOut("socket")
     } else {
-        Place::LeftOut("device")
+        EntryKind::LeftOut("device")
     }
 }
 

@@ -74,7 +74,7 @@ impl Lab {
 
     /// The namespace's name, as `ip netns` knows it.
     pub fn namespace(&self, side: Side) -> &str {
-        self.of(side).name()
+        self.namespace_of(side).name()
     }
 
     /// How many paths there are.
@@ -97,32 +97,33 @@ impl Lab {
     /// A command that will run inside. The child is the program itself: its number and its CPU time are the
     /// program's.
     pub fn command(&self, side: Side, program: impl AsRef<OsStr>) -> Command {
-        self.of(side).command(program)
+        self.namespace_of(side).command(program)
     }
 
     /// Runs `work` in a thread inside; the sockets it opens stay there and can be handed out.
     pub fn inside<T: Send>(&self, side: Side, work: impl FnOnce() -> T + Send) -> Result<T, String> {
-        self.of(side).inside(work)
+        self.namespace_of(side).inside(work)
     }
 
     /// `cubic` or `bbr` for connections made from now on; each side's holds for what it sends.
     pub fn set_congestion_control(&self, side: Side, name: &str) -> Result<(), String> {
-        self.of(side).congestion_control(name)
+        self.namespace_of(side).congestion_control(name)
     }
 
     /// How far the kernel may grow the buffers of connections made from now on.
     pub fn set_socket_buffers(&self, side: Side, bytes_max: u64) -> Result<(), String> {
-        self.of(side).sysctl("net.ipv4.tcp_rmem", &format!("4096 131072 {}", bytes_max.max(131_072)))?;
-        self.of(side).sysctl("net.ipv4.tcp_wmem", &format!("4096 16384 {}", bytes_max.max(16_384)))
+        self.namespace_of(side)
+            .sysctl("net.ipv4.tcp_rmem", &format!("4096 131072 {}", bytes_max.max(131_072)))?;
+        self.namespace_of(side).sysctl("net.ipv4.tcp_wmem", &format!("4096 16384 {}", bytes_max.max(16_384)))
     }
 
     /// Buffers of connections made from now on have this size from the beginning, and the kernel leaves them
     /// so.
     pub fn fix_socket_buffers(&self, side: Side, bytes: u64) -> Result<(), String> {
         for name in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
-            self.of(side).sysctl(name, &format!("4096 {bytes} {bytes}"))?;
+            self.namespace_of(side).sysctl(name, &format!("4096 {bytes} {bytes}"))?;
         }
-        self.of(side).sysctl("net.ipv4.tcp_moderate_rcvbuf", "0")
+        self.namespace_of(side).sysctl("net.ipv4.tcp_moderate_rcvbuf", "0")
     }
 
     /// Changes a path, both directions of it unless the change names one. When this returns, it is so.
@@ -148,14 +149,14 @@ impl Lab {
         workers.filter_map(|worker| worker.order(None).ok()).map(|report: Report| report.cpu_seconds).sum()
     }
 
-    fn of(&self, side: Side) -> &Namespace {
+    fn namespace_of(&self, side: Side) -> &Namespace {
         &self.namespaces[usize::from(side == Side::Right)]
     }
 
     fn set_up(&self, options: &Options) -> Result<(), String> {
         for side in Side::BOTH {
             // A connection must not begin with what an earlier one learned: every measurement starts alike.
-            self.of(side).sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
+            self.namespace_of(side).sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
             self.set_congestion_control(side, &options.congestion_control)?;
             self.set_socket_buffers(side, options.socket_buffer_bytes_max)?;
         }

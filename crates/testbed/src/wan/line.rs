@@ -35,9 +35,9 @@ pub(super) struct Line {
     losses: Losses,
     /// When the link has finished what it began.
     link_free_ns: u64,
-    waiting: VecDeque<Held>,
+    waiting: VecDeque<BufferedPacket>,
     waiting_bytes: u64,
-    on_the_way: VecDeque<Held>,
+    on_the_way: VecDeque<BufferedPacket>,
     held_bytes: u64,
     slabs: Slabs,
     counters: Counters,
@@ -90,7 +90,7 @@ impl Line {
     /// The first `length` bytes of [`Line::space`] came in.
     pub(super) fn arrive(&mut self, now_ns: u64, length: usize) {
         self.pass_rate(now_ns);
-        let shape = Shape::of(&self.slabs.space()[..length]);
+        let shape = Shape::from_packet(&self.slabs.space()[..length]);
         let bytes = shape.wire_bytes(0..shape.segments);
         if self.counters.first_in_ns == 0 {
             self.counters.first_in_ns = now_ns;
@@ -114,8 +114,9 @@ impl Line {
             return;
         }
         let parts = self.losses.strike(&shape, accepted, &mut self.counters);
-        let (slab, at) = self.slabs.keep(length);
-        let held = Held { slab, at, length, shape, parts, wire_bytes: accepted_bytes, time_ns: now_ns };
+        let (slab, at) = self.slabs.claim(length);
+        let held =
+            BufferedPacket { slab, at, length, shape, parts, wire_bytes: accepted_bytes, time_ns: now_ns };
         self.held_bytes += held.wire_bytes;
         self.counters.bytes_held_max = self.counters.bytes_held_max.max(self.held_bytes);
         self.waiting_bytes += held.wire_bytes;
@@ -201,7 +202,7 @@ impl Line {
         self.waiting_bytes = 0;
     }
 
-    fn let_go(&mut self, held: &Held) {
+    fn let_go(&mut self, held: &BufferedPacket) {
         self.held_bytes -= held.wire_bytes;
         let empty = self.on_the_way.is_empty() && self.waiting.is_empty();
         self.slabs.let_go(held.slab, empty);
@@ -237,7 +238,7 @@ fn bytes_per_s(rate_mbit: f64) -> f64 {
 
 /// A packet in memory.
 #[derive(Debug)]
-struct Held {
+struct BufferedPacket {
     slab: u64,
     at: usize,
     length: usize,
@@ -355,14 +356,14 @@ impl Slabs {
         &mut self.used[last][self.free_at..]
     }
 
-    fn keep(&mut self, length: usize) -> (u64, usize) {
+    fn claim(&mut self, length: usize) -> (u64, usize) {
         let at = self.free_at;
         // Packets begin at cache lines.
         self.free_at = (at + length).next_multiple_of(64).min(SLAB_BYTES);
         (self.first + self.used.len() as u64 - 1, at)
     }
 
-    fn packet(&self, held: &Held) -> &[u8] {
+    fn packet(&self, held: &BufferedPacket) -> &[u8] {
         &self.used[(held.slab - self.first) as usize][held.at..held.at + held.length]
     }
 

@@ -205,7 +205,7 @@ proptest! {
             now_ns += random.below(300_000);
             let payload = number.to_be_bytes().repeat(1 + random.below(15_000) as usize);
             let packet = super_packet(random.below(2) == 0, 12, 1400, &payload);
-            bytes_in += u64::from(Shape::of(&packet).segments);
+            bytes_in += u64::from(Shape::from_packet(&packet).segments);
             sent.push((now_ns, payload));
             arrive(&mut line, now_ns, &packet);
             let queued: u64 = line.waiting.iter().map(|held| held.wire_bytes).sum();
@@ -223,7 +223,7 @@ proptest! {
         let mut last = (0, 0);
         let mut carried = 0;
         for (at_ns, packet) in &got {
-            let shape = Shape::of(packet);
+            let shape = Shape::from_packet(packet);
             carried += shape.wire_bytes(0..shape.segments);
             let tcp_at = OFFLOAD + if packet[OFFLOAD] >> 4 == 6 { 40 } else { 20 };
             let payload = &packet[tcp_at + 32..];

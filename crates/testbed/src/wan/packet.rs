@@ -37,9 +37,9 @@ pub(super) struct Shape {
 
 impl Shape {
     /// What cannot be read as a super-packet of TCP passes as one packet.
-    pub(super) fn of(packet: &[u8]) -> Shape {
+    pub(super) fn from_packet(packet: &[u8]) -> Shape {
         let length = packet.len().saturating_sub(OFFLOAD) as u32;
-        Self::of_super_packet(packet, length).unwrap_or(Shape {
+        Self::from_super_packet(packet, length).unwrap_or(Shape {
             headers: 0,
             payload: length,
             segment: length.max(1),
@@ -47,7 +47,7 @@ impl Shape {
         })
     }
 
-    fn of_super_packet(packet: &[u8], length: u32) -> Option<Shape> {
+    fn from_super_packet(packet: &[u8], length: u32) -> Option<Shape> {
         if packet.len() < OFFLOAD || !matches!(packet[1], KIND_TCP_V4 | KIND_TCP_V6) {
             return None;
         }

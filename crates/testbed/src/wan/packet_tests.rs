@@ -119,7 +119,7 @@ fn joined(packet: &[u8], shape: &Shape, range: Range<u32>) -> Vec<u8> {
 fn a_part_has_lengths_numbers_and_checksums_of_its_own() {
     for v6 in [false, true] {
         let packet = super_packet(v6, 12, 1000, &payload(3500));
-        let shape = Shape::of(&packet);
+        let shape = Shape::from_packet(&packet);
         assert_eq!(shape.segments, 4);
         let ip_headers = if v6 { 40 } else { 20 };
         assert_eq!(shape.wire_bytes(0..4), 3500 + 4 * (ip_headers + 32));
@@ -147,12 +147,12 @@ fn a_part_has_lengths_numbers_and_checksums_of_its_own() {
 #[test]
 fn whatever_is_no_super_packet_is_one_packet() {
     let plain = super_packet(false, 0, 1460, &payload(900));
-    assert_eq!(Shape::of(&plain).segments, 1);
-    assert_eq!(Shape::of(&plain).wire_bytes(0..1), 940);
+    assert_eq!(Shape::from_packet(&plain).segments, 1);
+    assert_eq!(Shape::from_packet(&plain).wire_bytes(0..1), 940);
     for length in 0..70 {
         let mut cut = super_packet(false, 12, 500, &payload(1400));
         cut.truncate(length);
-        let shape = Shape::of(&cut);
+        let shape = Shape::from_packet(&cut);
         assert_eq!(shape.segments, 1, "{length}");
         assert_eq!(shape.wire_bytes(0..1), length.saturating_sub(OFFLOAD) as u64);
     }
@@ -171,7 +171,7 @@ proptest! {
     ) {
         let segment = segment.max((length / 300) as u16 + 1);
         let packet = super_packet(v6, options, segment, &payload(length));
-        let shape = Shape::of(&packet);
+        let shape = Shape::from_packet(&packet);
         prop_assume!(shape.segments > 1);
         let mut borders: Vec<u32> = cuts.into_iter().filter(|cut| *cut < shape.segments).collect();
         borders.extend([0, shape.segments]);
@@ -188,7 +188,7 @@ proptest! {
                 let expected = u16::from_be_bytes([wire[0][tcp_at + 16], wire[0][tcp_at + 17]]);
                 prop_assert_eq!(finished(&joined), expected);
             }
-            let again = Shape::of(&joined);
+            let again = Shape::from_packet(&joined);
             prop_assert_eq!(again.segments, pair[1] - pair[0]);
             prop_assert_eq!(again.wire_bytes(0..again.segments), shape.wire_bytes(pair[0]..pair[1]));
             bytes += again.wire_bytes(0..again.segments);
@@ -204,7 +204,7 @@ proptest! {
     #[test]
     fn as_many_segments_as_fit(segment in 1_u16..9000, length in 1_usize..60_000, room in 0_u64..80_000) {
         let packet = super_packet(false, 12, segment, &payload(length));
-        let shape = Shape::of(&packet);
+        let shape = Shape::from_packet(&packet);
         let fit = shape.segments_within(room);
         prop_assert!(fit == 0 || shape.wire_bytes(0..fit) <= room);
         prop_assert!(fit == shape.segments || shape.wire_bytes(0..fit + 1) > room);

@@ -40,7 +40,7 @@ pub struct SocketMemory {
 
 impl SocketMemory {
     /// Asks the namespace of that side, whichever thread asks later.
-    pub fn of(lab: &Lab, side: Side) -> Result<SocketMemory, String> {
+    pub fn open(lab: &Lab, side: Side) -> Result<SocketMemory, String> {
         let open = || {
             let socket =
                 socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(SOCK_DIAG))?;

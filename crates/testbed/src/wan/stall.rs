@@ -21,7 +21,7 @@ impl Stall {
     }
 
     /// To be called often, with what goes on.
-    pub fn look(&mut self, counters: &Counters) {
+    pub fn observe(&mut self, counters: &Counters) {
         if counters.bytes_carried >= self.bytes + DATA_BYTES {
             self.longest_ns = self.longest_ns.max(counters.last_out_ns.saturating_sub(self.last_ns));
             self.last_ns = counters.last_out_ns;
@@ -46,11 +46,11 @@ mod tests {
     fn a_stall_lasts_from_data_to_data() {
         let at = |last_out_ns, bytes_carried| Counters { last_out_ns, bytes_carried, ..Counters::default() };
         let mut stall = Stall::after(&at(1_000, 77), &at(5, 10));
-        stall.look(&at(2_000, 10 + DATA_BYTES - 1));
+        stall.observe(&at(2_000, 10 + DATA_BYTES - 1));
         assert_eq!(stall.longest_ns(), 0, "dials are no data");
-        stall.look(&at(4_000, 10 + DATA_BYTES));
-        stall.look(&at(5_000, 10 + 2 * DATA_BYTES));
-        stall.look(&at(5_500, 10 + 2 * DATA_BYTES + 1));
+        stall.observe(&at(4_000, 10 + DATA_BYTES));
+        stall.observe(&at(5_000, 10 + 2 * DATA_BYTES));
+        stall.observe(&at(5_500, 10 + 2 * DATA_BYTES + 1));
         assert_eq!(stall.longest_ns(), 3_000);
     }
 }

@@ -143,7 +143,7 @@ fn a_circuit_that_is_cut_silently_costs_a_short_stall_and_no_file() {
         let back = world.carried(SHARED) + JOB / 2;
         tick_until(world, "the plain way carries", |world| {
             let counters = world.counters(SHARED);
-            stall.look(&counters);
+            stall.observe(&counters);
             counters.bytes_carried >= back
         });
         let late_ns = world.counters(SHARED).late_ns_max;

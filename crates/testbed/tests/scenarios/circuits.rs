@@ -176,7 +176,7 @@ fn a_circuit_that_dies_silently_is_left_and_not_asked_for_again() {
         world.ground.lab.set(CIRCUIT, failure).unwrap();
         let mut stall = Stall::after(&world.counters(CIRCUIT), &world.counters(PLAIN));
         while copy.wait(TICK).is_none() {
-            stall.look(&world.counters(PLAIN));
+            stall.observe(&world.counters(PLAIN));
         }
         let late_ns = world.counters(PLAIN).late_ns_max;
         println!("{failure:?}: nothing came for {} ms", stall.longest_ns() / 1_000_000);

@@ -33,7 +33,7 @@ fn many_transfers_far_away_stay_within_the_budget() {
     let mut server = ground.serve(&["--memory", &budget]);
     let mut copy = ground.copy(&["--memory", &budget, "--parallel-files", &transfers.to_string()]);
     let ends = [(Side::Left, copy.pid()), (Side::Right, server.pid())];
-    let mut sockets = ends.map(|(side, _)| SocketMemory::of(&ground.lab, side).unwrap());
+    let mut sockets = ends.map(|(side, _)| SocketMemory::open(&ground.lab, side).unwrap());
     let mut peaks = [0; 2];
     let status = loop {
         for (place, (_, pid)) in ends.into_iter().enumerate() {

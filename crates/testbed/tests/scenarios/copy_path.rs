@@ -38,7 +38,7 @@ fn a_path_that_is_cut_silently_costs_a_short_stall() {
     // well.
     let mut stall = Stall::after(&of(cut), &of(other));
     let status = loop {
-        stall.look(&of(other));
+        stall.observe(&of(other));
         if let Some(status) = copy.wait(TICK) {
             break status;
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_testbed::wan::{Lab, PathConfig};
-use longhaul_testbed::{AdHoc, INTERRUPTED, Ran, Random, TICK, Watcher, effort, needs, tree};
+use longhaul_testbed::{AdHoc, CommandOutput, INTERRUPTED, Random, TICK, Watcher, effort, needs, tree};
 use longhaul_wire::journal::{BootId, HEADER_BYTES, Journal};
 use rustix::process::Signal;
 
@@ -223,7 +223,7 @@ fn a_power_cut_costs_one_journal_batch() {
     assert!(written <= BATCH + IN_FLIGHT, "{written} bytes were not flushed");
     cut.happen();
     let before = ground.on_the_wire();
-    let ran = Ran::of(&mut ground.command(&["--json"]), WITHIN).ok();
+    let ran = CommandOutput::from_command(&mut ground.command(&["--json"]), WITHIN).ok();
     let sent = ground.on_the_wire() - before;
     let most = ((size - durable) as f64 * OVERHEAD) as u64 + START;
     assert!(sent <= most, "{sent} bytes were sent for {} that were lost: {ran}", size - durable);

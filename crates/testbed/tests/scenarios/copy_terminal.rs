@@ -29,7 +29,7 @@ struct Screen {
 }
 
 impl Screen {
-    fn of(ground: &AdHoc, folder: &Path) -> Screen {
+    fn start(ground: &AdHoc, folder: &Path) -> Screen {
         let copy = ground.command(&[]);
         let words = std::iter::once(copy.get_program()).chain(copy.get_args());
         let words: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
@@ -70,16 +70,16 @@ fn a_copy_is_watched_stopped_and_goes_on() {
     fs::write(ground.source().join(FILE), &content).unwrap();
     let _server = ground.serve(&[]);
 
-    let mut screen = Screen::of(&ground, folder.path());
+    let mut screen = Screen::start(&ground, folder.path());
     assert!(ground.carries(BYTES / 2, &mut screen.copy), "it ended by itself");
-    screen.copy.tell(CTRL_C);
+    screen.copy.write_input(CTRL_C);
     let watched = ["█", "░", " % ", "0 / 1 files", " MB/s (avg ", "done "];
     let stopped = ["stopped; what has arrived is kept; the same command resumes"];
     assert_eq!(screen.ends_with(&[&watched[..], &stopped].concat()), Some(INTERRUPTED));
     assert!(!ground.target().join(FILE).exists(), "half a file has no name");
 
     let goes_on = ["MB had come before)", "; 1 verified end to end"];
-    assert_eq!(Screen::of(&ground, folder.path()).ends_with(&goes_on), Some(0));
+    assert_eq!(Screen::start(&ground, folder.path()).ends_with(&goes_on), Some(0));
     assert!(fs::read(ground.target().join(FILE)).unwrap() == content);
     let (sent, most) = (ground.on_the_wire(), (BYTES as f64 * OVERHEAD) as u64 + IN_FLIGHT);
     assert!(sent <= most, "{sent} bytes on the wire for {BYTES}");

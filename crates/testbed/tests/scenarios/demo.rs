@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longhaul_testbed::processes::{self, MARK};
 use longhaul_testbed::tree::{self, Survey};
-use longhaul_testbed::{Log, Process, Ran, Random, binary, effort, free_port, needs};
+use longhaul_testbed::{CommandOutput, Log, Process, Random, binary, effort, free_port, needs};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -18,17 +18,17 @@ const WITHIN: Duration = Duration::from_secs(120);
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A home and a directory for temporary things of one demo's own, and a mark on all of its processes.
-struct Place {
+struct DemoHome {
     home: TempDir,
     mark: String,
     own_ports: bool,
 }
 
-impl Place {
-    fn new(mark: &str) -> Place {
+impl DemoHome {
+    fn new(mark: &str) -> DemoHome {
         let home = tempfile::Builder::new().prefix("longhaul-testbed-").tempdir().unwrap();
         std::fs::create_dir(home.path().join("tmp")).unwrap();
-        Place { home, mark: format!("{mark}-{}", std::process::id()), own_ports: true }
+        DemoHome { home, mark: format!("{mark}-{}", std::process::id()), own_ports: true }
     }
 
     fn state(&self) -> PathBuf {
@@ -57,8 +57,8 @@ impl Place {
         command
     }
 
-    fn run(&self, words: &[&str]) -> Ran {
-        Ran::of(&mut self.command(words), WITHIN)
+    fn run(&self, words: &[&str]) -> CommandOutput {
+        CommandOutput::from_command(&mut self.command(words), WITHIN)
     }
 
     fn start(&self, words: &[&str]) -> Process {
@@ -89,7 +89,7 @@ impl Place {
 
 #[test]
 fn it_ends_by_itself_with_equal_trees_and_leaves_nothing() {
-    let place = Place { own_ports: false, ..Place::new("demo-ends") };
+    let place = DemoHome { own_ports: false, ..DemoHome::new("demo-ends") };
     // The usual ports are taken: by us, unless somebody else has them already.
     let _taken = [8080, 8443].map(|port| TcpListener::bind(("127.0.0.1", port)));
     let state = place.text(&place.state());
@@ -119,14 +119,19 @@ fn it_ends_by_itself_with_equal_trees_and_leaves_nothing() {
 /// Must show 2, in small: the data stay where they are, and what is left out is counted by reason.
 #[test]
 fn own_data_are_served_in_place_and_what_is_left_out_is_told() {
-    let place = Place::new("demo-data");
+    let place = DemoHome::new("demo-data");
     let data = place.home.path().join("data");
     std::fs::create_dir(&data).unwrap();
     tree::make(&data, 100, 5_000_000, &mut Random::new(5));
     tree::add_odd(&data);
     let survey = tree::survey(&data);
     let listing = |root: &Path| {
-        Ran::of(Command::new("ls").args(["-lAR", "--time-style=full-iso"]).arg(root), WITHIN).ok().stdout
+        CommandOutput::from_command(
+            Command::new("ls").args(["-lAR", "--time-style=full-iso"]).arg(root),
+            WITHIN,
+        )
+        .ok()
+        .stdout
     };
     let before = listing(&data);
     let state = place.text(&place.state());
@@ -155,7 +160,7 @@ fn a_real_tree_travels() {
             &format!("no tree of this system has {least} files: set LONGHAUL_SOAK_TREE"),
         );
     };
-    let place = Place::new("demo-real");
+    let place = DemoHome::new("demo-real");
     let survey = tree::survey(&data);
     let state = place.text(&place.state());
     let ran = place.run(&["--exit", "--json", "--data", &place.text(&data), "--dir", &state]).ok();
@@ -180,7 +185,7 @@ fn assert_told(report: &Value, survey: &Survey) {
 /// Promise 3, for everyone to try: any of its processes can be killed on the way.
 #[test]
 fn what_dies_is_restarted_and_told() {
-    let place = Place::new("demo-child");
+    let place = DemoHome::new("demo-child");
     let state = place.text(&place.state());
     // It serves on when all is there, so that each is restarted however fast this machine is.
     let mut demo = place.start(&["--size", "300MB", "--files", "300", "--dir", &state]);
@@ -204,7 +209,7 @@ fn what_dies_is_restarted_and_told() {
 
 #[test]
 fn no_process_survives_it_even_when_it_is_killed() {
-    let place = Place::new("demo-killed");
+    let place = DemoHome::new("demo-killed");
     let state = place.text(&place.state());
     let mut demo = place.start(&["--size", "5MB", "--files", "50", "--dir", &state]);
     assert!(demo.log.wait_for(0, &["Ctrl-C"], WITHIN).is_some(), "it serves on:\n{}", demo.log.tail());
@@ -224,7 +229,7 @@ fn no_process_survives_it_even_when_it_is_killed() {
 
 #[test]
 fn what_cannot_work_is_told_before_anything_is_done() {
-    let place = Place::new("demo-refused");
+    let place = DemoHome::new("demo-refused");
     let ran = place.run(&["--exit", "--size", "900PB"]);
     ran.fails(6, "E1102", &["free"]);
     let taken = TcpListener::bind(("127.0.0.1", free_port())).unwrap();

@@ -15,7 +15,7 @@ use std::time::Duration;
 use longhaul_api::Problem;
 use longhaul_api::routes::{self, Access, Body, Route};
 use longhaul_model::FaultCode;
-use longhaul_testbed::{Deployment, Ran, SiteOptions, binary, free_port};
+use longhaul_testbed::{CommandOutput, Deployment, SiteOptions, binary, free_port};
 use serde_json::Value;
 
 /// The tutorial takes seconds; whatever it starts is ended with it after this.
@@ -25,7 +25,7 @@ const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 const SOME_ID: &str = "0CMZ7RQYM0000";
 const SOME_JOB: &str = "3c0f7d8a-5a0e-4c6b-9d6a-0f6b8a1f2e11";
 /// Every table of the documents that is compared with the code begins with this.
-const KEPT: &str = "<!-- kept equal to the code by crates/testbed/tests/scenarios/docs.rs: ";
+const TABLE_MARK: &str = "<!-- kept equal to the code by crates/testbed/tests/scenarios/docs.rs: ";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
@@ -121,7 +121,7 @@ fn the_tutorial_runs() {
     let mut command = clean("timeout", directory.path());
     command.args(["--kill-after=5", &TUTORIAL_WITHIN_S.to_string(), "sh"]).arg(&file);
     command.current_dir(&empty).env("PATH", path);
-    let ran = Ran::of(&mut command, Duration::from_secs(TUTORIAL_WITHIN_S + 30));
+    let ran = CommandOutput::from_command(&mut command, Duration::from_secs(TUTORIAL_WITHIN_S + 30));
     if ran.status != 0 {
         end_what_is_left(&empty);
     }
@@ -239,7 +239,7 @@ fn every_command_line_is_accepted() {
                 if arguments.first().is_none_or(|first| first != "help") {
                     command.arg("--help");
                 }
-                let ran = Ran::of(&mut command, COMMAND_WITHIN);
+                let ran = CommandOutput::from_command(&mut command, COMMAND_WITHIN);
                 count += 1;
                 if ran.status != 0 {
                     wrong.push(format!("{name}:{number}: longhaul {}\n{}", arguments.join(" "), ran.stderr));
@@ -273,7 +273,10 @@ fn every_configuration_is_accepted() {
             let file = home.path().join("longhaul.toml");
             fs::write(&file, body).unwrap();
             let mut command = clean(binary(), home.path());
-            let ran = Ran::of(command.args(["config", "check", "--config"]).arg(&file), COMMAND_WITHIN);
+            let ran = CommandOutput::from_command(
+                command.args(["config", "check", "--config"]).arg(&file),
+                COMMAND_WITHIN,
+            );
             assert_eq!(ran.status, 0, "{name}:{line}: {ran}");
             count += 1;
         }
@@ -319,9 +322,10 @@ fn code(cell: &str) -> &str {
 fn every_setting_is_documented_with_its_default() {
     let home = tempfile::tempdir().unwrap();
     let mut command = clean(binary(), home.path());
-    let shown = Ran::of(command.args(["config", "show", "--json"]), COMMAND_WITHIN).ok().json();
+    let shown =
+        CommandOutput::from_command(command.args(["config", "show", "--json"]), COMMAND_WITHIN).ok().json();
     let text = page("configuration.md");
-    let (_, tables) = text.split_once(&format!("{KEPT}keys and defaults -->")).unwrap();
+    let (_, tables) = text.split_once(&format!("{TABLE_MARK}keys and defaults -->")).unwrap();
     let mut documented: BTreeMap<String, String> = BTreeMap::new();
     for section in tables.split("\n## ") {
         for cells in rows(section).into_iter().filter(|cells| cells.len() == 4) {
@@ -348,7 +352,7 @@ fn every_setting_is_documented_with_its_default() {
 /// Compares the lines between a mark and `<!-- end -->` with `wanted`, or writes them.
 fn kept_equal(name: &str, mark: &str, wanted: &str) {
     let text = page(name);
-    let begin = format!("{KEPT}{mark} -->\n");
+    let begin = format!("{TABLE_MARK}{mark} -->\n");
     let from = text.find(&begin).unwrap_or_else(|| panic!("{name} has no mark for {mark}")) + begin.len();
     let to = from + text[from..].find("<!-- end -->").unwrap_or_else(|| panic!("{name}: {mark} has no end"));
     let wanted = format!("\n{wanted}\n");
@@ -434,7 +438,7 @@ fn every_error_has_its_exit_code() {
 #[test]
 fn every_metric_is_documented() {
     let text = page("metrics.md");
-    let (_, table) = text.split_once(&format!("{KEPT}metrics -->")).unwrap();
+    let (_, table) = text.split_once(&format!("{TABLE_MARK}metrics -->")).unwrap();
     let documented: BTreeMap<String, (String, String)> = rows(table)
         .into_iter()
         .map(|cells| (code(&cells[0]).to_owned(), (cells[1].clone(), cells[2].replace(['`', ' '], ""))))

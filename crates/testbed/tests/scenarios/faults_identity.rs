@@ -226,10 +226,10 @@ fn an_agent_of_another_deployment_is_refused() {
     // A command with our token at their service.
     let mut command = theirs.command(&["site", "list"]);
     command.env("LONGHAUL_TOKEN", &ours.token);
-    longhaul_testbed::Ran::of(&mut command, WITHIN).fails(4, "E4002", &[]);
+    longhaul_testbed::CommandOutput::from_command(&mut command, WITHIN).fails(4, "E4002", &[]);
     let mut command = theirs.command(&["site", "list"]);
     command.env("LONGHAUL_CA", &ours.ca);
-    longhaul_testbed::Ran::of(&mut command, WITHIN).fails(4, "E4005", &[]);
+    longhaul_testbed::CommandOutput::from_command(&mut command, WITHIN).fails(4, "E4005", &[]);
     ours.assert_alive();
     assert_ends_well(&ours, &files);
 }
@@ -290,6 +290,6 @@ fn clocks_an_hour_off_do_no_harm() {
     // People whose own clock is wrong get in too, and the service may be the one that is wrong.
     let mut command = deployment.command(&["site", "list"]);
     command.envs(clock::shifted(deployment.directory(), -3_600).unwrap());
-    longhaul_testbed::Ran::of(&mut command, WITHIN).ok();
+    longhaul_testbed::CommandOutput::from_command(&mut command, WITHIN).ok();
     deployment.check();
 }

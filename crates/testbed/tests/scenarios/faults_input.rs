@@ -15,7 +15,7 @@ use serde_json::json;
 
 /// What is neither finished nor going on is dropped within this: ten seconds, and what a busy machine takes.
 const DROPPED_WITHIN: Duration = Duration::from_secs(25);
-const PATIENCE: Duration = Duration::from_millis(200);
+const READ_TIMEOUT: Duration = Duration::from_millis(200);
 /// Slow connections at a time on one port.
 const SLOW: usize = 80;
 /// The figures of the first release: a service, and an agent beyond its budget.
@@ -24,7 +24,7 @@ const AGENT_BYTES_MAX: u64 = (64 + 100) << 20;
 
 fn tcp(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
     stream.set_write_timeout(Some(DROPPED_WITHIN)).unwrap();
     stream
 }
@@ -88,7 +88,7 @@ fn dawdle(address: SocketAddr, beginning: &[u8]) {
     }
     let until = Instant::now() + DROPPED_WITHIN;
     for stream in &mut slow {
-        let left = until.saturating_duration_since(Instant::now()).max(PATIENCE * 2);
+        let left = until.saturating_duration_since(Instant::now()).max(READ_TIMEOUT * 2);
         assert!(is_dropped(stream, left), "a slow connection to {address} is held open for ever");
     }
 }
@@ -208,7 +208,7 @@ fn hold_http(api: &Api, token: &str) {
     for (what, beginning) in
         [("a head", head.clone()), ("a silent connection", String::new()), ("a body", body)]
     {
-        let mut connection = api.connect(PATIENCE).unwrap();
+        let mut connection = api.connect(READ_TIMEOUT).unwrap();
         pour(&mut connection, beginning.as_bytes());
         held.push((what, connection));
     }
@@ -229,7 +229,7 @@ fn misuse_session(address: SocketAddr, tls: &Arc<ClientConfig>, bytes: &[u8]) {
     while connection.is_handshaking() {
         connection.complete_io(&mut tcp).expect("the certificate is good");
     }
-    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    tcp.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
     let mut stream = StreamOwned::new(connection, tcp);
     pour(&mut stream, bytes);
     assert!(

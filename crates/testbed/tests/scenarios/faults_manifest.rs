@@ -4,13 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use longhaul_api::routes;
-use longhaul_testbed::{Deployment, Ran, SiteOptions, tree};
+use longhaul_testbed::{CommandOutput, Deployment, SiteOptions, tree};
 use serde_json::json;
 
 const GOOD: &str = r#"{"lfn":"good/one","size":9,"digests":["adler32:11e60398"]}"#;
 
 /// Registers `lines` by a manifest in `dataset`.
-fn register(deployment: &Deployment, dataset: &str, lines: &[u8], more: &[&str]) -> Ran {
+fn register(deployment: &Deployment, dataset: &str, lines: &[u8], more: &[&str]) -> CommandOutput {
     let manifest = deployment.directory().join("manifest");
     fs::write(&manifest, lines).unwrap();
     let words = ["dataset", "register", dataset, "--manifest", manifest.to_str().unwrap()];

@@ -64,7 +64,7 @@ fn world() -> World {
 impl World {
     /// Subscribes beta to what one lie is told about, and returns the first fault that is recorded; none if
     /// all of it came all the same.
-    fn told(&self, lie: Lie) -> Option<Value> {
+    fn first_fault(&self, lie: Lie) -> Option<Value> {
         let (deployment, folder) = (&self.deployment, lie.folder());
         deployment.register(&folder, &format!("alpha:{folder}"));
         let subscription =
@@ -122,7 +122,7 @@ fn lies_are_found_out(lies: &[Lie]) {
     let mut wrong = Vec::new();
     for &lie in lies {
         let before = world.hostile.streams();
-        let told = world.told(lie);
+        let told = world.first_fault(lie);
         let streams = world.hostile.streams() - before;
         println!("{lie:?}: {streams} streams, {}", told.as_ref().unwrap_or(&Value::Null));
         world.assert_clean(lie);

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use longhaul_api::routes;
 use longhaul_testbed::tree::{self, Content};
-use longhaul_testbed::{Deployment, Ran, Random, SERVICE, Seen, SiteOptions, Watcher, effort, processes};
+use longhaul_testbed::{
+    CommandOutput, Deployment, Random, SERVICE, SiteOptions, WatchReport, Watcher, effort, processes,
+};
 use serde_json::{Value, json};
 
 /// Into each target, so that bytes move for most of the test.
@@ -217,7 +219,7 @@ fn nothing_is_lost_or_doubled_under_kills() {
 }
 
 /// The watcher has seen every file arrive, each complete on sight.
-fn assert_watched(target: &str, seen: &Seen, files: usize) {
+fn assert_watched(target: &str, seen: &WatchReport, files: usize) {
     println!("{target}: {} listings, {} names", seen.listings, seen.right.len());
     assert!(seen.wrong.is_empty(), "at {target}: {:#?}", seen.wrong);
     assert_eq!(seen.right.len(), files, "at {target}");
@@ -301,7 +303,8 @@ fn a_scan_survives_kills() {
         "md5,sha256,adler32",
         "--json",
     ]);
-    let register = std::thread::spawn(move || Ran::of(&mut command, Duration::from_secs(120)));
+    let register =
+        std::thread::spawn(move || CommandOutput::from_command(&mut command, Duration::from_secs(120)));
     let log = deployment.log("alpha");
     assert!(log.wait_for(0, &["scan begins"], RECOVERY).is_some(), "{}", log.tail());
     let mut cut_off = 0;

@@ -63,7 +63,7 @@ struct Consumer {
 }
 
 /// Kind, headers and body.
-type Told = (String, BTreeMap<String, String>, String);
+type Message = (String, BTreeMap<String, String>, String);
 
 impl Consumer {
     /// Of all topics, lastingly: what comes while it is away is kept for it.
@@ -89,7 +89,7 @@ impl Consumer {
         self.reader.get_mut().write_all(text.as_bytes()).unwrap();
     }
 
-    fn frame(&mut self) -> Told {
+    fn frame(&mut self) -> Message {
         let mut bytes = Vec::new();
         self.reader.read_until(0, &mut bytes).expect("something to read");
         let text = String::from_utf8(bytes).unwrap();
@@ -102,7 +102,7 @@ impl Consumer {
     }
 
     /// The next message.
-    fn told(&mut self) -> Told {
+    fn next_message(&mut self) -> Message {
         loop {
             let (command, headers, body) = self.frame();
             match command.as_str() {
@@ -114,8 +114,8 @@ impl Consumer {
     }
 
     /// The next message, which is one as FTS writes them.
-    fn said(&mut self) -> (String, BTreeMap<String, String>, Value) {
-        let (kind, headers, body) = self.told();
+    fn next_fts_message(&mut self) -> (String, BTreeMap<String, String>, Value) {
+        let (kind, headers, body) = self.next_message();
         assert!(body.ends_with("} "), "one space at the end: {body:?}");
         let lasts = headers.get("persistent").is_some_and(|lasts| lasts == "true");
         assert_eq!(lasts, kind != "queue_state", "{kind}: {headers:?}");
@@ -125,7 +125,7 @@ impl Consumer {
     /// What is told of a minute of this pair of storages in which something arrived.
     fn minute(&mut self, source: &str, target: &str) -> Value {
         loop {
-            let (kind, _, said) = self.said();
+            let (kind, _, said) = self.next_fts_message();
             let of_pair = said["source_se"] == source && said["dest_se"] == target;
             if kind == "queue_state" && of_pair && said["filesize_avg"].as_f64() > Some(0.0) {
                 return said;
@@ -148,7 +148,7 @@ impl Consumer {
                 && of("start", "vo", &["longhaul"])
         };
         while !jobs.iter().all(|job| ended(all, job)) {
-            let (kind, headers, said) = self.said();
+            let (kind, headers, said) = self.next_fts_message();
             if kind == "queue_state" {
                 continue;
             }

@@ -10,7 +10,7 @@ use longhaul_doctor::probe::{PathProbe, Reach, probe_peer};
 use longhaul_testbed::needs;
 use longhaul_testbed::wan::{Change, Lab, PathConfig, Side};
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Two sites with jumbo frames, and a port at the right one over both families.
 struct Two {
@@ -33,10 +33,10 @@ impl Two {
     }
 
     /// From the left, IPv4 first.
-    fn look(&self) -> Vec<PathProbe> {
+    fn probe(&self) -> Vec<PathProbe> {
         let addresses: Vec<String> =
             self.listeners.iter().map(|listener| listener.local_addr().unwrap().to_string()).collect();
-        let ways = self.lab.inside(Side::Left, || probe_peer(&addresses, PATIENCE)).unwrap().unwrap();
+        let ways = self.lab.inside(Side::Left, || probe_peer(&addresses, PROBE_TIMEOUT)).unwrap().unwrap();
         assert_eq!(ways.len(), 2, "both families, side by side");
         ways
     }
@@ -45,29 +45,29 @@ impl Two {
 #[test]
 fn a_look_finds_the_way_as_it_is() {
     let Some(two) = Two::start() else { return };
-    for way in two.look() {
+    for way in two.probe() {
         assert_eq!(way.reach, Reach::Answers, "{way:?}");
         assert!(way.rtt_us().unwrap() >= 20_000, "{way:?}");
         assert_eq!((way.mtu, way.black_hole), (Some(9_000), false), "{way:?}");
         assert_eq!(way.hops, [Some(way.address.ip())], "there is no router: {way:?}");
     }
     two.lab.set(0, Change::RttMs(60.0)).unwrap();
-    for way in two.look() {
+    for way in two.probe() {
         assert!(way.rtt_us().unwrap() >= 60_000, "{way:?}");
     }
     two.lab.set(0, Change::RttMs(4.0)).unwrap();
     // Connections begin as ever: their packets are small.
     two.lab.set(0, Change::BlackHole(Some(1_460))).unwrap();
-    for way in two.look() {
+    for way in two.probe() {
         assert_eq!(way.reach, Reach::Answers, "{way:?}");
         assert_eq!((way.mtu, way.black_hole), (Some(1_450), true), "{way:?}");
     }
     two.lab.set(0, Change::BlackHole(None)).unwrap();
-    assert!(two.look().iter().all(|way| way.mtu == Some(9_000) && !way.black_hole));
+    assert!(two.probe().iter().all(|way| way.mtu == Some(9_000) && !way.black_hole));
     two.lab.set(0, Change::Cut).unwrap();
-    assert!(two.look().iter().all(|way| way.reach == Reach::Silent));
+    assert!(two.probe().iter().all(|way| way.reach == Reach::Silent));
     two.lab.set(0, Change::Restore).unwrap();
-    assert!(two.look().iter().all(|way| way.reach == Reach::Answers));
+    assert!(two.probe().iter().all(|way| way.reach == Reach::Answers));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn what_passes_an_interface_of_a_namespace_is_counted() {
     let device = device.expect("a path has a device");
     let count = || two.lab.inside(Side::Left, || Traffic::read(Path::new("/"), device)).unwrap().unwrap();
     let before = count();
-    two.look();
+    two.probe();
     let after = count();
     // Each look sends the beginning of a greeting with two large segments, over both families.
     assert!(after.sent_bytes > before.sent_bytes + 2 * 16_000, "{before:?} {after:?}");

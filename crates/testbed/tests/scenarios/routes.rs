@@ -97,7 +97,7 @@ struct Walk {
 impl Walk {
     /// Asks as those who may not, then as one who may; returns what came back.
     #[track_caller]
-    fn ask(
+    fn request(
         &mut self,
         route: &'static Route,
         parameters: &[&str],
@@ -158,12 +158,12 @@ impl Walk {
 
     #[track_caller]
     fn json(&mut self, route: &'static Route, parameters: &[&str], body: Value) -> Value {
-        self.ask(route, parameters, &[], &body).json()
+        self.request(route, parameters, &[], &body).json()
     }
 
     #[track_caller]
     fn get(&mut self, route: &'static Route, parameters: &[&str], query: &[(&str, &str)]) -> Value {
-        self.ask(route, parameters, query, &Value::Null).json()
+        self.request(route, parameters, query, &Value::Null).json()
     }
 }
 
@@ -210,7 +210,7 @@ fn all_routes_are_walked() {
     agents(&mut walk, &deployment);
     overview(&mut walk);
     access(&mut walk, &deployment);
-    walk.ask(&routes::DATASET_DELETE, &["empty"], &[], &Value::Null);
+    walk.request(&routes::DATASET_DELETE, &["empty"], &[], &Value::Null);
     assert_eq!(walk.admin.call(&routes::DATASET_SHOW, &["empty"], &[], &Value::Null).unwrap().status, 404);
 
     let all: BTreeSet<&str> = routes::ALL.iter().map(|route| route.operation).collect();
@@ -403,7 +403,7 @@ fn measured(walk: &mut Walk) {
     assert_eq!(walk.json(&routes::MEASUREMENT_SEND, &[], run)["unmapped"], json!(1));
     assert_eq!(walk.get(&routes::UNMAPPED_LIST, &[], &[])["items"][0]["host"], json!("ps.lost.example"));
     walk.get(&routes::ARCHIVE_LIST, &[], &[]);
-    walk.ask(&routes::HOST_REMOVE, &["ps.alpha.example"], &[], &Value::Null);
+    walk.request(&routes::HOST_REMOVE, &["ps.alpha.example"], &[], &Value::Null);
 }
 
 fn agents(walk: &mut Walk, deployment: &Deployment) {
@@ -507,7 +507,7 @@ fn overview(walk: &mut Walk) {
     assert_eq!(description["openapi"].as_str().map(|version| &version[..3]), Some("3.1"));
     assert_eq!(walk.get(&routes::HEALTHZ, &[], &[])["ok"], json!(true));
     assert_eq!(walk.get(&routes::READYZ, &[], &[])["ok"], json!(true));
-    let metrics = walk.ask(&routes::METRICS, &[], &[], &Value::Null).text();
+    let metrics = walk.request(&routes::METRICS, &[], &[], &Value::Null).text();
     assert_metrics(&metrics);
     assert_eq!(walk.nobody.call(&routes::EVENTS, &[], &[], &Value::Null).unwrap().status, 401);
     let mut events = walk.viewer.events(WITHIN).unwrap();
@@ -551,7 +551,7 @@ fn access(walk: &mut Walk, deployment: &Deployment) {
         walk.json(&routes::TOKEN_CREATE, &[], json!({ "name": "robot", "role": "admin", "seconds": 600 }));
     let robot = walk.admin.with_token(made["token"].as_str());
     assert_eq!(robot.get(&routes::WHOAMI, &[], &[])["name"], json!("robot"));
-    walk.ask(&routes::TOKEN_REVOKE, &["robot"], &[], &Value::Null);
+    walk.request(&routes::TOKEN_REVOKE, &["robot"], &[], &Value::Null);
     assert_eq!(
         robot.call(&routes::WHOAMI, &[], &[], &Value::Null).unwrap().status,
         401,
@@ -566,7 +566,7 @@ fn access(walk: &mut Walk, deployment: &Deployment) {
     let change = json!({ "disabled": true, "community": "", "password": "other words and more" });
     let changed = walk.json(&routes::ACCOUNT_CHANGE, &["anna"], change);
     assert_eq!((&changed["disabled"], &changed["community"]), (&json!(true), &Value::Null));
-    walk.ask(&routes::ACCOUNT_REMOVE, &["anna"], &[], &Value::Null);
+    walk.request(&routes::ACCOUNT_REMOVE, &["anna"], &[], &Value::Null);
 
     // A person's session, on the plain page of this machine: one-time token, cookie, CSRF token, log-out.
     let login = walk.json(&routes::LOGIN_TOKEN_CREATE, &[], Value::Null);

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 const WHAT: &str = "Rucio through this service";
 const VO: &str = "testvo";
 /// Between two looks at whether the storages still run.
-const LOOK: Duration = Duration::from_secs(1);
+const LIVENESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[test]
 fn rucio_replicates_by_rule() {
@@ -82,7 +82,7 @@ fn rucio_replicates_by_rule() {
             run_suite(&rucio, &world, folder.path());
             drop(over);
         });
-        while end.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+        while end.recv_timeout(LIVENESS_CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             servers.iter_mut().for_each(|xrootd| keep_alive(xrootd));
         }
     });

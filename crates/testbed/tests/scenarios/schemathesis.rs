@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use longhaul_testbed::{Deployment, Ran, Random, ServiceOptions, SiteOptions, needs, tree};
+use longhaul_testbed::{CommandOutput, Deployment, Random, ServiceOptions, SiteOptions, needs, tree};
 
 /// Requests made up for each operation; `LONGHAUL_SOAK_EXAMPLES` for more.
 const EXAMPLES: &str = "10";
@@ -40,7 +40,7 @@ fn answers_are_those_of_the_document() {
         "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
     command.args(["--checks", checks, "--suppress-health-check", "all"]);
     command.current_dir(deployment.directory());
-    let ran = Ran::of(&mut command, std::time::Duration::from_secs(1_200));
+    let ran = CommandOutput::from_command(&mut command, std::time::Duration::from_secs(1_200));
     assert_eq!(ran.status, 0, "{ran}");
     deployment.check();
     deployment.assert_alive();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use longhaul_testbed::foreign::PostgreSql;
 use longhaul_testbed::tree::{self, Content};
-use longhaul_testbed::{Deployment, Ran, Random, SERVICE, ServiceOptions, SiteOptions, needs};
+use longhaul_testbed::{CommandOutput, Deployment, Random, SERVICE, ServiceOptions, SiteOptions, needs};
 use serde_json::{Value, json};
 
 /// Into beta, so that every step finds work under way.
@@ -76,7 +76,7 @@ impl Upgrade {
     #[track_caller]
     fn old(&self, words: &[&str]) -> Value {
         let words = [words, &["--json"]].concat();
-        Ran::of(&mut self.deployment.command_of(&self.previous, &words), WITHIN).ok().json()
+        CommandOutput::from_command(&mut self.deployment.command_of(&self.previous, &words), WITHIN).ok().json()
     }
 
     fn arrived(&self) -> u64 {
@@ -167,7 +167,7 @@ impl Upgrade {
 
 fn version(binary: &Path) -> String {
     let mut command = std::process::Command::new(binary);
-    Ran::of(command.arg("--version"), WITHIN).ok().stdout
+    CommandOutput::from_command(command.arg("--version"), WITHIN).ok().stdout
 }
 
 fn upgrade(settings: String, order: Order) {

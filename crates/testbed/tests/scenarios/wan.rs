@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use longhaul_testbed::wan::{Change, Counters, Direction, Lab, Options, PathConfig, Side};
-use longhaul_testbed::{Ran, Random, needs};
+use longhaul_testbed::{CommandOutput, Random, needs};
 use longhaul_testkit::wait_until;
 use rustix::fs::{FlockOperation, flock};
 
@@ -30,7 +30,10 @@ fn the_kernel_measures_at_least_the_round_trip_that_was_set() {
         left.read_exact(&mut [0; 4]).unwrap();
         let port = left.peer_addr().unwrap().port();
         let mut command = lab.command(Side::Left, "ss");
-        let told = Ran::of(command.args(["-tinH", "dport", "=", &format!(":{port}")]), WITHIN).ok().stdout;
+        let told =
+            CommandOutput::from_command(command.args(["-tinH", "dport", "=", &format!(":{port}")]), WITHIN)
+                .ok()
+                .stdout;
         let measured = told.split_whitespace().find_map(|word| word.strip_prefix("minrtt:"));
         let measured: f64 = measured.unwrap_or_else(|| panic!("no minrtt in {told:?}")).parse().unwrap();
         assert!(measured >= rtt_ms, "{measured} ms on path {path}");
@@ -40,7 +43,9 @@ fn the_kernel_measures_at_least_the_round_trip_that_was_set() {
     let mut ping = lab.command(Side::Left, "ping");
     let address = lab.address(Side::Right, 0).to_string();
     if needs::program("ping", &["-V"]) {
-        let told = Ran::of(ping.args(["-c", "2", "-i", "0.2", "-q", &address]), WITHIN).ok().stdout;
+        let told = CommandOutput::from_command(ping.args(["-c", "2", "-i", "0.2", "-q", &address]), WITHIN)
+            .ok()
+            .stdout;
         let least = told.split(" = ").nth(1).and_then(|figures| figures.split('/').next());
         assert!(least.unwrap().parse::<f64>().unwrap() >= 80.0, "{told}");
     } else {
@@ -175,7 +180,7 @@ fn each_namespace_has_its_own_settings_of_tcp() {
     let lab = Lab::start_with(&[PathConfig::new(1.0)], &options).unwrap();
     let setting = |side, name: &str| {
         let path = format!("/proc/sys/net/ipv4/{name}");
-        let text = Ran::of(lab.command(side, "cat").arg(path), WITHIN).ok().stdout;
+        let text = CommandOutput::from_command(lab.command(side, "cat").arg(path), WITHIN).ok().stdout;
         text.split_whitespace().last().unwrap_or_default().to_owned()
     };
     for side in Side::BOTH {
@@ -231,7 +236,7 @@ fn nothing_is_left_of_a_laboratory_that_was_dropped_or_whose_owner_panicked() {
 #[test]
 fn what_a_killed_process_left_is_removed_at_the_next_start() {
     let Some(first) = lab(&[PathConfig::new(10.0)]) else { return };
-    let mut held = Held::start(&["--rtt", "5"]);
+    let mut held = HeldLab::start(&["--rtt", "5"]);
     let names = held.names();
     assert!(names.iter().all(|name| exists(name)));
     held.child.kill().unwrap();
@@ -246,13 +251,13 @@ fn the_program_holds_a_network_and_obeys() {
     if let Err(why) = Lab::available() {
         return needs::not_run("longhaul-wan", &why);
     }
-    let mut held = Held::start(&["--rtt", "1", "--paths", "2", "--mtu", "9000"]);
+    let mut held = HeldLab::start(&["--rtt", "1", "--paths", "2", "--mtu", "9000"]);
     let names = held.names();
     for line in ["path 0 cut", "path 0 restore", "path 1 loss 1e-3", "path 1 rtt 50", "path 0 rate 100"] {
-        assert_eq!(held.ask(line), "ok", "{line}");
+        assert_eq!(held.request(line), "ok", "{line}");
     }
     for line in ["path 7 cut", "path 0 loss 2", "path 0", "nonsense"] {
-        assert!(held.ask(line).starts_with("error: "), "{line}");
+        assert!(held.request(line).starts_with("error: "), "{line}");
     }
     drop(held.input.take());
     assert!(held.child.wait().unwrap().success());
@@ -266,14 +271,17 @@ fn the_program_runs_a_command_with_the_names_in_its_environment() {
     }
     let script = "ip netns exec $LONGHAUL_WAN_LEFT ip -o route get $LONGHAUL_WAN_RIGHT_1; \
                   ip netns exec $LONGHAUL_WAN_RIGHT ip -o route get $LONGHAUL_WAN_LEFT6_0; exit 7";
-    let ran = Ran::of(program().args(["--paths", "2", "--", "sh", "-c", script]), WITHIN).exits(7);
+    let ran = CommandOutput::from_command(program().args(["--paths", "2", "--", "sh", "-c", script]), WITHIN)
+        .exits(7);
     assert!(ran.stdout.contains("dev wan1 src 10.77.1.1"), "{ran}");
     assert!(ran.stdout.contains("dev wan0") && ran.stdout.contains("src fd77::2"), "{ran}");
     assert!(ran.stderr.contains("emulator: "), "{ran}");
-    let within = Ran::of(program().args(["--in", "right", "--", "ip", "-o", "address"]), WITHIN).ok();
+    let within =
+        CommandOutput::from_command(program().args(["--in", "right", "--", "ip", "-o", "address"]), WITHIN)
+            .ok();
     assert!(within.stdout.contains("10.77.0.2/24"), "{within}");
     for words in [&["--rtt"][..], &["--rtt", "x", "--", "true"], &["--"], &["--in", "up", "--", "true"]] {
-        Ran::of(program().args(words), WITHIN).exits(2);
+        CommandOutput::from_command(program().args(words), WITHIN).exits(2);
     }
 }
 
@@ -333,7 +341,10 @@ fn transfer(mut left: TcpStream, mut right: TcpStream, bytes: usize) {
 /// What the kernel on the right counts: a name and its number on a line, or names on one line and numbers on
 /// the next.
 fn kernel_counter(lab: &Lab, file: &str, name: &str) -> u64 {
-    let text = Ran::of(lab.command(Side::Right, "cat").arg(format!("/proc/net/{file}")), WITHIN).ok().stdout;
+    let text =
+        CommandOutput::from_command(lab.command(Side::Right, "cat").arg(format!("/proc/net/{file}")), WITHIN)
+            .ok()
+            .stdout;
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     for (number, line) in lines.iter().enumerate() {
         match line.iter().position(|word| *word == name) {
@@ -358,15 +369,15 @@ fn program() -> Command {
 }
 
 /// `longhaul-wan --hold`, ready.
-struct Held {
+struct HeldLab {
     child: Child,
     input: Option<std::process::ChildStdin>,
     output: BufReader<std::process::ChildStdout>,
     told: Vec<String>,
 }
 
-impl Held {
-    fn start(options: &[&str]) -> Held {
+impl HeldLab {
+    fn start(options: &[&str]) -> HeldLab {
         let mut command = program();
         command
             .args(options)
@@ -376,7 +387,7 @@ impl Held {
             .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut held = Held { child, input, output, told: Vec::new() };
+        let mut held = HeldLab { child, input, output, told: Vec::new() };
         while held.told.last().is_none_or(|line| line != "ready") {
             let line = held.line();
             held.told.push(line);
@@ -389,7 +400,7 @@ impl Held {
         ["LONGHAUL_WAN_LEFT=", "LONGHAUL_WAN_RIGHT="].map(|name| value(name).unwrap()).to_vec()
     }
 
-    fn ask(&mut self, line: &str) -> String {
+    fn request(&mut self, line: &str) -> String {
         writeln!(self.input.as_ref().unwrap(), "{line}").unwrap();
         self.line()
     }
@@ -401,7 +412,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLab {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

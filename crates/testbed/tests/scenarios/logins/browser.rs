@@ -14,7 +14,7 @@ fn words(page: &mut Page<'_>) -> String {
 }
 
 /// A picture of it, which is no wider than the screen.
-fn look(page: &mut Page<'_>, name: &str, width: u32) {
+fn screenshot(page: &mut Page<'_>, name: &str, width: u32) {
     page.screenshot(&browser::screenshots().join(format!("{name}-{width}.png")));
     let wide = page.value("document.documentElement.scrollWidth").as_u64().unwrap();
     assert!(wide <= u64::from(width), "{name} is {wide} wide, the screen {width}");
@@ -61,7 +61,7 @@ fn people_log_in_with_a_browser() {
             "{shown}"
         );
         assert!(!shown.contains("certificate"), "{shown}");
-        look(&mut page, "login-ways", width);
+        screenshot(&mut page, "login-ways", width);
         let log_in = |page: &mut Page<'_>, password: &str, words: &str| {
             page.value("document.querySelector('input[name=name]').value = 'anna'");
             page.value(&format!(
@@ -71,12 +71,12 @@ fn people_log_in_with_a_browser() {
             press(page, "Log in", words)
         };
         log_in(&mut page, "a wrong guess of a password", "the name or the password is wrong");
-        look(&mut page, "login-refused", width);
+        screenshot(&mut page, "login-refused", width);
         // The browser tells a script of the page about the status, and nothing else.
         page.complaints();
         let inside = log_in(&mut page, PASSWORD, "Overview");
         assert!(inside.contains("anna"), "{inside}");
-        look(&mut page, "logged-in", width);
+        screenshot(&mut page, "logged-in", width);
         assert_eq!(page.complaints(), Vec::<String>::new());
         press(&mut page, "Log out", "With your name and password");
         page.open(&format!("{base}/ui/sites"));

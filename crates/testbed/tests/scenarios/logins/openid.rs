@@ -79,14 +79,14 @@ impl World {
         api
     }
 
-    fn come(&self, target: &str, cookie: Option<&str>) -> Reply {
+    fn return_to(&self, target: &str, cookie: Option<&str>) -> Reply {
         get(&self.api, target, cookie)
     }
 
     /// Goes and comes back; the issuer lies somewhere between.
-    fn whole(&self) -> Reply {
+    fn log_in(&self) -> Reply {
         let away = self.go();
-        self.come(&away.back, Some(&away.cookie))
+        self.return_to(&away.back, Some(&away.cookie))
     }
 
     #[track_caller]
@@ -114,7 +114,7 @@ fn somebody_logs_in_at_an_issuer_and_is_what_its_rules_say() {
     assert!(page.contains(&button) && page.contains("Log in with the Lab"), "{page}");
 
     let away = world.go();
-    let reply = world.come(&away.back, Some(&away.cookie));
+    let reply = world.return_to(&away.back, Some(&away.cookie));
     assert!(reply.status == 200 && reply.text().contains("http-equiv=\"refresh\" content=\"0; url=/ui/\""));
     let opened = session(&reply);
     let me = whoami(api, &opened).unwrap();
@@ -125,11 +125,11 @@ fn somebody_logs_in_at_an_issuer_and_is_what_its_rules_say() {
     assert_eq!(get(api, "/api/v1/accounts", Some(&opened)).status, 403);
     let exchanges = world.issuer.state.lock().unwrap().exchanges.len();
     // The way back is gone once it was used: by reloading, or by whoever found the address.
-    world.refused(&world.come(&away.back, Some(&away.cookie)), 401, "this login did not begin here");
+    world.refused(&world.return_to(&away.back, Some(&away.cookie)), 401, "this login did not begin here");
     assert_eq!(world.issuer.state.lock().unwrap().exchanges.len(), exchanges, "the issuer is not asked");
 
     world.issuer.lie(|state| state.claims = json!({ "groups": ["operators", "shift"], "aud": [CLIENT] }));
-    let admin = session(&world.whole());
+    let admin = session(&world.log_in());
     assert_eq!(whoami(api, &admin).unwrap()["role"], json!("admin"));
     assert_eq!(get(api, "/api/v1/accounts", Some(&admin)).status, 200);
     assert!(whoami(api, &opened).is_some(), "another session of hers goes on");
@@ -150,32 +150,32 @@ fn answers_that_are_forged_or_for_others_let_nobody_in() {
     let away = world.go();
     let other = world.go();
     let forged = away.back.replace("&state=", "&state=0");
-    world.refused(&world.come(&forged, Some(&away.cookie)), 401, "did not begin here");
-    world.refused(&world.come(&away.back, None), 401, "did not send the cookie");
-    world.refused(&world.come(&away.back, Some(&away.cookie)), 401, "did not begin here");
+    world.refused(&world.return_to(&forged, Some(&away.cookie)), 401, "did not begin here");
+    world.refused(&world.return_to(&away.back, None), 401, "did not send the cookie");
+    world.refused(&world.return_to(&away.back, Some(&away.cookie)), 401, "did not begin here");
     let away = world.go();
     // Somebody's own login, put into the browser of another.
-    world.refused(&world.come(&away.back, Some(&other.cookie)), 401, "another browser");
+    world.refused(&world.return_to(&away.back, Some(&other.cookie)), 401, "another browser");
     let twice = format!("{}&state=x", world.go().back);
-    world.refused(&world.come(&twice, Some(&away.cookie)), 401, "did not begin here");
+    world.refused(&world.return_to(&twice, Some(&away.cookie)), 401, "did not begin here");
     assert_eq!(exchanges(), 0, "none of these came as far as the issuer");
     let away = world.go();
     let wrong = away.back.replace("code=code", "code=guess");
-    world.refused(&world.come(&wrong, Some(&away.cookie)), 401, "invalid_grant");
+    world.refused(&world.return_to(&wrong, Some(&away.cookie)), 401, "invalid_grant");
     let away = world.go();
     let denied = away.back.replace("code=", "error=access_denied%3Cu%3E&x=");
-    let reply = world.come(&denied, Some(&away.cookie));
+    let reply = world.return_to(&denied, Some(&away.cookie));
     assert!(!reply.text().contains("<u>"), "{}", reply.text());
     world.refused(&reply, 401, "access_denied");
     let away = world.go();
     let mixed = format!("{}&iss=https%3A%2F%2Felsewhere.example", away.back);
-    world.refused(&world.come(&mixed, Some(&away.cookie)), 401, "(iss)");
+    world.refused(&world.return_to(&mixed, Some(&away.cookie)), 401, "(iss)");
 
     // What the issuer says.
     let lie = |how: &dyn Fn(&mut crate::logins::issuer::State), status: u16, why: &str| {
         world.issuer.lie(how);
         // One address has twenty refusals free; another test looks at what comes then.
-        let reply = world.whole();
+        let reply = world.log_in();
         world.refused(&reply, status, why);
         world.issuer.be_honest();
     };
@@ -193,7 +193,7 @@ fn answers_that_are_forged_or_for_others_let_nobody_in() {
     }
     lie(&|state| state.signing = Signing::None, 401, "are not accepted: RS256");
     lie(&|state| state.signing = Signing::OtherKey, 401, "signature is not by");
-    assert!(session(&world.whole()).contains("lhc_"), "and the truth is still believed");
+    assert!(session(&world.log_in()).contains("lhc_"), "and the truth is still believed");
 }
 
 /// What an issuer's document says leads neither into this network nor anywhere by redirects, and is looked at
@@ -203,7 +203,7 @@ fn issuers_lead_nowhere_else() {
     let Some(world) = World::new("") else { return };
     let inside = format!("https://localhost:{}/token", world.issuer.address.port());
     world.issuer.lie(|state| state.document = json!({ "token_endpoint": inside }));
-    let reply = world.whole();
+    let reply = world.log_in();
     world.refused(&reply, 502, "a loopback address, which is not allowed here");
     assert!(world.issuer.state.lock().unwrap().exchanges.is_empty());
     drop(world);
@@ -211,7 +211,7 @@ fn issuers_lead_nowhere_else() {
     let Some(world) = World::new("") else { return };
     let redirecting = format!("https://{}/elsewhere", world.issuer.address);
     world.issuer.lie(|state| state.document = json!({ "token_endpoint": redirecting }));
-    world.refused(&world.whole(), 401, "307");
+    world.refused(&world.log_in(), 401, "307");
     assert!(world.issuer.state.lock().unwrap().exchanges.is_empty(), "a redirect is not followed");
     drop(world);
 
@@ -227,15 +227,16 @@ fn issuers_lead_nowhere_else() {
     let Some(world) = World::new("allow_networks = [\"127.0.0.0/8\", \"::1/128\"]\n") else { return };
     let inside = format!("https://localhost:{}/token", world.issuer.address.port());
     world.issuer.lie(|state| state.document = json!({ "token_endpoint": inside }));
-    assert!(session(&world.whole()).contains("lhc_"), "an administrator may allow it");
+    assert!(session(&world.log_in()).contains("lhc_"), "an administrator may allow it");
     assert_eq!(get(&world.api, "/ui/login/openid/other", None).status, 404);
 }
 
 #[test]
 fn what_comes_back_from_issuers_is_limited_for_each_address() {
     let Some(world) = World::new("") else { return };
-    let statuses: Vec<u16> =
-        (0..30).map(|_| world.come("/ui/login/openid/lab/callback?state=x&code=y", None).status).collect();
+    let statuses: Vec<u16> = (0..30)
+        .map(|_| world.return_to("/ui/login/openid/lab/callback?state=x&code=y", None).status)
+        .collect();
     // Twenty at once; where the machine is slow, one or two more after their waits.
     let looked_at = statuses.iter().filter(|status| **status == 401).count();
     assert!((20..25).contains(&looked_at), "{statuses:?}");

@@ -13,22 +13,22 @@ pub const WITHIN: Duration = Duration::from_secs(90);
 pub const FILE_BYTES: u64 = 32 << 20;
 const GATE_BYTES: u64 = 2 << 20;
 /// Of a copy, where XRootD 5.5 lost a connection or itself (its issues 2226 and 2913).
-pub const TRIES: usize = 3;
+pub const TRIES_MAX: usize = 3;
 /// Of each program.
 const PAIRINGS: usize = 6;
 
 /// Who of the two acts: the target, or the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     Pull,
     Push,
 }
 
-impl Way {
+impl Direction {
     pub fn word(self) -> &'static str {
         match self {
-            Way::Pull => "pull",
-            Way::Push => "push",
+            Direction::Pull => "pull",
+            Direction::Push => "push",
         }
     }
 }
@@ -37,13 +37,13 @@ impl Way {
 pub struct Case {
     pub source: Kind,
     pub target: Kind,
-    pub way: Way,
+    pub direction: Direction,
     pub by: By,
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Case { source, target, way, by } = self;
+        let Case { source, target, direction: way, by } = self;
         let words = format!("{source:?} {target:?} {way:?} {by:?}").to_lowercase();
         f.pad(&words)
     }
@@ -52,9 +52,9 @@ impl fmt::Display for Case {
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for by in CREDENTIALS {
-        for way in [Way::Pull, Way::Push] {
+        for way in [Direction::Pull, Direction::Push] {
             for source in KINDS {
-                cases.extend(KINDS.map(|target| Case { source, target, way, by }));
+                cases.extend(KINDS.map(|target| Case { source, target, direction: way, by }));
             }
         }
     }
@@ -112,9 +112,9 @@ impl Case {
         let [source, target] =
             [(self.source, 0), (self.target, 1)].map(|(kind, side)| world.place(kind, self.by, side));
         let (mut source_port, mut target_port) = (source.port, target.port);
-        let passive = match self.way {
-            Way::Pull => &mut source_port,
-            Way::Push => &mut target_port,
+        let passive = match self.direction {
+            Direction::Pull => &mut source_port,
+            Direction::Push => &mut target_port,
         };
         let gate = Gate::before(*passive, GATE_BYTES);
         *passive = gate.port;
@@ -130,9 +130,9 @@ impl Case {
 
     /// Who moves the bytes.
     pub fn active(self) -> Kind {
-        match self.way {
-            Way::Pull => self.target,
-            Way::Push => self.source,
+        match self.direction {
+            Direction::Pull => self.target,
+            Direction::Push => self.source,
         }
     }
 
@@ -150,16 +150,16 @@ impl Drop for Ends {
 impl Ends {
     /// The one that is asked to copy, and the other.
     pub fn active(&self) -> &str {
-        match self.case.way {
-            Way::Pull => &self.target,
-            Way::Push => &self.source,
+        match self.case.direction {
+            Direction::Pull => &self.target,
+            Direction::Push => &self.source,
         }
     }
 
     pub fn passive(&self) -> &str {
-        match self.case.way {
-            Way::Pull => &self.source,
-            Way::Push => &self.target,
+        match self.case.direction {
+            Direction::Pull => &self.source,
+            Direction::Push => &self.target,
         }
     }
 

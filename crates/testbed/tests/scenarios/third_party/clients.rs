@@ -7,11 +7,13 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::third_party::cases::{Case, Ends, FILE_BYTES, TRIES, WITHIN, Way, at_once, cancelled, some};
+use crate::third_party::cases::{
+    Case, Direction, Ends, FILE_BYTES, TRIES_MAX, WITHIN, at_once, cancelled, some,
+};
 use crate::third_party::world::{By, CREDENTIALS, KINDS, Kind, World, adler32, below, content, may_run};
 
 /// Who hangs is no better than who fails.
-const MOST_S: &str = "120";
+const COPY_TIMEOUT_S: &str = "120";
 const MACAROON: &str = "Content-Type: application/macaroon-request";
 
 /// A program that orders a copy.
@@ -40,7 +42,7 @@ impl World {
     /// Of curl, as the one who acts.
     fn curl(&self, by: By) -> Command {
         let mut command = Command::new("curl");
-        command.args(["-sSN", "--max-time", MOST_S, "--cacert"]).arg(self.authority.ca_file());
+        command.args(["-sSN", "--max-time", COPY_TIMEOUT_S, "--cacert"]).arg(self.authority.ca_file());
         match by {
             By::Certificate => command.arg("-E").arg(&self.robot),
             By::Token => command.args(["-H", &bearer(&self.issuer.token(SCOPE))]),
@@ -53,9 +55,9 @@ impl World {
         if ends.case.by == By::Token {
             return self.issuer.token(SCOPE);
         }
-        let activities = match ends.case.way {
-            Way::Pull => "DOWNLOAD,LIST",
-            Way::Push => "MANAGE,UPLOAD,DELETE,LIST",
+        let activities = match ends.case.direction {
+            Direction::Pull => "DOWNLOAD,LIST",
+            Direction::Push => "MANAGE,UPLOAD,DELETE,LIST",
         };
         let wish = format!(r#"{{"caveats":["activity:{activities}"],"validity":"PT30M"}}"#);
         let mut asking = self.curl(By::Certificate);
@@ -85,9 +87,9 @@ impl World {
 const SCOPE: &str = "storage.read:/ storage.modify:/";
 
 fn curl(world: &World, ends: &Ends) -> Command {
-    let (header, other) = match ends.case.way {
-        Way::Pull => ("Source", &ends.source),
-        Way::Push => ("Destination", &ends.target),
+    let (header, other) = match ends.case.direction {
+        Direction::Pull => ("Source", &ends.source),
+        Direction::Push => ("Destination", &ends.target),
     };
     let mut command = world.curl(ends.case.by);
     command.args(["-X", "COPY", "-H", "Credential: none", "-H", &format!("{header}: {other}")]);
@@ -97,7 +99,7 @@ fn curl(world: &World, ends: &Ends) -> Command {
 
 fn davix(world: &World, ends: &Ends) -> Command {
     let mut command = Command::new("davix-cp");
-    command.args(["--copy-mode", ends.case.way.word(), "--retry", "0", "--capath"]);
+    command.args(["--copy-mode", ends.case.direction.word(), "--retry", "0", "--capath"]);
     command.arg(world.authority.ca_folder());
     match ends.case.by {
         By::Certificate => command.arg("-E").arg(&world.robot).arg("--key").arg(&world.robot),
@@ -111,7 +113,16 @@ fn davix(world: &World, ends: &Ends) -> Command {
 /// It asks for macaroons by itself, and compares the checksums of both ends.
 fn gfal(world: &World, ends: &Ends) -> Command {
     let mut command = world.gfal("gfal-copy", ends.case.by);
-    command.args(["-vvv", "--parent", "-t", MOST_S, "-K", "ADLER32", "--copy-mode", ends.case.way.word()]);
+    command.args([
+        "-vvv",
+        "--parent",
+        "-t",
+        COPY_TIMEOUT_S,
+        "-K",
+        "ADLER32",
+        "--copy-mode",
+        ends.case.direction.word(),
+    ]);
     command.args([&ends.source, &ends.target]);
     command
 }
@@ -164,10 +175,10 @@ impl Running {
         let name = folder.file_name().unwrap().to_str().unwrap();
         let given_up = ["TPC_PullRequest", "event=PERFMARKER_FAIL", name];
         world.deployment.until(&format!("{case} leaves nothing"), WITHIN, || {
-            let done = match (case.target, case.way) {
+            let done = match (case.target, case.direction) {
                 (Kind::Door, _) => below(folder).is_empty(),
-                (Kind::Xrootd, Way::Pull) => world.target_has_said(case.by, &given_up),
-                (Kind::Xrootd, Way::Push) => true,
+                (Kind::Xrootd, Direction::Pull) => world.target_has_said(case.by, &given_up),
+                (Kind::Xrootd, Direction::Push) => true,
             };
             done.then_some(())
         });
@@ -220,7 +231,7 @@ impl Trial {
         running.ends_well()?;
         let heard = running.heard.join("\n");
         let seen = seen.ok_or_else(|| format!("nothing is told of it in its midst: {heard}"))?;
-        let says = self.says.map(|text| text.replace("WAY", running.ends.case.way.word()));
+        let says = self.says.map(|text| text.replace("WAY", running.ends.case.direction.word()));
         if says.is_some_and(|says| !running.heard.iter().any(|line| line.contains(&says))) {
             return Err(heard);
         }
@@ -260,7 +271,7 @@ impl Trial {
         let mut world = World::new();
         let wanted = cases.len();
         let (mut left, mut table) = (cases, Vec::new());
-        for number in 0..TRIES {
+        for number in 0..TRIES_MAX {
             let tag = format!("{}-{tag}{number}", self.name);
             let start = |case: &Case| {
                 let ends = case.ends(&world, bytes, &tag, "https");
@@ -289,7 +300,7 @@ impl Trial {
             CREDENTIALS.iter().for_each(|by| world.start_again(*by));
         }
         println!("{}", table.join("\n"));
-        assert!(left.is_empty(), "{}, {TRIES} times: {left:?}", self.name);
+        assert!(left.is_empty(), "{}, {TRIES_MAX} times: {left:?}", self.name);
         assert_eq!(table.len(), wanted);
         world.deployment.until("the doors have nothing on its way", WITHIN, || {
             world.temporary().is_empty().then_some(())
@@ -341,7 +352,8 @@ fn xrootd_keeps_what_a_broken_upload_has_brought() {
         return;
     }
     let (world, bytes) = (World::new(), content(7, FILE_BYTES));
-    let case = Case { source: Kind::Door, target: Kind::Xrootd, way: Way::Push, by: By::Certificate };
+    let case =
+        Case { source: Kind::Door, target: Kind::Xrootd, direction: Direction::Push, by: By::Certificate };
     let ends = case.ends(&world, &bytes, "upload", "https");
     world.make_folder(&ends);
     let file = world.deployment.directory().join("upload");

@@ -17,11 +17,11 @@ const LOOK_NS: i64 = 20_000_000;
 #[derive(Clone)]
 pub struct Gate {
     pub port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<GateInner>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct GateInner {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -88,7 +88,7 @@ impl Gate {
     }
 }
 
-impl Shared {
+impl GateInner {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
@@ -102,7 +102,7 @@ struct Line {
     held: AtomicBool,
 }
 
-fn carry(shared: &Arc<Shared>, client: TcpStream, server: TcpStream, bytes: u64) {
+fn carry(shared: &Arc<GateInner>, client: TcpStream, server: TcpStream, bytes: u64) {
     let _ = client.set_nodelay(true).and_then(|()| server.set_nodelay(true));
     let line = Arc::new(Line { client, server, gone: AtomicBool::new(false), held: AtomicBool::new(false) });
     for inwards in [true, false] {
@@ -121,7 +121,7 @@ fn carry(shared: &Arc<Shared>, client: TcpStream, server: TcpStream, bytes: u64)
     std::thread::spawn(move || watch(&shared, &line));
 }
 
-fn relay(shared: &Shared, line: &Line, (mut from, mut to): (&TcpStream, &TcpStream), mut left: u64) {
+fn relay(shared: &GateInner, line: &Line, (mut from, mut to): (&TcpStream, &TcpStream), mut left: u64) {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         if left == 0 {
@@ -151,7 +151,7 @@ fn relay(shared: &Shared, line: &Line, (mut from, mut to): (&TcpStream, &TcpStre
 }
 
 /// Sees a client go even while nobody reads from it.
-fn watch(shared: &Shared, line: &Line) {
+fn watch(shared: &GateInner, line: &Line) {
     let tick = Timespec { tv_sec: 0, tv_nsec: LOOK_NS };
     while !line.gone.load(Ordering::Acquire) {
         let mut fds = [PollFd::new(&line.client, PollFlags::RDHUP)];

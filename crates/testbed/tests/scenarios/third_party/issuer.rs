@@ -56,7 +56,7 @@ impl Issuer {
     }
 
     /// What XRootD looks for its keys in.
-    pub fn tell(&self, cache: &Path) {
+    pub fn fill_key_cache(&self, cache: &Path) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let known = json!({ "expires": now + 86_400, "next_update": now + 86_400, "jwks": self.keys() });
         let mut command = Command::new("python3");

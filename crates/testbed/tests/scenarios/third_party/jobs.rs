@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::third_party::cases::{Case, Ends, FILE_BYTES, TRIES, WITHIN, Way, all, at_once, cancelled};
+use crate::third_party::cases::{
+    Case, Direction, Ends, FILE_BYTES, TRIES_MAX, WITHIN, all, at_once, cancelled,
+};
 use crate::third_party::world::{CREDENTIALS, World, adler32, below, content, may_run};
 
 /// A job of a case, which stands still at the gate before its passive side.
@@ -14,9 +16,9 @@ struct Running {
 
 fn start(case: Case, world: &World, bytes: &[u8], number: usize) -> Running {
     // Which of them may do what is set by scheme: see `copies_only_as_told`.
-    let scheme = match case.way {
-        Way::Pull => "https",
-        Way::Push => "davs",
+    let scheme = match case.direction {
+        Direction::Pull => "https",
+        Direction::Push => "davs",
     };
     let ends = case.ends(world, bytes, &format!("job{number}"), scheme);
     let job = world.submit(case.by, &ends.source, &ends.target, &format!("ADLER32:{}", adler32(bytes)));
@@ -54,7 +56,7 @@ impl Running {
         if file["state"] != "FINISHED" {
             return Err(file);
         }
-        assert_eq!(file["mode"], json!(self.case.way.word()), "{}: {file}", self.case);
+        assert_eq!(file["mode"], json!(self.case.direction.word()), "{}: {file}", self.case);
         assert_eq!(file["bytes_done"], json!(FILE_BYTES), "{}: {file}", self.case);
         self.ends.is_whole(bytes);
         Ok(seen)
@@ -89,7 +91,7 @@ fn run(cases: Vec<Case>, bytes: &[u8], check: impl Fn(&Running, &World) -> Resul
     let wanted = cases.len();
     let mut left = cases;
     let mut table = Vec::new();
-    for number in 0..TRIES {
+    for number in 0..TRIES_MAX {
         let running: Vec<Running> = left.iter().map(|case| start(*case, &world, bytes, number)).collect();
         left.clear();
         for (case, result) in at_once(running, |one| (one.case, check(&one, &world))) {
@@ -109,7 +111,7 @@ fn run(cases: Vec<Case>, bytes: &[u8], check: impl Fn(&Running, &World) -> Resul
         CREDENTIALS.iter().for_each(|by| world.start_again(*by));
     }
     println!("{}", table.join("\n"));
-    assert!(left.is_empty(), "{TRIES} times: {left:?}");
+    assert!(left.is_empty(), "{TRIES_MAX} times: {left:?}");
     assert_eq!(table.len(), wanted);
     world
         .deployment

@@ -40,14 +40,14 @@ pub const CREDENTIALS: [By; 2] = [By::Certificate, By::Token];
 
 /// One storage, and where its files lie.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ServedFolder {
     pub port: u16,
     /// Between the port and the names of files.
     base: &'static str,
     pub root: PathBuf,
 }
 
-impl Place {
+impl ServedFolder {
     /// By another port, if there is a gate before it.
     pub fn url(&self, scheme: &str, port: u16, name: &str) -> String {
         format!("{scheme}://localhost:{port}{}{name}", self.base)
@@ -133,7 +133,7 @@ impl World {
                 By::Certificate => Xrootd::for_certificates(&authority, ROBOT),
                 By::Token => {
                     let xrootd = Xrootd::for_tokens(&authority, &issuer.url);
-                    issuer.tell(&xrootd.cache());
+                    issuer.fill_key_cache(&xrootd.cache());
                     xrootd
                 }
             })
@@ -168,14 +168,14 @@ impl World {
     }
 
     /// The first is where copies come from, the second where they go.
-    pub fn place(&self, kind: Kind, by: By, side: usize) -> Place {
+    pub fn place(&self, kind: Kind, by: By, side: usize) -> ServedFolder {
         match kind {
             Kind::Xrootd => {
                 let xrootd = &self.xrootds[by as usize][side];
-                Place { port: xrootd.port(), base: "/data/", root: xrootd.data() }
+                ServedFolder { port: xrootd.port(), base: "/data/", root: xrootd.data() }
             }
             Kind::Door => {
-                Place { port: self.doors[side], base: "/", root: self.deployment.storage(SITES[side]) }
+                ServedFolder { port: self.doors[side], base: "/", root: self.deployment.storage(SITES[side]) }
             }
         }
     }

@@ -1,9 +1,10 @@
-//! A session kept in a file: each run is a line as soon as it has ended, and runs that the file has are not
-//! made again.
+//! Append-only log of measured runs (`--book FILE`), from which an interrupted session goes on: a line for each
+//! run that has ended, and no run is made twice.
 //!
-//! All cases in five rounds need hours. With a book they can be measured bit by bit while a machine is quiet,
-//! an interrupted session loses one run, and tables can be printed again without measuring. Runs of another
-//! build of ours are refused, so a book says one thing. What failed is not kept: it is tried again.
+//! All cases in five rounds take hours. With such a log they can be measured bit by bit while a machine is
+//! quiet, an interruption loses one run, and tables can be printed again without measuring. A log with runs of
+//! another build of ours is refused: all runs of one log are of one build. A run that failed is not logged, so
+//! it is tried again.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::run::{Failure, Measured};
 
-pub(crate) struct Book {
+pub(crate) struct RunLog {
     path: PathBuf,
     file: File,
     lines: Vec<Line>,
@@ -30,19 +31,19 @@ struct Build {
 struct Line {
     case: String,
     program: String,
-    run: Kept,
+    run: StoredRun,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Kept {
+enum StoredRun {
     Measured(Measured),
     TooSlow { limit_s: u64, below_mb_per_s: f64 },
 }
 
-impl Book {
-    /// Opens or begins the book of the program at `binary`.
-    pub(crate) fn open(path: &Path, binary: &Path) -> Result<Book, String> {
+impl RunLog {
+    /// Opens or creates the log of the program at `binary`.
+    pub(crate) fn open(path: &Path, binary: &Path) -> Result<RunLog, String> {
         let told = |error: std::io::Error| format!("{}: {error}", path.display());
         let bytes = std::fs::read(binary).map_err(|error| format!("{}: {error}", binary.display()))?;
         let build = PartDigest::compute(&bytes).crc32c;
@@ -69,7 +70,7 @@ impl Book {
             }
         }
         let lines = lines.map(|(number, line)| read(path, number, line)).collect::<Result<_, _>>()?;
-        Ok(Book { path: path.to_owned(), file, lines })
+        Ok(RunLog { path: path.to_owned(), file, lines })
     }
 
     pub(crate) fn runs(&self, case: &str, program: &str) -> Vec<Result<Measured, Failure>> {
@@ -77,16 +78,16 @@ impl Book {
         lines.map(|line| line.run.clone().into()).collect()
     }
 
-    pub(crate) fn keep(
+    pub(crate) fn append(
         &mut self,
         case: &str,
         program: &str,
         run: &Result<Measured, Failure>,
     ) -> Result<(), String> {
         let run = match run {
-            Ok(run) => Kept::Measured(run.clone()),
+            Ok(run) => StoredRun::Measured(run.clone()),
             Err(Failure::TooSlow { limit_s, below_mb_per_s }) => {
-                Kept::TooSlow { limit_s: *limit_s, below_mb_per_s: *below_mb_per_s }
+                StoredRun::TooSlow { limit_s: *limit_s, below_mb_per_s: *below_mb_per_s }
             }
             Err(Failure::Failed(_)) => return Ok(()),
         };
@@ -97,11 +98,13 @@ impl Book {
     }
 }
 
-impl From<Kept> for Result<Measured, Failure> {
-    fn from(kept: Kept) -> Result<Measured, Failure> {
+impl From<StoredRun> for Result<Measured, Failure> {
+    fn from(kept: StoredRun) -> Result<Measured, Failure> {
         match kept {
-            Kept::Measured(run) => Ok(run),
-            Kept::TooSlow { limit_s, below_mb_per_s } => Err(Failure::TooSlow { limit_s, below_mb_per_s }),
+            StoredRun::Measured(run) => Ok(run),
+            StoredRun::TooSlow { limit_s, below_mb_per_s } => {
+                Err(Failure::TooSlow { limit_s, below_mb_per_s })
+            }
         }
     }
 }
@@ -125,23 +128,23 @@ mod tests {
         std::fs::write(&binary, "a build").unwrap();
         let run = Measured { seconds: 2.0, bytes: 7, second_half: Some(1.5), ..Measured::default() };
         let slow = Failure::TooSlow { limit_s: 20, below_mb_per_s: 3.5 };
-        let mut book = Book::open(&path, &binary).unwrap();
-        book.keep("lan-2g", "longhaul", &Ok(run)).unwrap();
-        book.keep("lan-2g", "rsync", &Err(slow)).unwrap();
-        book.keep("lan-2g", "curl", &Err(Failure::Failed("not there".into()))).unwrap();
+        let mut log = RunLog::open(&path, &binary).unwrap();
+        log.append("lan-2g", "longhaul", &Ok(run)).unwrap();
+        log.append("lan-2g", "rsync", &Err(slow)).unwrap();
+        log.append("lan-2g", "curl", &Err(Failure::Failed("not there".into()))).unwrap();
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&whole[..], b"{\"case\":\"la"].concat()).unwrap();
 
-        let mut book = Book::open(&path, &binary).unwrap();
+        let mut log = RunLog::open(&path, &binary).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), whole);
-        let runs = book.runs("lan-2g", "longhaul");
+        let runs = log.runs("lan-2g", "longhaul");
         assert_eq!(runs.len(), 1);
         let run = runs[0].as_ref().unwrap();
         assert_eq!((run.seconds, run.bytes, run.second_half), (2.0, 7, Some(1.5)));
-        assert!(matches!(book.runs("lan-2g", "rsync")[..], [Err(Failure::TooSlow { limit_s: 20, .. })]));
-        assert!(book.runs("lan-2g", "curl").is_empty() && book.runs("lan-20x100m", "longhaul").is_empty());
-        book.keep("lan-2g", "curl", &Ok(Measured::default())).unwrap();
-        assert_eq!(Book::open(&path, &binary).unwrap().runs("lan-2g", "curl").len(), 1);
+        assert!(matches!(log.runs("lan-2g", "rsync")[..], [Err(Failure::TooSlow { limit_s: 20, .. })]));
+        assert!(log.runs("lan-2g", "curl").is_empty() && log.runs("lan-20x100m", "longhaul").is_empty());
+        log.append("lan-2g", "curl", &Ok(Measured::default())).unwrap();
+        assert_eq!(RunLog::open(&path, &binary).unwrap().runs("lan-2g", "curl").len(), 1);
     }
 
     #[test]
@@ -149,8 +152,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, binary) = (folder.path().join("book"), folder.path().join("longhaul"));
         std::fs::write(&binary, "a build").unwrap();
-        drop(Book::open(&path, &binary).unwrap());
+        drop(RunLog::open(&path, &binary).unwrap());
         std::fs::write(&binary, "another").unwrap();
-        assert!(Book::open(&path, &binary).err().unwrap().contains("another build"));
+        assert!(RunLog::open(&path, &binary).err().unwrap().contains("another build"));
     }
 }
