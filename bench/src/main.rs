@@ -58,12 +58,13 @@ const CASES: [Case; 8] = [
 /// How often each case alternates between us and its yardstick; the median counts.
 pub(crate) struct Rounds(pub(crate) usize);
 
-/// Of the figures of the whole system, and with `--quick`.
+/// Rounds of each case, unless `--quick` is given.
 const ROUNDS: usize = 3;
+/// Rounds of each case with `--quick`.
 const QUICK_ROUNDS: usize = 1;
 /// What the comparison with peers gets when everything is run: one round, and nobody is waited for long.
 const ONE_ROUND: [&str; 4] = ["--rounds", "1", "--limit", "20"];
-/// Where pages and rows of a run of everything lie, below the root.
+/// Directory for pages and rows of a run of everything, below the root.
 const RESULTS_DIRECTORY: &str = "target/bench";
 
 fn main() -> ExitCode {
@@ -130,7 +131,7 @@ fn the_rest(quick: bool, json: bool) -> ExitCode {
     if behaved == ExitCode::SUCCESS { compared } else { behaved }
 }
 
-/// Of programs, and of the floor.
+/// Names of all programs and of the floor's parts.
 fn names() -> Vec<&'static str> {
     peers::all().iter().map(|program| program.name()).chain(transfers::floor::NAMES).collect()
 }

@@ -25,7 +25,7 @@ const FILE_BYTES: usize = 32_000_000;
 const FILES_CONCURRENT: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const SMALL_FILE_BYTES: usize = 1_000;
 const JOB_FILES_MIN: usize = 1_000;
-/// Half of what lies between the lowest and the highest, over their middle.
+/// Bound for half the difference of the highest and the lowest value, over their middle.
 const SPREAD_MAX: f64 = 0.1;
 const PER_S: &str = "files/s";
 const PER_S_RUNNING: &str = "files/s without start";

@@ -10,9 +10,9 @@ use longhaul_testbed::wan::{Lab, Side};
 
 const REQUEST_BYTES: usize = 100;
 const ANSWER_BYTES: usize = 10_000;
-/// Between an answer and the next request: somebody reads.
+/// Pause between an answer and the next request, in which somebody reads.
 const PAUSE: Duration = Duration::from_millis(50);
-/// An answer that takes longer never comes.
+/// An answer that takes longer will not come.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Answers come from the far side, as the transfer's data do. The far end ends with the connection.

@@ -17,9 +17,9 @@ pub(crate) struct Options {
     pub(crate) cases: Vec<String>,
     /// Fewer settings, and a fifth of the bytes unless `--scale` says otherwise.
     pub(crate) quick: bool,
-    /// Of the bytes of each case.
+    /// Factor on the bytes of each case.
     pub(crate) scale: f64,
-    /// Of one job in `growth`.
+    /// Files of the largest job of `growth`.
     pub(crate) files_max: usize,
     pub(crate) rounds: usize,
     /// Where `disk` reads and writes.

@@ -16,14 +16,14 @@ pub(crate) const OURS: &str = "longhaul";
 pub(crate) struct Figures {
     pub(crate) mb_per_s: Option<f64>,
     pub(crate) cpu_s_per_gb: Option<f64>,
-    /// Of the end that took more, sockets included.
+    /// Memory of the end that took more, sockets included.
     pub(crate) peak_mb: Option<f64>,
     /// What this case is about, by its name in the table.
     pub(crate) more: Vec<(&'static str, f64)>,
 }
 
 impl Figures {
-    /// Of a whole command.
+    /// Figures of a command from start to end.
     pub(crate) fn from_command(moved: &Clocked, bytes: u64) -> Figures {
         let peak = moved.peaks[0].max(moved.peaks[1]);
         Figures {
@@ -34,7 +34,7 @@ impl Figures {
         }
     }
 
-    /// Of a part of the machine.
+    /// Figures of one part of the machine, such as its disk: a rate alone.
     pub(crate) fn rate(mb_per_s: f64) -> Figures {
         Figures { mb_per_s: Some(mb_per_s), ..Figures::default() }
     }
@@ -170,12 +170,12 @@ fn shown(value: f64) -> String {
 pub(crate) struct Session {
     pub(crate) rows: Vec<Row>,
     pub(crate) bars: Vec<Bar>,
-    /// Of each case: its name and what it is.
+    /// Name and description of each case.
     pub(crate) cases: Vec<(&'static str, String)>,
 }
 
 impl Session {
-    /// Adds a run to its row, and tells it on the terminal.
+    /// Adds a run to its row, and prints it.
     pub(crate) fn record(
         &mut self,
         case: &'static str,

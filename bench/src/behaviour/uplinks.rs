@@ -19,8 +19,9 @@ const RTT_MS: f64 = 40.0;
 const MTU: u32 = 9000;
 const RATE_MBIT: f64 = 400.0;
 const SLOW_MBIT: f64 = 100.0;
-/// Of two against one; and of unequal ones against their sum.
+/// Two equal uplinks carry at least so many times what one does.
 const EQUAL_UPLINKS_GAIN_MIN: f64 = 1.9;
+/// Two unequal uplinks carry at least this share of their sum.
 const UNEQUAL_UPLINKS_FRACTION_MIN: f64 = 0.95;
 
 pub(crate) fn run(memory: &Memory, options: &Options, session: &mut Session) -> Result<(), String> {

@@ -20,33 +20,34 @@ use crate::measure::{Row, cpu_seconds, median, peak_memory};
 
 const SUBMITTERS: usize = 32;
 const POLLERS: usize = 20;
-/// Jobs in the database: few, and many.
+/// Jobs in the database at the start.
 const JOBS_FEW: usize = 1_000;
+/// Jobs in the database in the end.
 const JOBS_MANY: usize = 1_000_000;
 const JOBS_MANY_QUICK: usize = 50_000;
 /// Enough to see whether it is flat; a run of everything is long as it is.
 const JOBS_MANY_POSTGRESQL: usize = 200_000;
-/// Looked at of the many, at the end.
+/// Jobs submitted last, whose submission is measured.
 const JOBS_TIMED: usize = 20_000;
 const FILES_OF_LARGE: usize = 200;
 const LARGE_JOBS: usize = 500;
 const POLLED: usize = 100;
 const POLLS: usize = 1_000;
-/// Of one connection: 200 a second of all.
+/// Pause between the polls of one connection, which makes 200 a second over all of them.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const SIDES: usize = 55;
 /// Shares of the activities, in percent.
 const SHARES: [u32; 5] = [40, 25, 20, 10, 5];
-/// Many jobs in the database may slow submissions down to this part of what few do.
+/// With many jobs in the database submissions keep at least this share of their rate.
 const RATE_FRACTION_MIN: f64 = 0.8;
-/// So that the silent ones do not take up all copies.
+/// Copies at one host, so that the silent storages do not take up all of them.
 const COPIES_PER_HOST_MAX: usize = 16;
 const STARTS: usize = 20;
 /// Enough that the first seconds, in which two at a time are tried, are few of them.
 const COPIED: usize = 8_000;
 const COPIED_BYTES: usize = 1_000;
 const JOB_TIMEOUT: Duration = Duration::from_secs(300);
-/// Whether a job has ended.
+/// Pause between two polls of a job until it has ended.
 const END_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) fn run(rounds: &Rounds) -> Vec<Row> {
@@ -151,7 +152,7 @@ struct Read {
 struct Scene {
     deployment: Deployment,
     api: Api,
-    /// Of the storages that never answer.
+    /// Port of the storages that never answer.
     port: u16,
     /// Numbers of files, all different.
     next: AtomicUsize,

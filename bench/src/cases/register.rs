@@ -69,7 +69,8 @@ fn write_manifest(path: &Path) {
         let (part, size) = (number / 1_000, 1_000_000 + number);
         writeln!(
             file,
-            "{{\"lfn\":\"store/run7/aod/{part:04}/file_{number:08}.root\",\"size\":{size},\"digests\":[\"adler32:{:08x}\"]}}",
+            "{{\"lfn\":\"store/run7/aod/{part:04}/file_{number:08}.root\",\"size\":{size},\
+             \"digests\":[\"adler32:{:08x}\"]}}",
             number + 1
         )
         .expect("a line is written");

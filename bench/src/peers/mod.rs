@@ -35,7 +35,8 @@ impl Security {
     }
 }
 
-/// Which way a program's files go. The client is always near, the server far; files are the same on both.
+/// Direction in which a program moves files. The client is always near, the server far; files are the same on
+/// both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// The client sends.

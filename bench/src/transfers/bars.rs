@@ -9,10 +9,10 @@ const OURS: &str = "longhaul";
 const AUTHENTICATED: &str = "longhaul authenticated";
 const BOTH: [&str; 2] = [OURS, AUTHENTICATED];
 const IPERF: [&str; 2] = ["iperf3 -P1", "iperf3 -P4"];
-/// Of each end, sockets included.
+/// Memory bound of each end, sockets included.
 const MEMORY_MB_MAX: f64 = 64.0;
 
-/// What a value is held against.
+/// What a value is compared with.
 #[derive(Clone, Copy)]
 enum Yardstick {
     Program(&'static str),

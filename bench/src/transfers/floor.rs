@@ -25,7 +25,7 @@ const CORES: usize = 2;
 
 pub(crate) const NAMES: [&str; 4] =
     ["floor", "floor authenticated", "floor, both cores", "floor authenticated, both cores"];
-/// Of the names: with encryption.
+/// Those of the names that stand for encrypted transfers.
 pub(crate) const SEALED: [&str; 2] = [NAMES[0], NAMES[2]];
 
 /// The floor stands beside large files on an unlimited LAN: elsewhere other things bind.

@@ -26,8 +26,9 @@ printf r
 read -r go
 exec "$@" >&2 < /dev/null"#;
 
-/// Names by which the two sides know each other; certificates are made for the second.
+/// Name by which the far side knows the near one.
 pub(crate) const NEAR_HOST: &str = "near.bench";
+/// Name by which the near side knows the far one; certificates are issued for it.
 pub(crate) const FAR_HOST: &str = "far.bench";
 
 /// Characters of a log that are shown when a program fails.

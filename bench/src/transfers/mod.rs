@@ -142,7 +142,7 @@ impl Measuring<'_> {
         std::fs::remove_dir_all(&places.source).map_err(|error| format!("making room: {error}"))
     }
 
-    /// Of all programs that take part, with the runs that the book has.
+    /// Outcomes of all programs that take part, with the runs that the log has.
     fn outcomes(&self, case: &'static Case) -> Vec<Outcome> {
         let taken = self.programs.iter().filter(|program| program.takes(case));
         let mut outcomes: Vec<Outcome> = taken.map(|program| Outcome::new(case, &**program)).collect();

@@ -25,7 +25,7 @@ pub(crate) struct Measured {
     pub(crate) bytes: u64,
     pub(crate) client_cpu: f64,
     pub(crate) server_cpu: f64,
-    /// Of the path's emulator; its work includes what the kernel does to receive.
+    /// CPU seconds of the path's emulator; its work includes what the kernel does to receive.
     pub(crate) path_cpu: f64,
     pub(crate) client_peak: u64,
     pub(crate) server_peak: u64,

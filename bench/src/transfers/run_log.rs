@@ -1,10 +1,10 @@
-//! Append-only log of measured runs (`--book FILE`), from which an interrupted session goes on: a line for each
-//! run that has ended, and no run is made twice.
+//! Append-only log of measured runs (`--book FILE`), from which an interrupted session goes on: a line for
+//! each run that has ended, and no run is made twice.
 //!
 //! All cases in five rounds take hours. With such a log they can be measured bit by bit while a machine is
-//! quiet, an interruption loses one run, and tables can be printed again without measuring. A log with runs of
-//! another build of ours is refused: all runs of one log are of one build. A run that failed is not logged, so
-//! it is tried again.
+//! quiet, an interruption loses one run, and tables can be printed again without measuring. A log with runs
+//! of another build of ours is refused: all runs of one log are of one build. A run that failed is not
+//! logged, so it is tried again.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;

@@ -25,7 +25,7 @@ pub(crate) fn compare(source: &Path, target: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Of all files below the folder, with their directories, sorted.
+/// Names of all files below the folder, with their directories, sorted.
 pub(crate) fn names(folder: &Path) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     let mut folders = vec![String::new()];

@@ -93,7 +93,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cpu = cpu_seconds();
     print_line(&format!(
         "{{\"files\":{files},\"files_per_s\":{:.0},\"memory_after_registration_kib\":{after_registration},\
-         \"subscribe_ms\":{:.1},\"first_page_ms\":{:.1},\"cycles\":{done},\"batch\":{batch},\"cycles_per_s\":{:.0},\
+         \"subscribe_ms\":{:.1},\"first_page_ms\":{:.1},\"cycles\":{done},\"batch\":{batch},\
+         \"cycles_per_s\":{:.0},\
          \"begin_per_s\":{:.0},\"apply_per_s\":{:.0},\"check_s\":{:.2},\"sound\":{sound},\"cpu_s\":{cpu:.1},\
          \"memory_peak_kib\":{},\"memory_now_kib\":{},\"database_bytes\":{}}}",
         files as f64 / registration.as_secs_f64(),
@@ -140,7 +141,12 @@ fn lease(ids: &mut IdMaker, file: FileId, storages: &[StorageId]) -> NewAttempt 
         agent: AgentId(2),
         subscription: SubscriptionId(1),
         start_by: NOW,
-        choice: r#"{"reason":"the only replica","candidates":[{"storage":"alpha","chosen":true,"finish_us":1200345,"rate_bytes_per_s":1.1e8,"bytes_ahead":123456789,"failure_share":0.0,"unusable":null}],"waited_us":1234,"waited_for":"a slot"}"#.into(),
+        choice: [
+            r#"{"reason":"the only replica","candidates":[{"storage":"alpha","chosen":true,"#,
+            r#""finish_us":1200345,"rate_bytes_per_s":1.1e8,"bytes_ahead":123456789,"failure_share":0.0,"unusable":null}],"#,
+            r#""waited_us":1234,"waited_for":"a slot"}"#,
+        ]
+        .concat(),
     }
 }
 

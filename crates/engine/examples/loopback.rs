@@ -1,6 +1,9 @@
 //! Moves files between two engines in one process and prints the rate and the CPU time used.
 //!
-//! `cargo run --release -p longhaul-engine --example loopback -- DIR FILES SIZE [STREAMS [authenticated] [direct-io] [append-only]]`
+//! ```text
+//! cargo run --release -p longhaul-engine --example loopback -- \
+//!     DIR FILES SIZE [STREAMS [authenticated] [direct-io] [append-only]]
+//! ```
 //!
 //! DIR decides what is measured: on tmpfs the engine, on a disk the disk as well. Also prints how far and why
 //! the engine yielded the disk to other users.

@@ -94,7 +94,7 @@ impl CircuitProvider {
         self.directory.path().join("secret")
     }
 
-    /// Who has something booked.
+    /// Ids of reservations that are booked.
     pub fn booked(&self) -> Vec<String> {
         let state = self.state();
         let booked = state["booked"].as_array().expect("a list");

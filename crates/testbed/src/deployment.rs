@@ -220,7 +220,7 @@ impl Deployment {
         self.directory().join(SERVICE).join("state")
     }
 
-    // ---- sites ---------------------------------------------------------------------------------------------
+    // ---- sites --------------------------------------------------------------------------------------------
 
     /// `site add`, `agent join`, `agent run`, and the service sees it.
     pub fn add_site(&mut self, options: SiteOptions) {
@@ -327,7 +327,7 @@ impl Deployment {
         SocketAddr::from((Ipv4Addr::LOCALHOST, port))
     }
 
-    // ---- processes -----------------------------------------------------------------------------------------
+    // ---- processes ----------------------------------------------------------------------------------------
 
     /// Starts `service` or a site's agent, and does not wait for it.
     pub fn start(&mut self, name: &str) {
@@ -391,7 +391,7 @@ impl Deployment {
         }
     }
 
-    // ---- commands ------------------------------------------------------------------------------------------
+    // ---- commands -----------------------------------------------------------------------------------------
 
     /// A public command, as the administrator.
     pub fn longhaul(&self, words: &[&str]) -> CommandOutput {
@@ -426,7 +426,7 @@ impl Deployment {
         Api::secure(self.service_address, &ca, &self.token)
     }
 
-    // ---- what tests do all the time ------------------------------------------------------------------------
+    // ---- what tests do all the time -----------------------------------------------------------------------
 
     #[track_caller]
     pub fn register(&self, dataset: &str, place: &str) -> Value {

@@ -1,4 +1,4 @@
-//! Who still lives: processes found by a mark in their environment, which children inherit.
+//! Processes of a test that are still alive, found by a mark in their environment, which children inherit.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -456,7 +456,7 @@ fn reasons_are_sentences() {
     assert_eq!(world.why(pair(0, 1)).to_string(), "what waits has priority 3, circuits are for 5 and above");
 }
 
-// ---- whatever happens ------------------------------------------------------------------------------------------
+// ---- whatever happens -------------------------------------------------------------------------------------
 
 /// What becomes of the wishes, in turn.
 #[derive(Clone, Copy, Debug)]

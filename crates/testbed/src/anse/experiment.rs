@@ -15,27 +15,27 @@ use crate::wan::{Change, Stall};
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// In the first half so many jobs are submitted and not done, so that none waits for the next.
 const JOBS_AHEAD: u64 = 2;
-/// Of what a path carries, roughly: to know when a job is done.
+/// Share of payload in what a path carries, roughly; tells when a job is done.
 const PAYLOAD_FRACTION: f64 = 0.95;
 /// When so much has come, the last job is done.
 const DONE_FRACTION_MIN: f64 = 0.999;
 /// Whatever does not happen within this will not.
 const WITHIN_S: f64 = 300.0;
-/// Of what the circuit carries before it is cut, and the plain way after that, in jobs.
+/// Jobs that the circuit carries before it is cut.
 const JOBS_BEFORE_CUT: u64 = 2;
-/// Until it is asked for again, until it is cut, and after that.
+/// Jobs before the circuit is requested again, before it is cut, and after the cut, together.
 const JOBS_AROUND_CUT: usize = 6;
-/// Between two looks at what goes on after the cut.
+/// Interval of samples after the cut.
 const CUT_SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What is scaled down from the paper.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
-    /// Of both paths.
+    /// Rate of each of the two paths.
     pub rate_mbit: f64,
     pub background_mbit: f64,
     pub rtt_ms: f64,
-    /// Of each half, about.
+    /// Approximate duration of each half.
     pub half_s: f64,
     pub files_per_job: usize,
     pub file_bytes: u64,
@@ -69,8 +69,9 @@ pub struct Outcome {
     pub used_s: f64,
     pub done_s: f64,
     pub attempts_failed: u64,
-    /// Of what files are made of, as the agent counts it: until the last job was done, and after the cut.
+    /// Chunks fetched more than once until the last job was done, as the agent counts them.
     pub resent_bytes: u64,
+    /// Chunks fetched more than once after the cut.
     pub cut_resent_bytes: u64,
     /// The longest time without data after the circuit was cut silently, by the emulator's clock.
     pub cut_stall_s: f64,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::Outcome;
 use super::record::Sample;
 
-/// Of a packet of 1,500 bytes, without the headers of IP and TCP and the time stamps.
+/// Share of payload in a packet of 1,500 bytes: the rest is headers of IP and TCP, and timestamps.
 const PACKET_PAYLOAD_FRACTION: f64 = 1_448.0 / 1_500.0;
 /// TCP and the scheduler find their pace before the first half counts.
 const BEGIN_S: f64 = 5.0;
@@ -18,7 +18,7 @@ const SWITCH_S: f64 = 3.0;
 const STALL_S_MAX: f64 = 3.0;
 /// The last files of the last job do not fill a path.
 const END_S: f64 = 1.5;
-/// Of what a round trip holds, this part may come twice, beside chunks that were in flight when a path was
+/// Share of a bandwidth-delay product that may be sent twice, beside the chunks in flight when a path was
 /// left.
 const RESENT_FRACTION_MAX: f64 = 0.01;
 /// One is in flight on each stream, of which an agent has no more.
@@ -33,8 +33,8 @@ pub struct Figures {
     pub jobs: usize,
     pub files_per_job: usize,
     pub job_mb: f64,
-    /// Of what our packets had room for, what was payload of files: the rest is TLS, messages, and what was
-    /// sent twice.
+    /// Share of files' payload in what our packets had room for: the rest is TLS, messages, and what was sent
+    /// twice.
     pub payload_share: f64,
     pub background_mbit: f64,
     pub shared_mbit: f64,

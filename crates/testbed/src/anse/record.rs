@@ -10,9 +10,9 @@ pub struct Sample {
     pub at_s: f64,
     /// Ours, on the shared path.
     pub shared: u64,
-    /// Ours, on the circuit.
+    /// Our bytes on the circuit.
     pub circuit: u64,
-    /// Of others, on the shared path.
+    /// Bytes of background traffic on the shared path.
     pub background: u64,
 }
 

@@ -95,7 +95,7 @@ impl<'a> World<'a> {
         self.deployment.directory().join("circuit.toml")
     }
 
-    /// Who gives circuits, with further lines about it, from the agent's next start on.
+    /// Configures the circuit provider, with further lines of its file; the agent reads it at its next start.
     pub fn set_provider(&self, provider: &str, more: &str) {
         let [source, target] = [Side::Right, Side::Left].map(|side| self.lab.address(side, CIRCUIT));
         let text = format!(
@@ -105,7 +105,7 @@ impl<'a> World<'a> {
         fs::write(self.circuit_file(), text).expect("the file about the circuit is written");
     }
 
-    // ---- the target's agent ----------------------------------------------------------------------------------
+    // ---- the target's agent -------------------------------------------------------------------------------
 
     pub fn kill(&mut self) {
         self.deployment.kill(TARGET);
@@ -136,7 +136,7 @@ impl<'a> World<'a> {
         fs::read_to_string(path).ok()
     }
 
-    // ---- jobs ------------------------------------------------------------------------------------------------
+    // ---- jobs ---------------------------------------------------------------------------------------------
 
     /// Registers a job of so many files at the source; nothing moves yet.
     pub fn register(&self, job: &str, files: usize, size: u64) {

@@ -43,7 +43,7 @@ impl Apache {
         self.folder.path().join("data")
     }
 
-    /// Of a file of it.
+    /// URL of one of its files.
     pub fn url(&self, name: &str) -> String {
         format!("https://localhost:{}/data/{name}", self.port)
     }

@@ -36,10 +36,13 @@ impl ActiveMq {
         let port = free_port();
         let here = folder.path().display();
         let config = format!(
-            r#"<beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
-xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd
+            r#"<beans xmlns="http://www.springframework.org/schema/beans"
+xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+xsi:schemaLocation="http://www.springframework.org/schema/beans
+http://www.springframework.org/schema/beans/spring-beans.xsd
 http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
-<broker xmlns="http://activemq.apache.org/schema/core" useJmx="false" brokerName="b" dataDirectory="{here}/data">
+<broker xmlns="http://activemq.apache.org/schema/core" useJmx="false" brokerName="b"
+dataDirectory="{here}/data">
 <persistenceAdapter><kahaDB directory="{here}/data/kahadb"/></persistenceAdapter>
 <plugins><simpleAuthenticationPlugin><users>
 <authenticationUser username="{BROKER_USER}" password="{BROKER_PASSWORD}" groups="users"/>

@@ -27,10 +27,10 @@ pub use xrootd::Xrootd;
 
 use crate::Process;
 
-/// Between two looks at whether a server listens, and how many.
+/// Interval at which a server is tried until it listens.
 const TICK: Duration = Duration::from_millis(20);
 const READY_TICKS: u32 = 1_500;
-/// Who the servers run as where the test is root: XRootD refuses to be.
+/// User id of the servers where the test runs as root: XRootD refuses to.
 const NOBODY: u32 = 65_534;
 const SERVER_NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
 

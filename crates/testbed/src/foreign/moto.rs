@@ -18,10 +18,13 @@ for bucket in os.environ["S3_BUCKETS"].split():
     client("s3").create_bucket(Bucket=bucket)
 iam = client("iam")
 iam.create_user(UserName="u")
-allow = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": ["arn:aws:s3:::open*"]}]}
+allow = {"Version": "2012-10-17", "Statement": [
+    {"Effect": "Allow", "Action": "s3:*", "Resource": ["arn:aws:s3:::open*"]}]}
 iam.put_user_policy(UserName="u", PolicyName="p", PolicyDocument=json.dumps(allow))
 key = iam.create_access_key(UserName="u")["AccessKey"]
-urllib.request.urlopen(urllib.request.Request(endpoint + "/moto-api/reset-auth", method="POST", data=b"0", headers={"content-type": "text/plain"}), context=ssl.create_default_context(cafile=ca))
+reset = urllib.request.Request(endpoint + "/moto-api/reset-auth", method="POST", data=b"0",
+    headers={"content-type": "text/plain"})
+urllib.request.urlopen(reset, context=ssl.create_default_context(cafile=ca))
 print(key["AccessKeyId"], key["SecretAccessKey"])
 "#;
 

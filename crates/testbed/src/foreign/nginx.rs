@@ -14,14 +14,14 @@ pub struct Nginx {
     _process: Process,
 }
 
-/// Who gets in, and how fast.
+/// Access rules and rate limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NginxRules<'a> {
     /// The one token that opens it.
     pub token: Option<&'a str>,
     /// Only clients with a certificate of the authority.
     pub certificate: bool,
-    /// Of one answer.
+    /// Rate limit of one answer.
     pub bytes_per_s: Option<u32>,
     /// Where its files lie, if not where temporary ones do.
     pub below: Option<&'a Path>,
@@ -78,7 +78,7 @@ impl Nginx {
         self.folder.path().join("data")
     }
 
-    /// Of a file of it.
+    /// URL of one of its files.
     pub fn url(&self, name: &str) -> String {
         format!("https://localhost:{}/data/{name}", self.port)
     }

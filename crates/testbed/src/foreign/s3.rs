@@ -11,9 +11,9 @@ use std::process::Command;
 use super::{ForeignAuthority, moto, open_folder, wait_until_listening};
 use crate::{Log, Process, free_port};
 
-/// Its root, who has the bucket that is closed to the keys of the tests.
+/// Keys of the server's root user, which owns the bucket that is closed to the tests' keys.
 const ROOT: (&str, &str) = ("root", "root/of+the=test");
-/// Whose keys the tests have, and whose the buckets are that are open to them.
+/// Keys of the tests, which own the open buckets.
 const OWNER: (&str, &str) = ("AKIATEST", "secret/of+the=test");
 const OPEN: [&str; 2] = ["open", "open2"];
 const CLOSED: &str = "closed";
@@ -141,7 +141,7 @@ impl S3Server {
         output(&mut command, || self.process.log.tail().to_string())
     }
 
-    /// Of an object of a bucket.
+    /// URL of an object.
     pub fn url(&self, name: &str) -> String {
         format!("s3s://localhost:{}/{name}", self.port)
     }

@@ -17,10 +17,10 @@ pub struct Xrootd {
 /// Where Debian puts plug-ins, whatever the machine.
 const PLUG_INS: &str = "/usr/lib";
 
-/// To whom a server opens.
+/// Clients that a server admits.
 enum Opens<'a> {
     All,
-    /// Of this issuer.
+    /// Those with a token of this issuer.
     Tokens(&'a str),
     Subject(&'a str),
 }
@@ -65,7 +65,7 @@ impl Opens<'_> {
     }
 }
 
-/// Of a folder with its configuration.
+/// Starts a server on a folder that holds its configuration.
 fn serve(folder: &Path, port: u16) -> Process {
     let mut command = Command::new("xrootd");
     if is_root() {
@@ -167,7 +167,7 @@ impl Xrootd {
         self.folder.path().join("cache")
     }
 
-    /// Of a file of it.
+    /// URL of one of its files.
     pub fn url(&self, name: &str) -> String {
         format!("https://localhost:{}/data/{name}", self.port)
     }

@@ -18,7 +18,7 @@ pub struct Thief {
     pub credentials: Credentials,
     authority: Authority,
     source: SocketAddr,
-    /// Who serves there.
+    /// The agent that serves at `source`.
     source_agent: AgentId,
     storage: StorageName,
 }

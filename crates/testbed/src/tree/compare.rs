@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::survey::{Content, stored};
 
-/// Of each kind so many are shown.
+/// Names shown of each kind of difference.
 const SHOWN_PER_KIND_MAX: usize = 10;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

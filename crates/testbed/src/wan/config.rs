@@ -50,7 +50,7 @@ impl Direction {
 pub struct PathConfig {
     /// There and back; half of it each way.
     pub rtt_ms: f64,
-    /// Of IP packets, headers included: the payload of TCP is `rate × MSS / MTU`. None is as fast as this
+    /// Rate of IP packets, headers included: the payload of TCP is `rate × MSS / MTU`. None: as fast as this
     /// machine can.
     pub rate_mbit: Option<f64>,
     /// Probability that one packet of the wire (a segment, not a super-packet) is lost.

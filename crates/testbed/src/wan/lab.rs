@@ -22,7 +22,7 @@ const PATHS_MAX: usize = 200;
 /// everything.
 #[derive(Debug)]
 pub struct Lab {
-    /// Of each emulated path; none on a LAN. They end before the namespaces do.
+    /// One for each emulated path; none on a LAN. They end before the namespaces do.
     wires: Vec<Wire>,
     namespaces: [Namespace; 2],
     paths: usize,

@@ -9,9 +9,9 @@ use longhaul_testbed::wan::{Change, Counters, Direction, Lab, PathConfig, Side, 
 use longhaul_testbed::{AdHoc, Process, Random, TICK, needs, tree};
 
 const SIZE: u64 = 48_000_000;
-/// Of copies that stay on the plain way.
+/// Size of copies that stay on the plain path.
 const SMALL: u64 = 16_000_000;
-/// Without data, by the emulator's clock.
+/// The longest time without data, by the emulator's clock.
 const STALL_NS_MAX: u64 = 3_000_000_000;
 const BOOKED_MBIT: f64 = 100.0;
 /// Chunks that were asked for, at most.

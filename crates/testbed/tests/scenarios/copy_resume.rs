@@ -19,12 +19,12 @@ const MTU: u32 = 9000;
 /// A second run of 10 GB would show nothing that these do not.
 const PUSH_KILLS_MAX: u64 = 9;
 const IN_MEMORY_MAX: u64 = 2_000_000_000;
-/// Of a whole copy: headers, digests, listings.
+/// Bytes on the wire per byte of files: headers, digests, listings.
 const OVERHEAD: f64 = 1.03;
 /// Lost by a kill: the volume in flight (twice the BDP of 1 MB, at least an extent for each of the streams),
 /// what waits for a writer, a group of small files that was not committed.
 const IN_FLIGHT: u64 = 10 << 20;
-/// Of one file: flushed when so much of it is not (or two seconds old).
+/// Unflushed bytes of one file at which it is flushed (or after two seconds).
 const BATCH: u64 = 128 << 20;
 /// What a client and a server say to each other before data flow: listing, manifest.
 const START: u64 = 1 << 20;
@@ -125,7 +125,7 @@ struct PowerCut {
 }
 
 impl PowerCut {
-    /// Of the one large file under way; none before there is one.
+    /// The state of the one large file under way; none before there is one.
     fn find(target: &Path) -> Option<PowerCut> {
         let below = |folder: &Path| -> Vec<PathBuf> {
             let entries = fs::read_dir(folder).into_iter().flatten();

@@ -82,7 +82,7 @@ fn clean(program: impl AsRef<std::ffi::OsStr>, home: &Path) -> Command {
     command
 }
 
-// ---- the tutorial ------------------------------------------------------------------------------------------
+// ---- the tutorial -----------------------------------------------------------------------------------------
 
 /// Ports of the page, in place of which free ones are taken.
 const PORTS: [&str; 5] =
@@ -151,7 +151,7 @@ fn end_what_is_left(directory: &Path) {
     }
 }
 
-// ---- command lines and configurations ----------------------------------------------------------------------
+// ---- command lines and configurations ---------------------------------------------------------------------
 
 /// A shell line as words; operators are words of their own, and a comment ends it.
 fn words(line: &str) -> Vec<String> {
@@ -286,9 +286,13 @@ fn every_configuration_is_accepted() {
 
 #[test]
 fn shell_lines_are_taken_apart() {
-    let line = r#"until longhaul whoami --dir service 2> /dev/null; do x=$(longhaul site add "a b" | sed -n 1p) longhaul status; done # longhaul x"#;
+    let line = [
+        r#"until longhaul whoami --dir service 2> /dev/null;"#,
+        r#"do x=$(longhaul site add "a b" | sed -n 1p) longhaul status; done # longhaul x"#,
+    ]
+    .join(" ");
     let expected = [vec!["whoami", "--dir", "service"], vec!["site", "add", "a b"], vec!["status"]];
-    assert_eq!(commands(line), expected);
+    assert_eq!(commands(&line), expected);
     assert_eq!(commands("# runuser -u longhaul -- longhaul service init"), [["service", "init"]]);
     assert_eq!(commands("$ cargo run --release -- demo --exit"), [["demo", "--exit"]]);
     assert!(
@@ -296,7 +300,7 @@ fn shell_lines_are_taken_apart() {
     );
 }
 
-// ---- tables --------------------------------------------------------------------------------------------------
+// ---- tables -----------------------------------------------------------------------------------------------
 
 /// The rows of the table that follows, each as its cells.
 fn rows(text: &str) -> Vec<Vec<String>> {
@@ -518,7 +522,7 @@ fn sources_of_service() -> String {
     all
 }
 
-// ---- links ---------------------------------------------------------------------------------------------------
+// ---- links ------------------------------------------------------------------------------------------------
 
 #[test]
 fn links_to_headings_lead_somewhere() {

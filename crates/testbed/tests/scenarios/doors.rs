@@ -74,7 +74,7 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     deployment.check();
 }
 
-/// Who was refused, and who was let in to change something, stands in the service's log once, with site and
+/// Each refusal, and each admission to change something, is in the service's audit log once, with site and
 /// storage.
 fn told_of_decisions(deployment: &Deployment) {
     let of = |of: &str| deployment.json(&["audit", "--of", of, "--site", "alpha"])["items"].clone();

@@ -1,6 +1,6 @@
-//! Who is who: a token used twice, a second service or agent on one state directory, a copied one, a wiped
-//! one, an agent of another deployment, a clock an hour off. Each is told clearly, and the campaign under way
-//! loses nothing.
+//! Faults of identity: a token used twice, a second service or agent on one state directory, a copied one, a
+//! wiped one, an agent of another deployment, a clock an hour off. Each gets a clear error, and the campaign
+//! under way loses nothing.
 
 use std::collections::BTreeMap;
 use std::fs;

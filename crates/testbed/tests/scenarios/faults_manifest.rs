@@ -95,12 +95,13 @@ fn wrong_claims_are_found_when_the_file_is_read() {
     for name in ["right", "size", "digest"] {
         fs::write(root.join(name), b"Wikipedia").unwrap();
     }
+    let sworn = format!(r#"{{"lfn":"sworn","size":9,"digests":["sha256:{}"]}}"#, "0".repeat(64));
     let lines = [
         r#"{"lfn":"right","size":9,"digests":["adler32:11e60398"]}"#,
         r#"{"lfn":"size","size":10,"digests":["adler32:11e60398"]}"#,
         r#"{"lfn":"digest","size":9,"digests":["adler32:11e60398","crc32c:00000001"]}"#,
         r#"{"lfn":"absent","size":9,"digests":["adler32:11e60398"]}"#,
-        r#"{"lfn":"sworn","size":9,"digests":["sha256:0000000000000000000000000000000000000000000000000000000000000000"]}"#,
+        &sworn,
     ];
     fs::write(root.join("sworn"), b"Wikipedia").unwrap();
     register(&deployment, "claims", lines.join("\n").as_bytes(), &["--at", "alpha"]).ok();

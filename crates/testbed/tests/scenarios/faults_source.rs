@@ -42,7 +42,7 @@ fn fault(deployment: &Deployment, lfn: &str, target: &str) -> Option<Value> {
     (!transfer["fault"].is_null()).then(|| transfer["fault"].clone())
 }
 
-/// Who is recorded to have a file.
+/// Storages with a recorded replica of a file.
 fn holders(deployment: &Deployment, lfn: &str) -> Vec<String> {
     let file = deployment.json(&["replica", "list", "--file", lfn]);
     file["replicas"]

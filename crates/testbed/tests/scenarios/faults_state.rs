@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(60);
 
-// ---- power-loss order ----------------------------------------------------------------------------------------
+// ---- power-loss order -------------------------------------------------------------------------------------
 
 /// One system call, with the places in the trace where it began and where it had ended.
 #[derive(Clone, Debug)]
@@ -116,7 +116,9 @@ fn everything_is_flushed_before_it_is_told() {
     beta.launcher = ["strace", "-f", "-y", "-ttt", "-s", "100000", "-o", trace.to_str().unwrap(), "-e"]
         .map(str::to_owned)
         .to_vec();
-    beta.launcher.push("trace=write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,syncfs,rename,renameat,renameat2,linkat,mkdir,mkdirat".into());
+    let writes = "write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,syncfs";
+    let names = "rename,renameat,renameat2,linkat,mkdir,mkdirat";
+    beta.launcher.push(format!("trace={writes},{names}"));
     deployment.join_site(beta);
     deployment.start("beta");
     deployment.until_connected("beta");
@@ -242,7 +244,7 @@ fn a_wrong_order_would_be_found() {
     assert!(flush_between(&calls, "/s/t/a", "/s", 1, 4).is_none(), "it began before the last write ended");
 }
 
-// ---- a full disk under the database ---------------------------------------------------------------------------
+// ---- a full disk under the database -----------------------------------------------------------------------
 
 /// Promise 3: what was accepted is not forgotten; what cannot be accepted is refused with the reason.
 #[test]

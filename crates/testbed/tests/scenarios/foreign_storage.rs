@@ -58,8 +58,8 @@ async fn copy(remote: &Remote, order: &CopyOrder) -> Result<CopyDone, Fault> {
     remote.copy(order, &|_| {}, &Cancel::never()).await
 }
 
-/// XRootD 5.5 can break a connection off, or crash, where one of its connections ends while another begins (its
-/// issues 2226 and 2913): on a busy machine in one copy of a hundred.
+/// XRootD 5.5 can break a connection off, or crash, where one of its connections ends while another begins
+/// (its issues 2226 and 2913): on a busy machine in one copy of a hundred.
 fn is_broken_off(fault: &Fault) -> bool {
     matches!(fault.code, FaultCode::ConnectionLost | FaultCode::Unreachable | FaultCode::Stalled)
 }

@@ -25,7 +25,7 @@ const WITHIN: Duration = Duration::from_secs(180);
 const MEMORY: u64 = 64 << 20;
 /// Beside its budget a process holds its program, its threads and what it knows.
 const BESIDE: u64 = 64 << 20;
-/// Of a permit.
+/// A change to a permit before it is signed.
 type Change = Box<dyn FnOnce(&mut Permit)>;
 const CHUNK: u64 = CHUNK_BYTES as u64;
 /// With back-off, in the time that it takes to give a source up.

@@ -22,7 +22,7 @@ const GAP_S: u64 = 1;
 const ROUND_MS: u64 = 3_000;
 /// A dead process is started again within this.
 const DOWN_MAX_US: u64 = 500_000;
-/// Of each agent: what can be on its way at once.
+/// Memory budget of each agent, which bounds what is in flight.
 const MEMORY_BYTES: u64 = 16 << 20;
 /// Small files travel in packs of a chunk and are committed in groups: a group that is not committed is sent
 /// again.
@@ -40,7 +40,7 @@ const _: () = assert!(RATE_BYTES_PER_S + GROUP_BYTES < MEMORY_BYTES);
 const SITES: [&str; 3] = ["alpha", "beta", "gamma"];
 const TARGETS: [&str; 2] = ["beta", "gamma"];
 
-/// Whom to kill, in what order: at least a quarter each, the rest at random.
+/// The victims in order: each kind at least a quarter of the kills, the rest at random.
 fn victims(kills: u64, random: &mut Random) -> Vec<&'static str> {
     let mut kinds: Vec<u64> = (0..kills)
         .map(|kill| if kill < kills.div_ceil(4) * 3 { kill % 3 } else { random.below(3) })
@@ -61,7 +61,7 @@ struct Campaign {
     files: BTreeMap<Vec<u8>, Content>,
     watchers: Vec<Watcher>,
     random: Random,
-    /// Of alpha's processes that were killed: bytes they had read since the dataset was registered.
+    /// Bytes that alpha's killed processes had read since the dataset was registered.
     alpha_read: u64,
     alpha_base: u64,
     kills: BTreeMap<&'static str, u64>,

@@ -66,20 +66,22 @@ struct Consumer {
 type Message = (String, BTreeMap<String, String>, String);
 
 impl Consumer {
-    /// Of all topics, lastingly: what comes while it is away is kept for it.
+    /// Subscribes durably to all topics: the broker keeps what comes while the consumer is away.
     fn connect(port: u16) -> Consumer {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.set_read_timeout(Some(MINUTE_WITHIN)).unwrap();
         let mut consumer = Consumer { reader: BufReader::new(stream) };
         let connect = format!(
-            "CONNECT\naccept-version:1.2\nhost:b\nclient-id:consumer\nlogin:{BROKER_USER}\npasscode:{BROKER_PASSWORD}\n\n\0"
+            "CONNECT\naccept-version:1.2\nhost:b\nclient-id:consumer\nlogin:{BROKER_USER}\n\
+             passcode:{BROKER_PASSWORD}\n\n\0"
         );
         consumer.write(&connect);
         assert_eq!(consumer.frame().0, "CONNECTED");
         for kind in KINDS {
             let topic = format!("/topic/transfer.fts_monitoring_{kind}");
             consumer.write(&format!(
-                "SUBSCRIBE\nid:{kind}\ndestination:{topic}\nack:auto\nactivemq.subscriptionName:{kind}\nreceipt:{kind}\n\n\0"
+                "SUBSCRIBE\nid:{kind}\ndestination:{topic}\nack:auto\nactivemq.subscriptionName:{kind}\n\
+                 receipt:{kind}\n\n\0"
             ));
         }
         consumer

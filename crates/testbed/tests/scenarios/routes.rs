@@ -21,7 +21,9 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
     macro_rules! one_of {
         ($($name:literal => $type:ty,)*) => {
             match name {
-                $($name => serde_json::from_slice::<$type>(body).map(drop).map_err(|error| error.to_string()),)*
+                $($name => {
+                    serde_json::from_slice::<$type>(body).map(drop).map_err(|error| error.to_string())
+                })*
                 other => Err(format!("{other} is no type this test knows")),
             }
         };

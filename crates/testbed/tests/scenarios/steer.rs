@@ -53,7 +53,8 @@ fn a_dataset_goes_over_a_relay_which_is_left_clean() {
     deployment.assert_alive();
 }
 
-/// Of ours below a storage. What vanishes while it is looked at, as files do that are being deleted, is none.
+/// Whether there are files of ours below a storage. Those that vanish meanwhile, as they are being deleted,
+/// do not count.
 fn has_files(directory: &Path) -> bool {
     let Ok(entries) = fs::read_dir(directory) else { return false };
     let ours = entries.flatten().filter(|entry| entry.file_name() != ".longhaul");

@@ -31,7 +31,9 @@ for path; do
         here= there=
         test -e "$path" && test "$(stat -c %b "$path")" -gt 0 && here=1
         test -e "$copy" && there=1
-        case $here-$there in 1-1) echo DISK_AND_TAPE ;; 1-) echo DISK ;; -1) echo TAPE ;; *) echo NONE ;; esac ;;
+        case $here-$there in
+        1-1) echo DISK_AND_TAPE ;; 1-) echo DISK ;; -1) echo TAPE ;; *) echo NONE ;;
+        esac ;;
     esac
 done
 "#;

@@ -285,7 +285,7 @@ fn the_program_runs_a_command_with_the_names_in_its_environment() {
     }
 }
 
-// ---- helpers -------------------------------------------------------------------------------------------------
+// ---- helpers ----------------------------------------------------------------------------------------------
 
 /// None where this machine allows none, which is said loudly.
 fn lab(paths: &[PathConfig]) -> Option<Lab> {

@@ -68,7 +68,7 @@ fn session(reply: &Reply) -> String {
     pair
 }
 
-/// Who somebody is, by their cookie; none if nobody.
+/// The user of a session cookie; none if it is not valid.
 fn whoami(api: &Api, cookie: &str) -> Option<Value> {
     let reply = get(api, "/api/v1/whoami", Some(cookie));
     (reply.status == 200).then(|| reply.json())

@@ -12,12 +12,12 @@ pub const WITHIN: Duration = Duration::from_secs(90);
 /// More than buffers of sockets hold of what a gate lets through.
 pub const FILE_BYTES: u64 = 32 << 20;
 const GATE_BYTES: u64 = 2 << 20;
-/// Of a copy, where XRootD 5.5 lost a connection or itself (its issues 2226 and 2913).
+/// Attempts of one copy, as XRootD 5.5 may break a connection off or crash (its issues 2226 and 2913).
 pub const TRIES_MAX: usize = 3;
-/// Of each program.
+/// Cases tried with each program.
 const PAIRINGS: usize = 6;
 
-/// Who of the two acts: the target, or the source.
+/// The end that acts: the target pulls, the source pushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Pull,
@@ -98,7 +98,7 @@ pub struct Ends {
     pub source: String,
     pub target: String,
     pub gate: Gate,
-    /// Of the target, and nobody else's.
+    /// The target's folder, which no other case uses.
     pub folder: PathBuf,
     pub file: PathBuf,
 }
@@ -128,7 +128,7 @@ impl Case {
         }
     }
 
-    /// Who moves the bytes.
+    /// The kind of server that moves the bytes.
     pub fn active(self) -> Kind {
         match self.direction {
             Direction::Pull => self.target,

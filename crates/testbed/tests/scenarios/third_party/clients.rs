@@ -12,7 +12,7 @@ use crate::third_party::cases::{
 };
 use crate::third_party::world::{By, CREDENTIALS, KINDS, Kind, World, adler32, below, content, may_run};
 
-/// Who hangs is no better than who fails.
+/// A program that takes longer hangs, which counts as a failure.
 const COPY_TIMEOUT_S: &str = "120";
 const MACAROON: &str = "Content-Type: application/macaroon-request";
 
@@ -39,7 +39,7 @@ fn bearer(token: &str) -> String {
 }
 
 impl World {
-    /// Of curl, as the one who acts.
+    /// A command of curl with the robot's credential.
     fn curl(&self, by: By) -> Command {
         let mut command = Command::new("curl");
         command.args(["-sSN", "--max-time", COPY_TIMEOUT_S, "--cacert"]).arg(self.authority.ca_file());
@@ -67,7 +67,7 @@ impl World {
         answer["macaroon"].as_str().unwrap().to_owned()
     }
 
-    /// By whom programs of gfal act.
+    /// A command of gfal with the robot's credential.
     fn gfal(&self, program: &str, by: By) -> Command {
         let mut command = Command::new(program);
         // The system's, which has its modules, whatever else is called python here.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::third_party::cases::Ends;
 use crate::third_party::issuer::Issuer;
 
-/// Who acts, in its certificate; its proxies are of the same name.
+/// Subject of the client's certificate; its proxies have the same one.
 pub const ROBOT: &str = "/CN=robot";
 const COMMUNITY: &str = "grid";
 const SITES: [&str; 2] = ["alpha", "beta"];
