@@ -143,7 +143,8 @@ fn lease(ids: &mut IdMaker, file: FileId, storages: &[StorageId]) -> NewAttempt 
         start_by: NOW,
         choice: [
             r#"{"reason":"the only replica","candidates":[{"storage":"alpha","chosen":true,"#,
-            r#""finish_us":1200345,"rate_bytes_per_s":1.1e8,"bytes_ahead":123456789,"failure_share":0.0,"unusable":null}],"#,
+            r#""finish_us":1200345,"rate_bytes_per_s":1.1e8,"bytes_ahead":123456789,"#,
+            r#""failure_share":0.0,"unusable":null}],"#,
             r#""waited_us":1234,"waited_for":"a slot"}"#,
         ]
         .concat(),
