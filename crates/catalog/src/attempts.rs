@@ -1,4 +1,4 @@
-//! Live transfers: leases are made durable, revoked, and ended.
+//! Live transfers: leases (Gray, Cheriton, 1989) are made durable, revoked, and ended.
 
 use std::collections::BTreeMap;
 

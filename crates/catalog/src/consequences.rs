@@ -1,4 +1,5 @@
-//! Consequences: what follows, in the same transaction, when a storage gains or loses replicas of a block.
+//! Consequences, by incremental view maintenance (Gupta, Mumick, 1995): what follows, in the same
+//! transaction, when a storage gains or loses replicas of a block.
 //!
 //! The [`Ledger`] keeps the counters. When it is flushed, it names the targets whose demands may be affected,
 //! and these rules are applied to them, block by block and target by target:

@@ -1,4 +1,4 @@
-//! Tokens, idempotency keys and settings.
+//! Tokens, idempotency keys (draft-ietf-httpapi-idempotency-key-header) and settings.
 
 use std::time::Duration;
 

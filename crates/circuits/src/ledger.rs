@@ -1,4 +1,5 @@
-//! Durable ledger of a link's reservations, written before a provider is asked (write-ahead).
+//! Durable ledger of a link's reservations, a write-ahead log (Mohan et al., ARIES, 1992): written before a
+//! provider is asked.
 
 use std::fmt;
 use std::str::FromStr;

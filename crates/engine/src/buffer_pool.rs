@@ -1,5 +1,5 @@
-//! A bounded buffer pool with credit-based flow control: a fixed number of buffers of one chunk each. A
-//! *slot* is the right (the credit) to hold one buffer.
+//! A bounded buffer pool with credit-based flow control (as in RFC 9113, section 5.2): a fixed number of
+//! buffers of one chunk each. A *slot* is the right (the credit) to hold one buffer.
 //!
 //! Slots are taken before data is requested, so that memory is bounded whatever peers do (promise 7). A
 //! buffer is allocated when its slot is first used, and is reused from then on.

@@ -1,4 +1,5 @@
-//! A bounded multi-producer, multi-consumer queue between threads (backpressure) that can be closed.
+//! A bounded multi-producer, multi-consumer queue between threads that can be closed. A full one makes its
+//! producers wait (backpressure; Reactive Streams, 1.0).
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! TCP tuning: the bandwidth-delay product of a path, the socket buffers and streams it needs, throughput
-//! models (Mathis 1997, CUBIC RFC 9438), and the host settings that stand in the way.
+//! TCP tuning: the bandwidth-delay product of a path (RFC 7323, section 1.1), the socket buffers and streams
+//! it needs, throughput models (Mathis 1997, CUBIC RFC 9438), and the host settings that stand in the way.
 //!
 //! Units: rates are bytes per second of payload, round trips microseconds, buffers bytes as the kernel counts
 //! them (payload with its bookkeeping, of which about half is payload). Nothing here reads or changes a

@@ -1,4 +1,4 @@
-//! Exponentially weighted moving average (EWMA) and variance of the logarithm of a rate.
+//! Exponentially weighted moving average (EWMA; Roberts, 1959) and variance of the logarithm of a rate.
 //!
 //! Weights are seconds of observation, so the update is West's incremental weighted mean and variance
 //! (Communications of the ACM 22, 1979) with a weight that decays by half in each half-life.

@@ -1,4 +1,5 @@
-//! First-byte latency of a source (exponentially weighted moving averages): a tape is mounted and wound, a
+//! First-byte latency of a source (exponentially weighted moving averages, as RFC 6298 takes them of round
+//! trips): a tape is mounted and wound, a
 //! disk pool fetches the file from another. A file that waits there takes nothing from anybody else, so more
 //! files are leased than would otherwise pay: while some arrive, the next are made ready.
 

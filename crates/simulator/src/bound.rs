@@ -1,4 +1,5 @@
-//! Lower bound of the makespan by linear-programming duality, with a certificate that proves it.
+//! Lower bound of the makespan by linear-programming duality (Bertsimas, Tsitsiklis, *Introduction to Linear
+//! Optimization*, ch. 4), with a certificate that proves it.
 //!
 //! Give each capacity a price y ≥ 0. Whatever moves a file of b bytes over a route pays b times the prices on
 //! it, so all that must be moved costs at least C(y) = Σ b × (price of the cheapest route). Up to the time T

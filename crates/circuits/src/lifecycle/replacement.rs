@@ -1,5 +1,6 @@
-//! Make-before-break replacement of a circuit. Transfers move onto the replacement once its endpoints answer,
-//! and its predecessor drains; if the replacement cannot be had, the present circuit stays.
+//! Make-before-break replacement of a circuit (RFC 3209, section 2.5). Transfers move onto the replacement
+//! once its endpoints answer, and its predecessor drains; if the replacement cannot be had, the present
+//! circuit stays.
 
 use longhaul_model::{CircuitOrderId, Timestamp};
 

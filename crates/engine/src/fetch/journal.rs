@@ -1,4 +1,5 @@
-//! The write-ahead journal of one target storage: append, compaction (log compaction by rewriting), replay.
+//! The write-ahead log (Mohan et al., ARIES, 1992) of one target storage, its journal: append, compaction by
+//! rewriting, replay.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
