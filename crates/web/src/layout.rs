@@ -106,32 +106,38 @@ fn framed(frame: &Frame<'_>, follows: Option<&str>, body: Markup) -> Markup {
             }
             body {
                 a.skip href="#main" { "Skip to content" }
-                header { div.inner {
-                    a.name href="/ui/" { "Longhaul" }
-                    @if frame.viewer.is_some() {
-                        nav aria-label="Pages" {
-                            @for (place, address, name) in PLACES {
-                                a href=(address) aria-current=[(place == frame.place).then_some("page")] { (name) }
+                header {
+                    div.inner {
+                        a.name href="/ui/" { "Longhaul" }
+                        @if frame.viewer.is_some() {
+                            nav aria-label="Pages" {
+                                @for (place, address, name) in PLACES {
+                                    a href=(address) aria-current=[(place == frame.place).then_some("page")] {
+                                        (name)
+                                    }
+                                }
                             }
                         }
-                    }
-                    div.tail {
-                        span { (frame.deployment) }
-                        @if let Some(viewer) = frame.viewer {
-                            span { (viewer.principal.name) }
-                            form.leave method="post" action="/ui/logout" {
-                                input type="hidden" name="form_token" value=(viewer.form_token);
-                                button type="submit" { "Log out" }
+                        div.tail {
+                            span { (frame.deployment) }
+                            @if let Some(viewer) = frame.viewer {
+                                span { (viewer.principal.name) }
+                                form.leave method="post" action="/ui/logout" {
+                                    input type="hidden" name="form_token" value=(viewer.form_token);
+                                    button type="submit" { "Log out" }
+                                }
+                                @if frame.live { span #live role="status" {} }
                             }
-                            @if frame.live { span #live role="status" {} }
+                            button #theme type="button" title="Switch between dark and light" { "◐ theme" }
                         }
-                        button #theme type="button" title="Switch between dark and light" { "◐ theme" }
                     }
-                } }
+                }
                 main #main data-live[frame.live] { (body) }
                 footer {
                     @if let Some(json) = &frame.json { a href=(json) { "this as JSON" } }
-                    @if let Some(command) = &frame.command { span { "on a command line: " code { (command) } } }
+                    @if let Some(command) = &frame.command {
+                        span { "on a command line: " code { (command) } }
+                    }
                     span { "times are UTC" }
                 }
             }

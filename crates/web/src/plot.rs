@@ -23,7 +23,9 @@ pub fn rates(values: &[f64], step_s: u32) -> Markup {
     // Labels stand outside the drawing, which is stretched to its frame: text in it would be stretched too.
     html! {
         div.plot {
-            div.scale aria-hidden="true" { @for part in [1.0, 0.5, 0.0] { span { (units::rate(top * part)) } } }
+            div.scale aria-hidden="true" {
+                @for part in [1.0, 0.5, 0.0] { span { (units::rate(top * part)) } }
+            }
             svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
                 aria-label={ "Rate over the last " (units::duration(span)) ", peak " (units::rate(peak)) } {
                 @for part in [0.0, 0.5, 1.0] {
@@ -34,7 +36,9 @@ pub fn rates(values: &[f64], step_s: u32) -> Markup {
                     polyline.line points=(line.join(" ")) {}
                 }
             }
-            div.when { span { (units::duration(span)) " ago" } span { "peak " (units::rate(peak)) } span { "now" } }
+            div.when {
+                span { (units::duration(span)) " ago" } span { "peak " (units::rate(peak)) } span { "now" }
+            }
         }
     }
 }
@@ -86,10 +90,11 @@ pub fn phase_bars(phases: &[Phase]) -> Markup {
         at += width;
     }
     html! {
-        svg.phases viewBox="0 0 1000 22" preserveAspectRatio="none" height="22" role="img" aria-label="Where \
-            the time went" {
+        svg.phases viewBox="0 0 1000 22" preserveAspectRatio="none" height="22" role="img"
+            aria-label="Where the time went" {
             @for (x, width, phase) in &rows {
-                rect class=(phase.class) x=(format!("{x:.1}")) y="0" width=(format!("{width:.1}")) height="22" {
+                rect class=(phase.class) x=(format!("{x:.1}")) y="0" width=(format!("{width:.1}"))
+                    height="22" {
                     title { (phase.name) " " (units::duration(phase.took)) }
                 }
             }

@@ -31,9 +31,12 @@ pub fn transfer_state(value: TransferState) -> Markup {
 pub fn bar(done: u64, all: u64) -> Markup {
     let percent = percent(done, all);
     html! {
-        span.bar { progress max="1000" value=(if all == 0 { 1000 } else { (done.min(all) as u128 * 1000 / u128::from(all)) as u64 })
-            aria-label=(percent) {}
-        span.soft { (percent) } }
+        span.bar {
+            progress max="1000"
+                value=(if all == 0 { 1000 } else { (done.min(all) as u128 * 1000 / u128::from(all)) as u64 })
+                aria-label=(percent) {}
+            span.soft { (percent) }
+        }
     }
 }
 

@@ -46,31 +46,40 @@ pub fn circuits(circuits: &[&Circuit], now: Timestamp) -> Markup {
     let top = nice_top(all.fold(0.0, f64::max));
     let begin = now - span;
     let blocks: Vec<Block<'_>> = granted.iter().filter_map(|one| block(one, begin, span, top, now)).collect();
+    let label = format!(
+        "Circuits of the last {}: booked, used, and what the routed path carried before",
+        units::duration(span)
+    );
     // Labels stand outside the drawing, which is stretched to its frame: text in it would be stretched too.
     html! {
         div.plot.circuits {
-            div.scale aria-hidden="true" { @for part in [1.0, 0.5, 0.0] { span { (units::rate(top * part)) } } }
+            div.scale aria-hidden="true" {
+                @for part in [1.0, 0.5, 0.0] { span { (units::rate(top * part)) } }
+            }
             svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
-                aria-label={ "Circuits of the last " (units::duration(span)) ": booked, used, and what the \
-                    plain way carried before" } {
+                aria-label=(label) {
                 @for part in [0.0, 0.5, 1.0] {
                     line.grid x1="0" x2=(WIDTH) y1=(number(HEIGHT * part)) y2=(number(HEIGHT * part)) {}
                 }
                 @for block in &blocks {
                     g {
                         title { (words(block.circuit)) }
-                        rect.booked x=(number(block.left)) y=(number(HEIGHT - block.booked)) width=(number(block.width)) height=(number(block.booked)) {}
-                        rect.used x=(number(block.left)) y=(number(HEIGHT - block.used)) width=(number(block.width)) height=(number(block.used)) {}
+                        rect.booked x=(number(block.left)) y=(number(HEIGHT - block.booked))
+                            width=(number(block.width)) height=(number(block.booked)) {}
+                        rect.used x=(number(block.left)) y=(number(HEIGHT - block.used))
+                            width=(number(block.width)) height=(number(block.used)) {}
                         @if block.plain > 0.0 {
-                            line.plain x1=(number(block.left)) x2=(number(block.left + block.width)) y1=(number(HEIGHT - block.plain)) y2=(number(HEIGHT - block.plain)) {}
+                            line.plain x1=(number(block.left)) x2=(number(block.left + block.width))
+                                y1=(number(HEIGHT - block.plain)) y2=(number(HEIGHT - block.plain)) {}
                         }
                     }
                 }
             }
             div.when { span { (units::duration(span)) " ago" } span { "now" } }
         }
-        div.legend.circuits { span.booked { "booked" } span.used { "used" } span.plain { "the plain way, \
-            before" } }
+        div.legend.circuits {
+            span.booked { "booked" } span.used { "used" } span.plain { "the plain way, before" }
+        }
     }
 }
 

@@ -31,7 +31,10 @@ pub fn circuits(context: Context<'_>, view: &CircuitsView) -> Markup {
         html! {
             h1 { "Circuits: which links have one, why, and what have they brought?" }
             @if view.links.is_empty() {
-                p.empty { "No agent has told of circuits. An agent may have them if its configuration has " code { "[[agent.circuits]]" } "." }
+                p.empty {
+                    "No agent has told of circuits. An agent may have them if its configuration has "
+                    code { "[[agent.circuits]]" } "."
+                }
             } @else {
                 (links(context, &view.links))
                 @for link in &view.links { (one(context, link, view.past.get(&link.link))) }
@@ -52,19 +55,60 @@ fn state(link: &CircuitView) -> Markup {
 
 fn links(context: Context<'_>, links: &[CircuitView]) -> Markup {
     html! {
-        div.scroll { table.stack {
-            thead { tr { th scope="col" { "link" } th scope="col" { "state" } th.number scope="col" { "booked" } th.number scope="col" { "carries" }
-                th.number.wide scope="col" { "carried" } th.number scope="col" { "gained" } th.wide scope="col" { "told" } } }
-            tbody { @for link in links { tr {
-                td { a href={ "#" (show::segment(&link.link)) } { (link.link) } br; span.soft { (link.provider) } }
-                td data-label="state" { (state(link)) @if let Some(until) = link.until { br; span.soft { "until " (show::time(until, context.now)) } } }
-                td.number data-label="booked" { (booked(link.circuit.as_ref())) }
-                td.number data-label="carries" { @if let Some(rate) = link.circuit.as_ref().and_then(Circuit::carried_bytes_per_s) { (show::rate(rate)) } @else { "–" } }
-                td.number.wide { @if let Some(circuit) = &link.circuit { (show::size(circuit.carried_bytes)) } @else { "–" } }
-                td.number data-label="gained" { @if let Some(gain) = link.gain_s { (timeline::gained(gain)) } @else { "–" } }
-                td.wide { @if link.connected { (show::ago(link.told, context.now)) } @else { (show::state("bad", &format!("silent, told {}", show::ago(link.told, context.now)))) } }
-            } } }
-        } }
+        div.scroll {
+            table.stack {
+                thead {
+                    tr {
+                        th scope="col" { "link" }
+                        th scope="col" { "state" }
+                        th.number scope="col" { "booked" }
+                        th.number scope="col" { "carries" }
+                        th.number.wide scope="col" { "carried" }
+                        th.number scope="col" { "gained" }
+                        th.wide scope="col" { "told" }
+                    }
+                }
+                tbody {
+                    @for link in links {
+                        tr {
+                            td {
+                                a href={ "#" (show::segment(&link.link)) } { (link.link) } br;
+                                span.soft { (link.provider) }
+                            }
+                            td data-label="state" {
+                                (state(link))
+                                @if let Some(until) = link.until {
+                                    br;
+                                    span.soft { "until " (show::time(until, context.now)) }
+                                }
+                            }
+                            td.number data-label="booked" { (booked(link.circuit.as_ref())) }
+                            td.number data-label="carries" {
+                                @match link.circuit.as_ref().and_then(Circuit::carried_bytes_per_s) {
+                                    Some(rate) => (show::rate(rate)),
+                                    None => "–",
+                                }
+                            }
+                            td.number.wide {
+                                @if let Some(circuit) = &link.circuit { (show::size(circuit.carried_bytes)) }
+                                @else { "–" }
+                            }
+                            td.number data-label="gained" {
+                                @if let Some(gain) = link.gain_s { (timeline::gained(gain)) } @else { "–" }
+                            }
+                            td.wide {
+                                @if link.connected {
+                                    (show::ago(link.told, context.now))
+                                } @else {
+                                    @let ago = show::ago(link.told, context.now);
+                                    (show::state("bad", &format!("silent, last report {ago}")))
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -84,22 +128,59 @@ fn one(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord
     html! {
         h2 id=(link.link) { (link.link) " " (state(link)) }
         p { (link.why) }
-        @if let Some(current) = current.filter(|circuit| !circuit.why.is_empty()) { p.soft { "asked for \
-            because " (current.why) } }
+        @if let Some(current) = current.filter(|circuit| !circuit.why.is_empty()) {
+            p.soft { "asked for because " (current.why) }
+        }
         (timeline::circuits(&all, context.now))
         @if !all.is_empty() {
-            div.scroll { table.stack {
-                thead { tr { th scope="col" { "circuit" } th.number scope="col" { "booked" } th.number scope="col" { "used" } th.number scope="col" { "plain way" }
-                    th.number scope="col" { "gained" } th scope="col" { "ended" } } }
-                tbody { @for circuit in all.iter().take(SHOWN) { tr {
-                    td { (show::time(circuit.asked, context.now)) br; span.soft { (circuit.id.get(..8).unwrap_or(&circuit.id)) } }
-                    td.number data-label="booked" { (booked(Some(circuit))) }
-                    td.number data-label="used" { (show::size(circuit.carried_bytes)) @if let Some(rate) = circuit.carried_bytes_per_s() { br; (show::rate(rate)) } }
-                    td.number data-label="plain way" { @if let Some(rate) = circuit.plain_bytes_per_s { (show::rate(rate)) } @else { "–" } }
-                    td.number data-label="gained" { @if let Some(gain) = circuit.gain_s() { (timeline::gained(gain)) } @else { "–" } }
-                    td data-label="ended" { @if let Some(at) = circuit.ended { (show::time(at, context.now)) ": " (circuit.end.as_deref().unwrap_or("nobody knows why")) } @else { span.soft { "there" } } }
-                } } }
-            } }
+            div.scroll {
+                table.stack {
+                    thead {
+                        tr {
+                            th scope="col" { "circuit" }
+                            th.number scope="col" { "booked" }
+                            th.number scope="col" { "used" }
+                            th.number scope="col" { "plain way" }
+                            th.number scope="col" { "gained" }
+                            th scope="col" { "ended" }
+                        }
+                    }
+                    tbody {
+                        @for circuit in all.iter().take(SHOWN) {
+                            tr {
+                                td {
+                                    (show::time(circuit.asked, context.now)) br;
+                                    span.soft { (circuit.id.get(..8).unwrap_or(&circuit.id)) }
+                                }
+                                td.number data-label="booked" { (booked(Some(circuit))) }
+                                td.number data-label="used" {
+                                    (show::size(circuit.carried_bytes))
+                                    @if let Some(rate) = circuit.carried_bytes_per_s() {
+                                        br;
+                                        (show::rate(rate))
+                                    }
+                                }
+                                td.number data-label="plain way" {
+                                    @if let Some(rate) = circuit.plain_bytes_per_s { (show::rate(rate)) }
+                                    @else { "–" }
+                                }
+                                td.number data-label="gained" {
+                                    @if let Some(gain) = circuit.gain_s() { (timeline::gained(gain)) }
+                                    @else { "–" }
+                                }
+                                td data-label="ended" {
+                                    @if let Some(at) = circuit.ended {
+                                        (show::time(at, context.now)) ": "
+                                        (circuit.end.as_deref().unwrap_or("nobody knows why"))
+                                    } @else {
+                                        span.soft { "there" }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -113,18 +194,34 @@ fn plan(context: Context<'_>, plan: &CircuitPlan) -> Markup {
                 "The service plans all circuits each " (plan.every_s) " s"
                 @if let Some(at) = plan.planned { ", the last time " (show::ago(at, context.now)) }
                 "."
-            } @else { "Each agent decides about its own links; nothing of this is done." }
+            } @else {
+                "Each agent decides about its own links; nothing of this is done."
+            }
         }
-        div.scroll { table.stack {
-            thead { tr { th scope="col" { "from" } th scope="col" { "to" } th scope="col" { "what" } th.number.wide scope="col" { "waits" } th scope="col" { "why" } } }
-            tbody { @for link in &plan.links { tr {
-                td { (link.source) }
-                td data-label="to" { (link.target) }
-                td data-label="what" { (act(link)) }
-                td.number.wide { (show::size(link.waits_bytes)) }
-                td data-label="why" { (link.why) }
-            } } }
-        } }
+        div.scroll {
+            table.stack {
+                thead {
+                    tr {
+                        th scope="col" { "from" }
+                        th scope="col" { "to" }
+                        th scope="col" { "what" }
+                        th.number.wide scope="col" { "waits" }
+                        th scope="col" { "why" }
+                    }
+                }
+                tbody {
+                    @for link in &plan.links {
+                        tr {
+                            td { (link.source) }
+                            td data-label="to" { (link.target) }
+                            td data-label="what" { (act(link)) }
+                            td.number.wide { (show::size(link.waits_bytes)) }
+                            td data-label="why" { (link.why) }
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -18,25 +18,53 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
         html! {
             h1 { "Datasets: what is there, and where is it?" }
             @if list.items.is_empty() {
-                p.empty { "No dataset is registered. " code { "longhaul dataset register NAME --scan \
-                    STORAGE:PATH" } " registers what a storage holds." }
+                p.empty {
+                    "No dataset is registered. " code { "longhaul dataset register NAME --scan STORAGE:PATH" }
+                    " registers what a storage holds."
+                }
             } @else {
-                div.scroll { table {
-                    thead { tr { th scope="col" { "dataset" } th.number scope="col" { "files" } th.number scope="col" { "size" }
-                        th.number.wide scope="col" { "blocks" } th scope="col" { "at" } th.wide scope="col" { "state" } } }
-                    tbody { @for item in &list.items { tr {
-                        td.name { a href={ "/ui/datasets/" (show::segment(item.name.as_str())) } { (item.name) } }
-                        td.number { (units::count(item.files)) } td.number { (show::size(item.bytes)) }
-                        td.number.wide { (units::count(item.blocks)) }
-                        td { @for (place, replica) in item.replicas.iter().enumerate() {
-                            @if place > 0 { ", " }
-                            (replica.storage) @if !replica.complete { " " span.soft { (show::percent(replica.bytes, item.bytes)) } }
-                        } }
-                        td.wide { (standing(item)) }
-                    } } }
-                } }
+                div.scroll {
+                    table {
+                        thead {
+                            tr {
+                                th scope="col" { "dataset" }
+                                th.number scope="col" { "files" }
+                                th.number scope="col" { "size" }
+                                th.number.wide scope="col" { "blocks" }
+                                th scope="col" { "at" }
+                                th.wide scope="col" { "state" }
+                            }
+                        }
+                        tbody {
+                            @for item in &list.items {
+                                tr {
+                                    td.name {
+                                        a href={ "/ui/datasets/" (show::segment(item.name.as_str())) } {
+                                            (item.name)
+                                        }
+                                    }
+                                    td.number { (units::count(item.files)) }
+                                    td.number { (show::size(item.bytes)) }
+                                    td.number.wide { (units::count(item.blocks)) }
+                                    td {
+                                        @for (place, replica) in item.replicas.iter().enumerate() {
+                                            @if place > 0 { ", " }
+                                            (replica.storage)
+                                            @if !replica.complete {
+                                                " " span.soft { (show::percent(replica.bytes, item.bytes)) }
+                                            }
+                                        }
+                                    }
+                                    td.wide { (standing(item)) }
+                                }
+                            }
+                        }
+                    }
+                }
             }
-            @if let Some(next) = &list.next { p.pager { a href={ "/ui/datasets?after=" (show::segment(next)) } { "next" } } }
+            @if let Some(next) = &list.next {
+                p.pager { a href={ "/ui/datasets?after=" (show::segment(next)) } { "next" } }
+            }
         },
     )
 }
@@ -92,50 +120,99 @@ pub fn dataset(
 
 fn replicas(item: &DatasetView, replicas: &[ReplicaView]) -> Markup {
     html! {
-        @if replicas.is_empty() { p.empty { "Nowhere: no storage holds a file of it." } }
-        @else {
-            div.scroll { table.stack {
-                thead { tr { th scope="col" { "storage" } th scope="col" { "holds" } th.number scope="col" { "files" }
-                    th.number scope="col" { "bytes" } th scope="col" { "how it was verified" } } }
-                tbody { @for replica in replicas { tr {
-                    td { (replica.storage) }
-                    td data-label="holds" { @if replica.complete { (show::state("good", "all of it")) } @else { (show::bar(replica.bytes, item.bytes)) } }
-                    td.number data-label="files" { (units::count(replica.files)) } td.number data-label="bytes" { (show::size(replica.bytes)) }
-                    td data-label="verified" { (show::verified(&replica.verified))
-                        @if replica.suspect_files > 0 { br; (show::state("bad", &format!("{} suspect", units::count(replica.suspect_files)))) } }
-                } } }
-            } }
+        @if replicas.is_empty() {
+            p.empty { "Nowhere: no storage holds a file of it." }
+        } @else {
+            div.scroll {
+                table.stack {
+                    thead {
+                        tr {
+                            th scope="col" { "storage" }
+                            th scope="col" { "holds" }
+                            th.number scope="col" { "files" }
+                            th.number scope="col" { "bytes" }
+                            th scope="col" { "how it was verified" }
+                        }
+                    }
+                    tbody {
+                        @for replica in replicas {
+                            tr {
+                                td { (replica.storage) }
+                                td data-label="holds" {
+                                    @if replica.complete { (show::state("good", "all of it")) }
+                                    @else { (show::bar(replica.bytes, item.bytes)) }
+                                }
+                                td.number data-label="files" { (units::count(replica.files)) }
+                                td.number data-label="bytes" { (show::size(replica.bytes)) }
+                                td data-label="verified" {
+                                    (show::verified(&replica.verified))
+                                    @if replica.suspect_files > 0 {
+                                        br;
+                                        @let suspect = units::count(replica.suspect_files);
+                                        (show::state("bad", &format!("{suspect} suspect")))
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }
 
 fn subscribe(viewer: Option<Viewer<'_>>, segment: &str, storages: &[String]) -> Markup {
+    let address = format!("/ui/datasets/{segment}/subscribe");
     html! {
         @if !storages.is_empty() {
-            div.actions { @for storage in storages {
-                (action(viewer, &format!("/ui/datasets/{segment}/subscribe"), &[("storage", storage)], &format!("Subscribe at {storage}")))
-            } }
+            div.actions {
+                @for storage in storages {
+                    (action(viewer, &address, &[("storage", storage)], &format!("Subscribe at {storage}")))
+                }
+            }
         }
     }
 }
 
 fn block_table(item: &DatasetView, blocks: &Page<BlockView>, segment: &str) -> Markup {
     html! {
-        @if blocks.items.is_empty() { p.empty { "None yet." } }
-        @else {
-            div.scroll { table {
-                thead { tr { th scope="col" { "block" } th.number scope="col" { "files" } th.number scope="col" { "size" } th scope="col" { "at" } } }
-                tbody { @for block in &blocks.items { tr {
-                    td.name { (block.name) @if block.open { " " span.soft { "open" } } }
-                    td.number { (units::count(block.files)) } td.number { (show::size(block.bytes)) }
-                    td { @for (place, replica) in block.replicas.iter().enumerate() {
-                        @if place > 0 { ", " }
-                        (replica.storage) @if !replica.complete { " " span.soft { (show::percent(replica.files, block.files)) } }
-                    } }
-                } } }
-            } }
+        @if blocks.items.is_empty() {
+            p.empty { "None yet." }
+        } @else {
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "block" }
+                            th.number scope="col" { "files" }
+                            th.number scope="col" { "size" }
+                            th scope="col" { "at" }
+                        }
+                    }
+                    tbody {
+                        @for block in &blocks.items {
+                            tr {
+                                td.name { (block.name) @if block.open { " " span.soft { "open" } } }
+                                td.number { (units::count(block.files)) }
+                                td.number { (show::size(block.bytes)) }
+                                td {
+                                    @for (place, replica) in block.replicas.iter().enumerate() {
+                                        @if place > 0 { ", " }
+                                        (replica.storage)
+                                        @if !replica.complete {
+                                            " " span.soft { (show::percent(replica.files, block.files)) }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
         }
-        @if let Some(next) = &blocks.next { p.pager { a href={ "/ui/datasets/" (segment) "?after=" (show::segment(next)) } { "next blocks" } } }
+        @if let Some(next) = &blocks.next {
+            p.pager { a href={ "/ui/datasets/" (segment) "?after=" (show::segment(next)) } { "next blocks" } }
+        }
         p.soft { "of " (units::count(item.blocks)) " in all" }
     }
 }
@@ -146,7 +223,14 @@ fn left_out(item: &DatasetView) -> Markup {
         @for count in &item.left_out {
             details {
                 summary { (units::count(count.count)) " × " (format!("{:?}", count.reason)) }
-                ul { @for example in &count.examples { li { code { (units::printable(&example.path)) } " " span.soft { (units::printable(&example.detail)) } } } }
+                ul {
+                    @for example in &count.examples {
+                        li {
+                            code { (units::printable(&example.path)) } " "
+                            span.soft { (units::printable(&example.detail)) }
+                        }
+                    }
+                }
             }
         }
     }

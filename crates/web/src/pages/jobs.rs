@@ -29,10 +29,16 @@ pub fn jobs(context: Context<'_>, state: Option<JobState>, list: &Page<JobView>)
             h1 { "Jobs: what was submitted, and how far is it?" }
             (filters(state))
             @if list.items.is_empty() {
-                p.empty { "No job fits. " code { "longhaul submit SOURCE TARGET" } " copies a file between \
-                    two storages; so do clients of FTS." }
-            } @else { (table(context, list)) }
-            @if let Some(next) = &list.next { p.pager { a href={ "/ui/jobs?" (filter) "&after=" (show::segment(next)) } { "older ones" } } }
+                p.empty {
+                    "No job fits. " code { "longhaul submit SOURCE TARGET" }
+                    " copies a file between two storages; so do clients of FTS."
+                }
+            } @else {
+                (table(context, list))
+            }
+            @if let Some(next) = &list.next {
+                p.pager { a href={ "/ui/jobs?" (filter) "&after=" (show::segment(next)) } { "older ones" } }
+            }
         },
     )
 }
@@ -40,10 +46,15 @@ pub fn jobs(context: Context<'_>, state: Option<JobState>, list: &Page<JobView>)
 fn filters(state: Option<JobState>) -> Markup {
     html! {
         form.filter method="get" action="/ui/jobs" {
-            label { "state" select name="state" {
-                option value="" { "any" }
-                @for one in JobState::ALL { option value=(word(one)) selected[state == Some(*one)] { (word(one)) } }
-            } }
+            label {
+                "state"
+                select name="state" {
+                    option value="" { "any" }
+                    @for one in JobState::ALL {
+                        option value=(word(one)) selected[state == Some(*one)] { (word(one)) }
+                    }
+                }
+            }
             button type="submit" { "Show" }
         }
     }
@@ -51,22 +62,43 @@ fn filters(state: Option<JobState>) -> Markup {
 
 fn table(context: Context<'_>, list: &Page<JobView>) -> Markup {
     html! {
-        div.scroll data-still { table.stack {
-            thead { tr { th scope="col" { "job" } th scope="col" { "from → to" } th scope="col" { "state" }
-                th.number scope="col" { "files" } th.wide scope="col" { "for" } th.wide scope="col" { "submitted" } th scope="col" { "why" } } }
-            tbody { @for job in &list.items { tr {
-                td.name { a href={ "/ui/jobs/" (job.id) } { (job.id) } }
-                td data-label="from → to" { (end(job.source.as_deref())) " → " (end(job.target.as_deref())) }
-                td.tight data-label="state" { (job_state(job.state)) }
-                td.number data-label="files" {
-                    @if let Some(done) = job.files_done { (units::count(done)) " of " } (units::count(job.files))
-                    @if let Some(failed) = job.files_failed.filter(|failed| *failed > 0) { br; (show::state("bad", &format!("{} failed", units::count(failed)))) }
+        div.scroll data-still {
+            table.stack {
+                thead {
+                    tr {
+                        th scope="col" { "job" }
+                        th scope="col" { "from → to" }
+                        th scope="col" { "state" }
+                        th.number scope="col" { "files" }
+                        th.wide scope="col" { "for" }
+                        th.wide scope="col" { "submitted" }
+                        th scope="col" { "why" }
+                    }
                 }
-                td.wide { (printable(&job.community)) }
-                td.wide.tight { (show::ago(job.submitted, context.now)) }
-                td data-label="why" { @if let Some(reason) = &job.reason { (printable(reason)) } }
-            } } }
-        } }
+                tbody {
+                    @for job in &list.items {
+                        tr {
+                            td.name { a href={ "/ui/jobs/" (job.id) } { (job.id) } }
+                            td data-label="from → to" {
+                                (end(job.source.as_deref())) " → " (end(job.target.as_deref()))
+                            }
+                            td.tight data-label="state" { (job_state(job.state)) }
+                            td.number data-label="files" {
+                                @if let Some(done) = job.files_done { (units::count(done)) " of " }
+                                (units::count(job.files))
+                                @if let Some(failed) = job.files_failed.filter(|failed| *failed > 0) {
+                                    br;
+                                    (show::state("bad", &format!("{} failed", units::count(failed))))
+                                }
+                            }
+                            td.wide { (printable(&job.community)) }
+                            td.wide.tight { (show::ago(job.submitted, context.now)) }
+                            td data-label="why" { @if let Some(reason) = &job.reason { (printable(reason)) } }
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -141,9 +173,13 @@ fn progress(detail: &JobDetail) -> Markup {
                 Some(bytes) => (show::bar(detail.bytes_done, bytes)),
                 None => (show::bar(counts.done, all)),
             }
-            p { (units::count(counts.done)) " of " (units::count(all)) " files are there, "
-                (show::size(detail.bytes_done)) @if let Some(bytes) = detail.bytes { " of " (show::size(bytes)) }
-                @for (word, count) in others.iter().filter(|(_, count)| *count > 0) { " · " (units::count(*count)) " " (word) }
+            p {
+                (units::count(counts.done)) " of " (units::count(all)) " files are there, "
+                (show::size(detail.bytes_done))
+                @if let Some(bytes) = detail.bytes { " of " (show::size(bytes)) }
+                @for (word, count) in others.iter().filter(|(_, count)| *count > 0) {
+                    " · " (units::count(*count)) " " (word)
+                }
             }
         }
     }
@@ -153,14 +189,20 @@ fn facts(context: Context<'_>, detail: &JobDetail) -> Markup {
     let job = &detail.job;
     html! {
         dl.facts {
-            dt { "state" } dd { (job_state(job.state)) @if let Some(reason) = &job.reason { " " (printable(reason)) } }
+            dt { "state" }
+            dd { (job_state(job.state)) @if let Some(reason) = &job.reason { " " (printable(reason)) } }
             dt { "from" } dd { (end(job.source.as_deref())) }
             dt { "to" } dd { (end(job.target.as_deref())) }
             @if !job.state.is_terminal() { dt { "rate" } dd { (show::rate(detail.rate_now)) } }
-            dt { "submitted" } dd { (show::time(job.submitted, context.now)) " by " (printable(&job.user)) ", charged to " (printable(&job.community)) }
+            dt { "submitted" }
+            dd {
+                (show::time(job.submitted, context.now)) " by " (printable(&job.user)) ", charged to "
+                (printable(&job.community))
+            }
             @if let Some(at) = job.finished { dt { "finished" } dd { (show::time(at, context.now)) } }
-            @if let Some(at) = job.expires.filter(|_| !job.state.is_terminal()) { dt { "given up" } dd { "if \
-                it has not begun by " (show::time(at, context.now)) } }
+            @if let Some(at) = job.expires.filter(|_| !job.state.is_terminal()) {
+                dt { "given up" } dd { "if it has not begun by " (show::time(at, context.now)) }
+            }
             dt { "kind" } dd { (job.kind) ", priority " (job.priority) }
         }
     }
@@ -187,31 +229,56 @@ fn changes(context: Context<'_>, job: &JobView) -> Markup {
 fn files(context: Context<'_>, detail: &JobDetail) -> Markup {
     let hidden = detail.job.files.saturating_sub(detail.files.len() as u64);
     html! {
-        div.scroll { table.stack {
-            thead { tr { th scope="col" { "from → to" } th.number.wide scope="col" { "size" } th scope="col" { "state" }
-                th.number.wide scope="col" { "rate" } th.wide scope="col" { "began" } th scope="col" { "why" } } }
-            tbody { @for file in &detail.files { (row(context, file)) } }
-        } }
+        div.scroll {
+            table.stack {
+                thead {
+                    tr {
+                        th scope="col" { "from → to" }
+                        th.number.wide scope="col" { "size" }
+                        th scope="col" { "state" }
+                        th.number.wide scope="col" { "rate" }
+                        th.wide scope="col" { "began" }
+                        th scope="col" { "why" }
+                    }
+                }
+                tbody { @for file in &detail.files { (row(context, file)) } }
+            }
+        }
         @if hidden > 0 {
-            p.soft { (units::count(hidden)) " more are not shown: " code { "longhaul job show " (detail.job.id) " --files " (detail.job.files) } }
+            p.soft {
+                (units::count(hidden)) " more are not shown: "
+                code { "longhaul job show " (detail.job.id) " --files " (detail.job.files) }
+            }
         }
     }
 }
 
 fn row(context: Context<'_>, file: &JobFileView) -> Markup {
-    html! { tr {
-        td.name { (printable(&file.source)) br; "→ " (printable(&file.target)) }
-        td.number.wide { @if let Some(size) = file.size { (show::size(size)) } @else { "–" } }
-        td.tight data-label="state" { (file_state(file.state))
-            @if let Some(size) = file.size.filter(|size| *size > 0 && file.state.is_running()) { " " span.soft { (show::percent(file.bytes_done, size)) } }
-            @if file.attempts > 1 { br; span.soft { "attempt " (file.attempts) } }
-            @if let Some(mode) = &file.mode { br; span.soft { "by " (printable(mode)) } }
-            @else if let Some(mover) = &file.mover { br; span.soft { "streamed by " (printable(mover)) } } }
-        td.number.wide { @if file.rate > 0.0 { (show::rate(file.rate)) } @else { "–" } }
-        td.wide.tight { @if let Some(at) = file.started { (show::time(at, context.now)) } @else { "–" } }
-        td data-label="why" {
-            @if let Some(why) = &file.waits_for { (printable(why)) }
-            @else if let Some(fault) = &file.fault { (printable(&fault.text)) " " span.soft { "(" (fault.blame.word()) @if fault.passing { ", may pass" } ")" } }
+    html! {
+        tr {
+            td.name { (printable(&file.source)) br; "→ " (printable(&file.target)) }
+            td.number.wide { @if let Some(size) = file.size { (show::size(size)) } @else { "–" } }
+            td.tight data-label="state" {
+                (file_state(file.state))
+                @if let Some(size) = file.size.filter(|size| *size > 0 && file.state.is_running()) {
+                    " " span.soft { (show::percent(file.bytes_done, size)) }
+                }
+                @if file.attempts > 1 { br; span.soft { "attempt " (file.attempts) } }
+                @if let Some(mode) = &file.mode { br; span.soft { "by " (printable(mode)) } }
+                @else if let Some(mover) = &file.mover { br; span.soft { "streamed by " (printable(mover)) } }
+            }
+            td.number.wide { @if file.rate > 0.0 { (show::rate(file.rate)) } @else { "–" } }
+            td.wide.tight {
+                @if let Some(at) = file.started { (show::time(at, context.now)) } @else { "–" }
+            }
+            td data-label="why" {
+                @if let Some(why) = &file.waits_for {
+                    (printable(why))
+                } @else if let Some(fault) = &file.fault {
+                    (printable(&fault.text)) " "
+                    span.soft { "(" (fault.blame.word()) @if fault.passing { ", may pass" } ")" }
+                }
+            }
         }
-    } }
+    }
 }

@@ -34,22 +34,39 @@ pub fn login(context: Context<'_>, ways: &LoginMethods, failed: Option<&Problem>
             @if ways.password {
                 h2 { "With your name and password" }
                 form.filter method="post" action="/ui/login/password" {
-                    label { "name" input name="name" autocomplete="username" autocapitalize="none" spellcheck="false" required autofocus; }
-                    label { "password" input type="password" name="password" autocomplete="current-password" required; }
+                    label {
+                        "name"
+                        input name="name" autocomplete="username" autocapitalize="none" spellcheck="false"
+                            required autofocus;
+                    }
+                    label {
+                        "password"
+                        input type="password" name="password" autocomplete="current-password" required;
+                    }
                     button type="submit" { "Log in" }
                 }
             }
             @if !ways.openid.is_empty() {
                 h2 { "At your organisation" }
                 p { "You log in there, and come back here." }
-                p { @for way in &ways.openid { a.button href=(way.address) { "Log in with " (way.title) } " " } }
+                p {
+                    @for way in &ways.openid {
+                        a.button href=(way.address) { "Log in with " (way.title) } " "
+                    }
+                }
             }
             (certificate(&ways.certificate))
             h2 { "With an API token" }
-            p { code { "longhaul token create NAME" } " makes one; the demo prints an address that needs \
-                none." }
+            p {
+                code { "longhaul token create NAME" }
+                " makes one; the demo prints an address that needs none."
+            }
             form.filter method="post" action="/ui/login" {
-                label { "API token" input type="password" name="token" size="44" autocomplete="off" required autofocus[only_token]; }
+                label {
+                    "API token"
+                    input type="password" name="token" size="44" autocomplete="off" required
+                        autofocus[only_token];
+                }
                 button type="submit" { "Log in" }
             }
         },

@@ -18,23 +18,31 @@ pub fn overview(context: Context<'_>, status: &Status) -> Markup {
     let frame =
         Frame::live(context, "Overview", Place::Overview, "/api/v1/status", "longhaul status --watch");
     let open = status.problems.iter().filter(|problem| problem.open).count();
+    let verified = format!("verified so far, {} files", units::count(status.files_done));
+    let files = html! {
+        (units::count(status.transfers_running)) " / " (units::count(status.transfers_waiting))
+    };
+    let problems = match open {
+        0 => show::state("good", "none"),
+        _ => show::state("warn", &open.to_string()),
+    };
     page(
         &frame,
         html! {
             h1 { "Overview: what moves, what waits, what is wrong?" }
             div.tiles {
-                (tile(show::rate(status.rate_now), "goodput now"))
-                (tile(html! { (units::count(status.transfers_running)) " / " (units::count(status.transfers_waiting)) }, "files running / waiting"))
-                (tile(show::size(status.bytes_done), &format!("verified so far, {} files", units::count(status.files_done))))
-                (tile(html! { @if open == 0 { (show::state("good", "none")) } @else { (show::state("warn", &open.to_string())) } }, "problems open"))
+                (tile(show::rate(status.rate_now), "goodput now")) (tile(files, "files running / waiting"))
+                (tile(show::size(status.bytes_done), &verified))
+                (tile(problems, "problems open"))
             }
             h2 { "Which links carry it?" }
             (matrix(&status.links))
             h2 { "What is on its way?" }
             @let shown = &status.subscriptions[..status.subscriptions.len().min(SUBSCRIPTIONS_SHOWN)];
             (subscription_table(context, shown))
-            @if status.subscriptions.len() > shown.len() { p.pager { a href="/ui/subscriptions" { "all \
-                subscriptions" } } }
+            @if status.subscriptions.len() > shown.len() {
+                p.pager { a href="/ui/subscriptions" { "all subscriptions" } }
+            }
             h2 { "What is wrong?" }
             @if status.problems.is_empty() { p.empty { "Nothing." } }
             @for problem in status.problems.iter().take(PROBLEMS_SHOWN) { (problem_card(context, problem)) }
@@ -42,12 +50,14 @@ pub fn overview(context: Context<'_>, status: &Status) -> Markup {
             h2 { "How fast was it?" }
             div.card { (plot::rates(&status.history, status.history_step_s)) }
             h2 { "Whose turn was it when attempts failed?" }
-            @if status.failures_by_blame.iter().all(|count| count.count == 0) { p.empty { "No attempt has \
-                failed." } }
-            @else {
-                p { @for count in status.failures_by_blame.iter().filter(|count| count.count > 0) {
-                    span.state.idle { (count.blame) ": " (units::count(count.count)) } " "
-                } }
+            @if status.failures_by_blame.iter().all(|count| count.count == 0) {
+                p.empty { "No attempt has failed." }
+            } @else {
+                p {
+                    @for count in status.failures_by_blame.iter().filter(|count| count.count > 0) {
+                        span.state.idle { (count.blame) ": " (units::count(count.count)) } " "
+                    }
+                }
             }
         },
     )
@@ -65,20 +75,40 @@ fn matrix(links: &[LinkView]) -> Markup {
     sources.dedup();
     targets.sort();
     targets.dedup();
+    let find = |source: &StorageName, target: &StorageName| {
+        links.iter().find(|link| link.source == *source && link.target == *target)
+    };
     html! {
-        @if links.is_empty() { p.empty { "No file has moved yet. " a href="/ui/sites" { "Sites" } " shows \
-            who is connected." } }
-        @else {
-            div.scroll { table.matrix {
-                caption { "from (rows) to (columns); quality is done ÷ (done + failed) attempts" }
-                thead { tr { th scope="col" { "from ╲ to" } @for target in &targets { th scope="col" { (target) } } } }
-                tbody { @for source in &sources { tr {
-                    th scope="row" { (source) }
-                    @for target in &targets {
-                        td { @if let Some(link) = links.iter().find(|link| &&link.source == source && &&link.target == target) { (cell(link)) } @else { span.soft { "·" } } }
+        @if links.is_empty() {
+            p.empty { "No file has moved yet. " a href="/ui/sites" { "Sites" } " shows who is connected." }
+        } @else {
+            div.scroll {
+                table.matrix {
+                    caption { "from (rows) to (columns); quality is done ÷ (done + failed) attempts" }
+                    thead {
+                        tr {
+                            th scope="col" { "from ╲ to" }
+                            @for target in &targets { th scope="col" { (target) } }
+                        }
                     }
-                } } }
-            } }
+                    tbody {
+                        @for source in &sources {
+                            tr {
+                                th scope="row" { (source) }
+                                @for target in &targets {
+                                    td {
+                                        @if let Some(link) = find(source, target) {
+                                            (cell(link))
+                                        } @else {
+                                            span.soft { "·" }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -23,12 +23,25 @@ pub fn problems(context: Context<'_>, list: &[ProblemView]) -> Markup {
 pub fn problem_card(context: Context<'_>, problem: &ProblemView) -> Markup {
     html! {
         div.problem.closed[!problem.open] {
-            p { span.what { (problem.fault.code) " " (problem.fault.code.title()) @if let Some(storage) = &problem.storage { " at " (storage) } }
-                " " span.soft { "× " (units::count(problem.count)) ", last " (show::ago(problem.last_seen, context.now))
-                    @if !problem.open { ", nothing waits for it any more" } } }
+            p {
+                span.what {
+                    (problem.fault.code) " " (problem.fault.code.title())
+                    @if let Some(storage) = &problem.storage { " at " (storage) }
+                }
+                " "
+                span.soft {
+                    "× " (units::count(problem.count)) ", last " (show::ago(problem.last_seen, context.now))
+                    @if !problem.open { ", nothing waits for it any more" }
+                }
+            }
             p { (units::printable(&problem.fault.detail)) }
             p { b { (problem.fault.blame) "'s turn: " } (problem.remedy) }
-            @if !problem.examples.is_empty() { details { summary { "examples" } ul { @for example in &problem.examples { li { code { (units::printable(example)) } } } } } }
+            @if !problem.examples.is_empty() {
+                details {
+                    summary { "examples" }
+                    ul { @for example in &problem.examples { li { code { (units::printable(example)) } } } }
+                }
+            }
         }
     }
 }

@@ -101,19 +101,33 @@ fn who_may_at<'a>(
 // ---- shares ----------------------------------------------------------------------------------------------
 
 fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
+    let viewer =
+        who_may_any(context, |principal| principal.manages.community.as_ref().map(ResourceScope::Community));
+    let fields = html! {
+        label { "community" input name="community" required placeholder="atlas" size="12"; }
+        label { "activity, if only that" input name="activity" placeholder="production" size="14"; }
+        label { "weight" (weight(1.0)) }
+    };
     html! {
-        p.soft { "Of the bytes that come to a storage, among those that want something there: 3 against 1 is \
-            three bytes against one." }
-        div.scroll { table.stack {
-            thead { tr { th scope="col" { "community" } th scope="col" { "activity" } th scope="col" { "part" } th.number scope="col" { "weight" }
-                @if may_change(context) { th scope="col" { "change" } } } }
-            tbody { @for share in list { (share_row(context, share)) } }
-        } }
-        (form(who_may_any(context, |principal| principal.manages.community.as_ref().map(ResourceScope::Community)), "/ui/steer/share", "filter", html! {
-            label { "community" input name="community" required placeholder="atlas" size="12"; }
-            label { "activity, if only that" input name="activity" placeholder="production" size="14"; }
-            label { "weight" (weight(1.0)) }
-        }, "Set this share"))
+        p.soft {
+            "Of the bytes that come to a storage, among those that want something there: 3 against 1 is "
+            "three bytes against one."
+        }
+        div.scroll {
+            table.stack {
+                thead {
+                    tr {
+                        th scope="col" { "community" }
+                        th scope="col" { "activity" }
+                        th scope="col" { "part" }
+                        th.number scope="col" { "weight" }
+                        @if may_change(context) { th scope="col" { "change" } }
+                    }
+                }
+                tbody { @for share in list { (share_row(context, share)) } }
+            }
+        }
+        (form(viewer, "/ui/steer/share", "filter", fields, "Set this share"))
     }
 }
 
@@ -122,24 +136,33 @@ fn share_row(context: Context<'_>, share: &ShareView) -> Markup {
     // What holds for all others is always there.
     let stays = community == OTHERS || activity == Some(OTHERS);
     let whose = [("community", community), ("activity", activity.unwrap_or_default())];
+    let unset = [whose[0], whose[1], ("weight", "")];
     let viewer = match activity {
         None => context.who_may(ResourceScope::Deployment),
         Some(_) => context.who_may_for(community),
     };
+    let fields = html! {
+        @for (name, value) in whose { input type="hidden" name=(name) value=(value); }
+        (weight(share.weight)) " "
+    };
     html! {
         tr {
-            td data-label="community" { @if activity.is_some() { span.soft { (named(community)) } } @else { (named(community)) } }
-            td data-label="activity" { @match activity { None => span.soft { "all of it" }, Some(activity) => (named(activity)) } }
+            td data-label="community" {
+                @if activity.is_some() { span.soft { (named(community)) } } @else { (named(community)) }
+            }
+            td data-label="activity" {
+                @match activity { None => span.soft { "all of it" }, Some(activity) => (named(activity)) }
+            }
             td data-label="part" { (show::bar((share.part * 1e6) as u64, 1_000_000)) }
             td.number data-label="weight" { (share.weight) }
-            @if may_change(context) { td data-label="change" {
-                (form(viewer, "/ui/steer/share", "inline", html! {
-                    @for (name, value) in whose { input type="hidden" name=(name) value=(value); }
-                    (weight(share.weight)) " "
-                }, "Set"))
-                @if !stays { (action(viewer, "/ui/steer/share", &[whose[0], whose[1], ("weight", "")], "As \
-                    others")) }
-            } }
+            @if may_change(context) {
+                td data-label="change" {
+                    (form(viewer, "/ui/steer/share", "inline", fields, "Set"))
+                    @if !stays {
+                        (action(viewer, "/ui/steer/share", &unset, "As others"))
+                    }
+                }
+            }
         }
     }
 }
@@ -149,7 +172,10 @@ fn named(name: &str) -> &str {
 }
 
 fn weight(value: f64) -> Markup {
-    html! { input type="number" name="weight" value=(value) min="0" max="1000000" step="any" required aria-label="weight"; }
+    html! {
+        input type="number" name="weight" value=(value) min="0" max="1000000" step="any" required
+            aria-label="weight";
+    }
 }
 
 // ---- limits ----------------------------------------------------------------------------------------------
@@ -162,45 +188,63 @@ const KINDS: [(LimitKind, &str, &str); 4] = [
 ];
 
 fn limits(context: Context<'_>, list: &[LimitView], storages: &[StorageView]) -> Markup {
+    let fields = html! {
+        label { "of" select name="of" { @for (_, word, text) in KINDS { option value=(word) { (text) } } } }
+        label { "name" input name="name" required placeholder="alpha:beta" size="16"; }
+        (bounds(None, None))
+    };
     html! {
         p.soft { "Beside those of the " a href="/ui/sites" { "sites" } "; the narrowest counts." }
-        @if list.is_empty() { p.empty { "None is set." } }
-        @else {
-            div.scroll { table.stack {
-                thead { tr { th scope="col" { "of" } th.number scope="col" { "files at once" } th.number scope="col" { "rate" }
-                    @if may_change(context) { th scope="col" { "change" } } } }
-                tbody { @for limit in list { (limit_row(context, limit, storages)) } }
-            } }
+        @if list.is_empty() {
+            p.empty { "None is set." }
+        } @else {
+            div.scroll {
+                table.stack {
+                    thead {
+                        tr {
+                            th scope="col" { "of" }
+                            th.number scope="col" { "files at once" }
+                            th.number scope="col" { "rate" }
+                            @if may_change(context) { th scope="col" { "change" } }
+                        }
+                    }
+                    tbody { @for limit in list { (limit_row(context, limit, storages)) } }
+                }
+            }
         }
-        (form(who_may_any(context, any_site), "/ui/steer/limit", "filter", html! {
-            label { "of" select name="of" { @for (_, word, text) in KINDS { option value=(word) { (text) } } } }
-            label { "name" input name="name" required placeholder="alpha:beta" size="16"; }
-            (bounds(None, None))
-        }, "Set this limit"))
+        (form(who_may_any(context, any_site), "/ui/steer/limit", "filter", fields, "Set this limit"))
     }
 }
 
 fn limit_row(context: Context<'_>, limit: &LimitView, storages: &[StorageView]) -> Markup {
     let (word, text) = KINDS.iter().find(|kind| kind.0 == limit.of).map_or(("", ""), |kind| (kind.1, kind.2));
     let of = [("of", word), ("name", limit.name.as_str())];
+    let unset = [of[0], of[1], ("active", ""), ("rate", "")];
     let viewer = match limit.of {
         LimitKind::Community => context.who_may(ResourceScope::Deployment),
         LimitKind::Link | LimitKind::Into | LimitKind::Out => {
             who_may_at(context, storages, limit.name.split(':'))
         }
     };
+    let fields = html! {
+        @for (name, value) in of { input type="hidden" name=(name) value=(value); }
+        (bounds(limit.active, limit.bytes_per_s)) " "
+    };
     html! {
         tr {
             td { (text) " " (limit.name) }
-            td.number data-label="files at once" { @match limit.active { Some(active) => (units::count(active.into())), None => "any number" } }
-            td.number data-label="rate" { @match limit.bytes_per_s { Some(rate) => (show::rate(rate as f64)), None => "any" } }
-            @if may_change(context) { td data-label="change" {
-                (form(viewer, "/ui/steer/limit", "inline", html! {
-                    @for (name, value) in of { input type="hidden" name=(name) value=(value); }
-                    (bounds(limit.active, limit.bytes_per_s)) " "
-                }, "Set"))
-                (action(viewer, "/ui/steer/limit", &[of[0], of[1], ("active", ""), ("rate", "")], "No limit"))
-            } }
+            td.number data-label="files at once" {
+                @match limit.active { Some(active) => (units::count(active.into())), None => "any number" }
+            }
+            td.number data-label="rate" {
+                @match limit.bytes_per_s { Some(rate) => (show::rate(rate as f64)), None => "any" }
+            }
+            @if may_change(context) {
+                td data-label="change" {
+                    (form(viewer, "/ui/steer/limit", "inline", fields, "Set"))
+                    (action(viewer, "/ui/steer/limit", &unset, "No limit"))
+                }
+            }
         }
     }
 }
@@ -212,7 +256,11 @@ fn bounds(active: Option<u32>, bytes_per_s: Option<u64>) -> Markup {
         rate => format!("{rate}B/s"),
     });
     html! {
-        label { "files at once " input type="number" name="active" value=[active] min="0" max=(u32::MAX) placeholder="any"; } " "
+        label {
+            "files at once "
+            input type="number" name="active" value=[active] min="0" max=(u32::MAX) placeholder="any";
+        }
+        " "
         label { "rate " input name="rate" value=[rate] placeholder="any, or 250MB/s" size="14"; }
     }
 }
@@ -220,86 +268,139 @@ fn bounds(active: Option<u32>, bytes_per_s: Option<u64>) -> Markup {
 // ---- links and storages ----------------------------------------------------------------------------------
 
 fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Markup {
+    let viewer = context.who_may(ResourceScope::Deployment);
     let act = |link: &AllowedLink, act: &str, label: &str| {
         let (source, target) = (link.source.to_string(), link.target.to_string());
-        action(
-            context.who_may(ResourceScope::Deployment),
-            "/ui/steer/link",
-            &[("act", act), ("source", &source), ("target", &target)],
-            label,
-        )
+        action(viewer, "/ui/steer/link", &[("act", act), ("source", &source), ("target", &target)], label)
+    };
+    let fields = html! {
+        label { "from" (any_of("source", storages)) }
+        label { "to" (any_of("target", storages)) }
+        label { "what" select name="act" {
+            // What touches no other link comes first.
+            @if !view.open { option value="add" { "allow it too" } }
+            option value="decommission" { "test transfers only" }
+            @if view.open { option value="only" { "allow no other link than this, and those added next" } }
+        } }
     };
     html! {
-        @if view.open { p { "Files may go from every storage to every other." } }
-        @else {
-            div.scroll { table {
-                thead { tr { th scope="col" { "only these" } @if may_change(context) { th scope="col" { "change" } } } }
-                tbody { @for link in &view.links { tr {
-                    td { (link.source) " → " (link.target) }
-                    @if may_change(context) { td { (act(link, "remove", "Take away")) } }
-                } } }
-            } }
-            (action(context.who_may(ResourceScope::Deployment), "/ui/steer/link", &[("act", "open-all")], "Allow all"))
+        @if view.open {
+            p { "Files may go from every storage to every other." }
+        } @else {
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "only these" }
+                            @if may_change(context) { th scope="col" { "change" } }
+                        }
+                    }
+                    tbody {
+                        @for link in &view.links {
+                            tr {
+                                td { (link.source) " → " (link.target) }
+                                @if may_change(context) { td { (act(link, "remove", "Take away")) } }
+                            }
+                        }
+                    }
+                }
+            }
+            (action(viewer, "/ui/steer/link", &[("act", "open-all")], "Allow all"))
         }
         @if !view.uncommissioned.is_empty() {
-            div.scroll { table {
-                thead { tr { th scope="col" { "for test transfers only" } @if may_change(context) { th scope="col" { "change" } } } }
-                tbody { @for link in &view.uncommissioned { tr {
-                    td { (show::state("warn", "")) (link.source) " → " (link.target) }
-                    @if may_change(context) { td { (act(link, "commission", "For everything again")) } }
-                } } }
-            } }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "for test transfers only" }
+                            @if may_change(context) { th scope="col" { "change" } }
+                        }
+                    }
+                    tbody {
+                        @for link in &view.uncommissioned {
+                            tr {
+                                td { (show::state("warn", "")) (link.source) " → " (link.target) }
+                                @if may_change(context) {
+                                    td { (act(link, "commission", "For everything again")) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
         }
-        (form(context.who_may(ResourceScope::Deployment), "/ui/steer/link", "filter", html! {
-            label { "from" (any_of("source", storages)) }
-            label { "to" (any_of("target", storages)) }
-            label { "what" select name="act" {
-                // What touches no other link comes first.
-                @if !view.open { option value="add" { "allow it too" } }
-                option value="decommission" { "test transfers only" }
-                @if view.open { option value="only" { "allow no other link than this, and those added next" } }
-            } }
-        }, "Change this link"))
+        (form(viewer, "/ui/steer/link", "filter", fields, "Change this link"))
     }
 }
 
 fn any_of(name: &str, storages: &[StorageView]) -> Markup {
-    html! { select name=(name) { @for storage in storages { option value=(storage.name) { (storage.name) } } } }
+    html! {
+        select name=(name) { @for storage in storages { option value=(storage.name) { (storage.name) } } }
+    }
 }
 
 fn storages(context: Context<'_>, view: &SteerView) -> Markup {
     html! {
-        p.soft { "How sources of what goes there are chosen, where a subscription does not say; and whether \
-            files may pass through it on their way to others." }
-        @if view.storages.is_empty() { p.empty { "No agent has offered one yet." } }
-        @else {
-            div.scroll { table.stack {
-                thead { tr { th scope="col" { "storage" } th scope="col" { "sources by" } th scope="col" { "relay" }
-                    @if may_change(context) { th scope="col" { "change" } } } }
-                tbody { @for storage in &view.storages { (storage_row(context, storage, &view.strategies)) } }
-            } }
+        p.soft {
+            "How sources of what goes there are chosen, where a subscription does not say; and whether files "
+            "may pass through it on their way to others."
+        }
+        @if view.storages.is_empty() {
+            p.empty { "No agent has offered one yet." }
+        } @else {
+            div.scroll {
+                table.stack {
+                    thead {
+                        tr {
+                            th scope="col" { "storage" }
+                            th scope="col" { "sources by" }
+                            th scope="col" { "relay" }
+                            @if may_change(context) { th scope="col" { "change" } }
+                        }
+                    }
+                    tbody {
+                        @for storage in &view.storages { (storage_row(context, storage, &view.strategies)) }
+                    }
+                }
+            }
         }
     }
 }
 
 fn storage_row(context: Context<'_>, storage: &StorageView, strategies: &[&str]) -> Markup {
     let given = storage.strategy.as_deref();
+    let viewer = who_may_at(context, std::slice::from_ref(storage), [storage.name.as_str()]);
+    let fields = html! {
+        input type="hidden" name="storage" value=(storage.name);
+        label {
+            "sources by "
+            select name="strategy" {
+                option value="none" selected[given.is_none()] { "as the service has it" }
+                @for strategy in strategies {
+                    option value=(strategy) selected[given == Some(strategy)] { (strategy) }
+                }
+            }
+        }
+        " "
+        label {
+            "relay "
+            select name="relay" {
+                option value="false" selected[!storage.relay] { "no" }
+                option value="true" selected[storage.relay] { "yes" }
+            }
+        }
+        " "
+    };
     html! {
         tr {
             td { (storage.name) @if !storage.writable { " " span.soft { "read only" } } }
-            td data-label="sources by" { @match given { Some(strategy) => (strategy), None => span.soft { "as the service has it" } } }
+            td data-label="sources by" {
+                @match given { Some(strategy) => (strategy), None => span.soft { "as the service has it" } }
+            }
             td data-label="relay" { @if storage.relay { "yes" } @else { "no" } }
-            @if may_change(context) { td data-label="change" { (form(who_may_at(context, std::slice::from_ref(storage), [storage.name.as_str()]), "/ui/steer/storage", "inline", html! {
-                input type="hidden" name="storage" value=(storage.name);
-                label { "sources by " select name="strategy" {
-                    option value="none" selected[given.is_none()] { "as the service has it" }
-                    @for strategy in strategies { option value=(strategy) selected[given == Some(strategy)] { (strategy) } }
-                } } " "
-                label { "relay " select name="relay" {
-                    option value="false" selected[!storage.relay] { "no" }
-                    option value="true" selected[storage.relay] { "yes" }
-                } } " "
-            }, "Set")) } }
+            @if may_change(context) {
+                td data-label="change" { (form(viewer, "/ui/steer/storage", "inline", fields, "Set")) }
+            }
         }
     }
 }
@@ -323,23 +424,40 @@ fn audit(context: Context<'_>, list: &[AuditEntry]) -> Markup {
 
 fn refused(context: Context<'_>, list: &[DecisionEntry]) -> Markup {
     html! {
-        @if list.is_empty() { p.empty { "Nobody was refused anything." } }
-        @else {
-            div.scroll { table.stack {
-                thead { tr {
-                    th scope="col" { "when" } th scope="col" { "who" } th scope="col" { "what" } th scope="col" { "why" }
-                } }
-                tbody { @for entry in list { tr {
-                    td.tight { (show::time(entry.at, context.now)) }
-                    td data-label="who" { (entry.who) br; span.soft { (entry.credential) " from " (entry.origin) } }
-                    td data-label="what" {
-                        (entry.operation) " " code { (entry.object) }
-                        @if let (Some(site), Some(storage)) = (&entry.site, &entry.storage) { span.soft { " at " (site) ", " (storage) } }
-                        @if entry.times > 1 { span.soft { ", " (entry.times) " times" } }
+        @if list.is_empty() {
+            p.empty { "Nobody was refused anything." }
+        } @else {
+            div.scroll {
+                table.stack {
+                    thead {
+                        tr {
+                            th scope="col" { "when" }
+                            th scope="col" { "who" }
+                            th scope="col" { "what" }
+                            th scope="col" { "why" }
+                        }
                     }
-                    td data-label="why" { (entry.why) }
-                } } }
-            } }
+                    tbody {
+                        @for entry in list {
+                            tr {
+                                td.tight { (show::time(entry.at, context.now)) }
+                                td data-label="who" {
+                                    (entry.who) br;
+                                    span.soft { (entry.credential) " from " (entry.origin) }
+                                }
+                                td data-label="what" {
+                                    (entry.operation) " " code { (entry.object) }
+                                    @if let (Some(site), Some(storage)) = (&entry.site, &entry.storage) {
+                                        span.soft { " at " (site) ", " (storage) }
+                                    }
+                                    @if entry.times > 1 { span.soft { ", " (entry.times) " times" } }
+                                }
+                                td data-label="why" { (entry.why) }
+                            }
+                        }
+                    }
+                }
+            }
         }
         p.soft { "More, and what was allowed: " code { "longhaul audit --of decisions" } }
     }

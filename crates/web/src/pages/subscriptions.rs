@@ -22,7 +22,9 @@ pub fn subscriptions(context: Context<'_>, list: &Page<SubscriptionView>) -> Mar
         html! {
             h1 { "Subscriptions: what should be where, and when will it be there?" }
             (table(context, &list.items))
-            @if let Some(next) = &list.next { p.pager { a href={ "/ui/subscriptions?after=" (show::segment(next)) } { "older ones" } } }
+            @if let Some(next) = &list.next {
+                p.pager { a href={ "/ui/subscriptions?after=" (show::segment(next)) } { "older ones" } }
+            }
         },
     )
 }
@@ -30,36 +32,71 @@ pub fn subscriptions(context: Context<'_>, list: &Page<SubscriptionView>) -> Mar
 pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
     html! {
         @if items.is_empty() {
-            p.empty { "Nothing is subscribed. " code { "longhaul subscribe DATASET STORAGE" } " asks for a \
-                dataset at a storage." }
+            p.empty {
+                "Nothing is subscribed. " code { "longhaul subscribe DATASET STORAGE" }
+                " asks for a dataset at a storage."
+            }
         } @else {
-            div.scroll { table.stack {
-                thead { tr {
-                    th scope="col" { "dataset" } th scope="col" { "to" } th scope="col" { "done" }
-                    th.number.wide scope="col" { "files left" } th.number.wide scope="col" { "left" } th.number scope="col" { "rate now" }
-                    th scope="col" { "expected" } th scope="col" { "held up by" }
-                } }
-                tbody { @for item in items { tr {
-                    td.name { a href={ "/ui/subscriptions/" (item.id) } { (wanted(item)) } }
-                    td data-label="to" { (item.storage) }
-                    td data-label="done" { (show::bar(item.bytes_present, item.bytes_wanted)) }
-                    td.number.wide { (units::count(item.files_wanted.saturating_sub(item.files_present))) }
-                    td.number.wide { (show::size(item.bytes_wanted.saturating_sub(item.bytes_present))) }
-                    td.number data-label="rate" { @if item.complete { "–" } @else { (show::rate(item.rate_now)) } }
-                    td data-label="expected" { (standing(context, item))
-                        @if item.promise.as_ref().is_some_and(|promise| promise.in_danger_since.is_some()) { br; (show::state("bad", "deadline in danger")) }
+            div.scroll {
+                table.stack {
+                    thead {
+                        tr {
+                            th scope="col" { "dataset" }
+                            th scope="col" { "to" }
+                            th scope="col" { "done" }
+                            th.number.wide scope="col" { "files left" }
+                            th.number.wide scope="col" { "left" }
+                            th.number scope="col" { "rate now" }
+                            th scope="col" { "expected" }
+                            th scope="col" { "held up by" }
+                        }
                     }
-                    td data-label="held up by" { @if !item.complete { @for (place, reason) in item.expected.held_up_by.iter().take(2).enumerate() {
-                        @if place > 0 { br; } (reason)
-                    } } }
-                } } }
-            } }
+                    tbody {
+                        @for item in items {
+                            tr {
+                                td.name { a href={ "/ui/subscriptions/" (item.id) } { (wanted(item)) } }
+                                td data-label="to" { (item.storage) }
+                                td data-label="done" { (show::bar(item.bytes_present, item.bytes_wanted)) }
+                                td.number.wide {
+                                    (units::count(item.files_wanted.saturating_sub(item.files_present)))
+                                }
+                                td.number.wide {
+                                    (show::size(item.bytes_wanted.saturating_sub(item.bytes_present)))
+                                }
+                                td.number data-label="rate" {
+                                    @if item.complete { "–" } @else { (show::rate(item.rate_now)) }
+                                }
+                                td data-label="expected" {
+                                    (standing(context, item))
+                                    @if is_deadline_in_danger(item) {
+                                        br;
+                                        (show::state("bad", "deadline in danger"))
+                                    }
+                                }
+                                td data-label="held up by" {
+                                    @if !item.complete {
+                                        @let reasons = item.expected.held_up_by.iter().take(2);
+                                        @for (place, reason) in reasons.enumerate() {
+                                            @if place > 0 { br; }
+                                            (reason)
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }
 
 fn wanted(item: &SubscriptionView) -> String {
     item.block.as_ref().map_or_else(|| item.dataset.to_string(), ToString::to_string)
+}
+
+fn is_deadline_in_danger(item: &SubscriptionView) -> bool {
+    item.promise.as_ref().is_some_and(|promise| promise.in_danger_since.is_some())
 }
 
 fn standing(context: Context<'_>, item: &SubscriptionView) -> Markup {
@@ -79,64 +116,105 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
         format!("/api/v1/subscriptions/{}", item.id),
         format!("longhaul subscription show {}", item.id),
     );
+    let dataset = show::segment(item.dataset.as_str());
     page(
         &frame,
         html! {
-            h1 { (wanted(item)) " → " (item.storage) " " small { "when is it there, and what holds it up?" } }
+            h1 {
+                (wanted(item)) " → " (item.storage) " "
+                small { "when is it there, and what holds it up?" }
+            }
             div.card {
                 (show::bar(item.bytes_present, item.bytes_wanted))
-                p { (units::count(item.files_present)) " of " (units::count(item.files_wanted)) " files, "
-                    (show::size(item.bytes_present)) " of " (show::size(item.bytes_wanted)) }
+                p {
+                    (units::count(item.files_present)) " of " (units::count(item.files_wanted)) " files, "
+                    (show::size(item.bytes_present)) " of " (show::size(item.bytes_wanted))
+                }
             }
             h2 { "When?" }
             dl.facts {
                 dt { "expected" } dd { (standing(context, item)) }
-                @if let Some(promise) = &item.promise { dt { "deadline" } dd {
-                    @if promise.in_danger_since.is_some() { (show::state("bad", "in danger")) " " }
-                    (promise.words)
-                } }
-                @else if let Some(deadline) = item.terms.deadline { dt { "deadline" } dd { (show::time(deadline, context.now)) } }
+                @if let Some(promise) = &item.promise {
+                    dt { "deadline" }
+                    dd {
+                        @if promise.in_danger_since.is_some() { (show::state("bad", "in danger")) " " }
+                        (promise.words)
+                    }
+                } @else if let Some(deadline) = item.terms.deadline {
+                    dt { "deadline" } dd { (show::time(deadline, context.now)) }
+                }
                 @if let Some(at) = item.completed { dt { "completed" } dd { (show::time(at, context.now)) } }
-                dt { "rate" } dd { (show::rate(item.rate_now)) " now, " (show::rate(item.rate_average)) " on \
-                    average" }
+                dt { "rate" }
+                dd { (show::rate(item.rate_now)) " now, " (show::rate(item.rate_average)) " on average" }
                 dt { "running" } dd { (units::count(item.files_running)) " files" }
                 dt { "tried again" } dd { (units::count(item.retries)) " times" }
-                @if item.failed_files > 0 { dt { "failed" } dd { (show::state("bad", &units::count(item.failed_files))) " files" } }
+                @if item.failed_files > 0 {
+                    dt { "failed" } dd { (show::state("bad", &units::count(item.failed_files))) " files" }
+                }
             }
             h2 { "What holds it up?" }
-            @if item.complete { p { "Nothing: it is complete." } }
-            @else if let Some(why) = item.expected.why_none.as_ref().filter(|_| item.expected.held_up_by.is_empty()) { p { (why) } }
-        @else if item.expected.held_up_by.is_empty() { p { "Nothing in particular: it moves as fast as its \
-            links." } }
-            @else { ul { @for reason in &item.expected.held_up_by { li { (reason) } } } }
+            (held_up_by(item))
             h2 { "Where did it come from?" }
             (sources(item))
             h2 { "Was it verified?" }
             p { (show::verified(&item.verified)) ". Asked for: " (item.verification) "." }
             (changes(context, item))
-            p.soft { "id " code { (item.id) } " · priority " (item.priority)
+            p.soft {
+                "id " code { (item.id) } " · priority " (item.priority)
                 @if let Some(community) = &item.terms.community { " · charged to " (community) }
                 @if let Some(activity) = &item.terms.activity { " · activity " (activity) }
                 @if let Some(strategy) = &item.terms.strategy { " · sources by " (strategy) }
-                " · asked for " (show::time(item.created, context.now))
-                " · " a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { "dataset" }
-                " · " a href={ "/ui/transfers?dataset=" (show::segment(item.dataset.as_str())) "&target=" (item.storage) } { "its transfers" } }
+                " · asked for " (show::time(item.created, context.now)) " · "
+                a href={ "/ui/datasets/" (dataset) } { "dataset" } " · "
+                a href={ "/ui/transfers?dataset=" (dataset) "&target=" (item.storage) } { "its transfers" }
+            }
         },
     )
+}
+
+fn held_up_by(item: &SubscriptionView) -> Markup {
+    let reasons = &item.expected.held_up_by;
+    html! {
+        @if item.complete {
+            p { "Nothing: it is complete." }
+        } @else if !reasons.is_empty() {
+            ul { @for reason in reasons { li { (reason) } } }
+        } @else if let Some(why) = &item.expected.why_none {
+            p { (why) }
+        } @else {
+            p { "Nothing in particular: it moves as fast as its links." }
+        }
+    }
 }
 
 fn sources(item: &SubscriptionView) -> Markup {
     let all: u64 = item.sources.iter().map(|share| share.files).sum();
     html! {
-        @if item.sources.is_empty() { p.empty { "No file of it has arrived yet." } }
-        @else {
-            div.scroll { table {
-                thead { tr { th scope="col" { "source" } th.number scope="col" { "files" } th.number scope="col" { "bytes" } th scope="col" { "share of files" } } }
-                tbody { @for share in &item.sources { tr {
-                    td { (share.storage) } td.number { (units::count(share.files)) } td.number { (show::size(share.bytes)) }
-                    td { (show::bar(share.files, all)) }
-                } } }
-            } }
+        @if item.sources.is_empty() {
+            p.empty { "No file of it has arrived yet." }
+        } @else {
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "source" }
+                            th.number scope="col" { "files" }
+                            th.number scope="col" { "bytes" }
+                            th scope="col" { "share of files" }
+                        }
+                    }
+                    tbody {
+                        @for share in &item.sources {
+                            tr {
+                                td { (share.storage) }
+                                td.number { (units::count(share.files)) }
+                                td.number { (show::size(share.bytes)) }
+                                td { (show::bar(share.files, all)) }
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }
@@ -145,13 +223,22 @@ fn changes(context: Context<'_>, item: &SubscriptionView) -> Markup {
     let address = format!("/ui/subscriptions/{}", item.id);
     let viewer =
         context.who_may(item.charged_to.as_ref().map_or(ResourceScope::Deployment, ResourceScope::Community));
+    let priority =
+        |value: u8, label: &str| action(viewer, &address, &[("priority", &value.to_string())], label);
     html! {
         @if item.state != SubscriptionState::Cancelled {
             div.actions {
-                @if item.state == SubscriptionState::Active { (action(viewer, &address, &[("state", "suspended")], "Suspend")) }
-                @else { (action(viewer, &address, &[("state", "active")], "Resume")) }
-                @if item.priority < 9 { (action(viewer, &address, &[("priority", &(item.priority + 1).to_string())], "Raise priority")) }
-                @if item.priority > 1 { (action(viewer, &address, &[("priority", &(item.priority - 1).to_string())], "Lower priority")) }
+                @if item.state == SubscriptionState::Active {
+                    (action(viewer, &address, &[("state", "suspended")], "Suspend"))
+                } @else {
+                    (action(viewer, &address, &[("state", "active")], "Resume"))
+                }
+                @if item.priority < 9 {
+                    (priority(item.priority + 1, "Raise priority"))
+                }
+                @if item.priority > 1 {
+                    (priority(item.priority - 1, "Lower priority"))
+                }
                 (action(viewer, &address, &[("state", "cancelled")], "Cancel (keeps what arrived)"))
             }
         }

@@ -30,24 +30,53 @@ pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<Transf
         html! {
             h1 { "Transfers: which files move, and which do not?" }
             (filters(query))
-            @if list.items.is_empty() { p.empty { "No transfer fits." } }
-            @else {
-                div.scroll data-still { table.stack {
-                    thead { tr { th scope="col" { "file" } th.number.wide scope="col" { "size" } th scope="col" { "from → to" }
-                        th scope="col" { "state" } th.wide scope="col" { "since" } th scope="col" { "why" } } }
-                    tbody { @for item in &list.items { tr {
-                        td.name { a href={ "/ui/transfers/" (item.id) } { (item.lfn.shown()) } }
-                        td.number.wide { (show::size(item.size)) }
-                        td data-label="from → to" { @if let Some(source) = &item.source { (source) " " } "→ " (item.target) }
-                        td.tight data-label="state" { (show::transfer_state(item.state))
-                            @if item.state == TransferState::Leased && item.size > 0 { " " span.soft { (show::percent(item.bytes_done, item.size)) } }
-                            @if item.attempts > 1 { br; span.soft { "attempt " (item.attempts) } } }
-                        td.wide.tight { (show::ago(item.changed, context.now)) }
-                        td data-label="why" { @if let Some(why) = &item.waits_for { (why) } @else if let Some(fault) = &item.fault { (fault.to_string()) } }
-                    } } }
-                } }
+            @if list.items.is_empty() {
+                p.empty { "No transfer fits." }
+            } @else {
+                div.scroll data-still {
+                    table.stack {
+                        thead {
+                            tr {
+                                th scope="col" { "file" }
+                                th.number.wide scope="col" { "size" }
+                                th scope="col" { "from → to" }
+                                th scope="col" { "state" }
+                                th.wide scope="col" { "since" }
+                                th scope="col" { "why" }
+                            }
+                        }
+                        tbody {
+                            @for item in &list.items {
+                                tr {
+                                    td.name { a href={ "/ui/transfers/" (item.id) } { (item.lfn.shown()) } }
+                                    td.number.wide { (show::size(item.size)) }
+                                    td data-label="from → to" {
+                                        @if let Some(source) = &item.source { (source) " " }
+                                        "→ " (item.target)
+                                    }
+                                    td.tight data-label="state" {
+                                        (show::transfer_state(item.state))
+                                        @if item.state == TransferState::Leased && item.size > 0 {
+                                            " " span.soft { (show::percent(item.bytes_done, item.size)) }
+                                        }
+                                        @if item.attempts > 1 { br; span.soft { "attempt " (item.attempts) } }
+                                    }
+                                    td.wide.tight { (show::ago(item.changed, context.now)) }
+                                    td data-label="why" {
+                                        @if let Some(why) = &item.waits_for { (why) }
+                                        @else if let Some(fault) = &item.fault { (fault.to_string()) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
             }
-            @if let Some(next) = &list.next { p.pager { a href={ "/ui/transfers?" (filter) "&after=" (show::segment(next)) } { "older ones" } } }
+            @if let Some(next) = &list.next {
+                p.pager {
+                    a href={ "/ui/transfers?" (filter) "&after=" (show::segment(next)) } { "older ones" }
+                }
+            }
         },
     )
 }
@@ -81,13 +110,27 @@ fn filters(query: &TransferQuery) -> Markup {
     let text = |value: Option<String>| value.unwrap_or_default();
     html! {
         form.filter method="get" action="/ui/transfers" {
-            label { "dataset" input name="dataset" value=(text(query.dataset.as_ref().map(ToString::to_string))); }
-            label { "from" input name="source" size="10" value=(text(query.source.as_ref().map(ToString::to_string))); }
-            label { "to" input name="target" size="10" value=(text(query.target.as_ref().map(ToString::to_string))); }
-            label { "state" select name="state" {
-                option value="" { "any" }
-                @for state in TransferState::ALL { option value=(state) selected[query.state == Some(*state)] { (state) } }
-            } }
+            label {
+                "dataset"
+                input name="dataset" value=(text(query.dataset.as_ref().map(ToString::to_string)));
+            }
+            label {
+                "from"
+                input name="source" size="10" value=(text(query.source.as_ref().map(ToString::to_string)));
+            }
+            label {
+                "to"
+                input name="target" size="10" value=(text(query.target.as_ref().map(ToString::to_string)));
+            }
+            label {
+                "state"
+                select name="state" {
+                    option value="" { "any" }
+                    @for state in TransferState::ALL {
+                        option value=(state) selected[query.state == Some(*state)] { (state) }
+                    }
+                }
+            }
             button type="submit" { "Show" }
         }
     }
@@ -111,8 +154,10 @@ pub fn transfer(context: Context<'_>, detail: &TransferDetail) -> Markup {
         html! {
             h1 { (item.lfn.shown()) " " small { "why this way, and where did the time go?" } }
             dl.facts {
-                dt { "state" } dd { (show::transfer_state(item.state)) @if let Some(why) = &item.waits_for { " " (why) } }
-                dt { "dataset" } dd { a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { (item.dataset) } }
+                dt { "state" }
+                dd { (show::transfer_state(item.state)) @if let Some(why) = &item.waits_for { " " (why) } }
+                dt { "dataset" }
+                dd { a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { (item.dataset) } }
                 dt { "size" } dd { (show::size(item.size)) }
                 dt { "to" } dd { (item.target) }
                 @if let Some(how) = item.verification { dt { "verified" } dd { (how) } }
@@ -120,7 +165,10 @@ pub fn transfer(context: Context<'_>, detail: &TransferDetail) -> Markup {
                 dt { "id" } dd { code { (item.id) } }
             }
             @if matches!(item.state, TransferState::Waiting | TransferState::Failed) {
-                div.actions { (action(context.who_may(ResourceScope::Deployment), &format!("/ui/transfers/{}/retry", item.id), &[], "Try again now")) }
+                div.actions {
+                    @let address = format!("/ui/transfers/{}/retry", item.id);
+                    (action(context.who_may(ResourceScope::Deployment), &address, &[], "Try again now"))
+                }
             }
             @if detail.attempts.is_empty() { p.empty { "No attempt has begun." } }
             @for (place, attempt) in detail.attempts.iter().enumerate() {
@@ -140,15 +188,25 @@ fn attempt_card(context: Context<'_>, attempt: &AttemptView) -> Markup {
     };
     html! {
         div.card {
-            p { @if attempt.already_there { (show::state("good", "the right file was there already")) }
-                @else if let Some(fault) = &attempt.fault { (show::fault(fault)) }
-                @else if attempt.finished { (show::state("good", "done")) @if let Some(how) = attempt.verification { ", verified " (how) } }
-                @else { (show::state("good", "running")) } }
+            p {
+                @if attempt.already_there {
+                    (show::state("good", "the right file was there already"))
+                } @else if let Some(fault) = &attempt.fault {
+                    (show::fault(fault))
+                } @else if attempt.finished {
+                    (show::state("good", "done"))
+                    @if let Some(how) = attempt.verification { ", verified " (how) }
+                } @else {
+                    (show::state("good", "running"))
+                }
+            }
             (plot::phase_bars(&plot::phases(&attempt.times, waited, end)))
-            p.soft { "chosen " (show::time(attempt.chosen, context.now)) " · moved " (show::size(attempt.bytes_moved))
-                " · sent again " (show::size(attempt.bytes_resent))
+            p.soft {
+                "chosen " (show::time(attempt.chosen, context.now)) " · moved "
+                (show::size(attempt.bytes_moved)) " · sent again " (show::size(attempt.bytes_resent))
                 @if !attempt.digests.is_empty() { " · " code { (attempt.digests) } }
-                " · attempt " code { (attempt.id) } }
+                " · attempt " code { (attempt.id) }
+            }
             (choice(&attempt.choice))
         }
     }
@@ -159,11 +217,22 @@ fn choice(choice: &Choice) -> Markup {
         p { b { "Why this source: " } (choice.reason) }
         @if !choice.waited_for.is_empty() { p { b { "Waited for: " } (choice.waited_for) } }
         @if !choice.candidates.is_empty() {
-            div.scroll { table {
-                thead { tr { th scope="col" { "candidate" } th.number scope="col" { "would take" } th.number scope="col" { "rate" } th scope="col" { "known by" }
-                    th.number scope="col" { "work ahead" } th.number scope="col" { "failures" } th scope="col" { "" } } }
-                tbody { @for candidate in &choice.candidates { (candidate_row(candidate)) } }
-            } }
+            div.scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "candidate" }
+                            th.number scope="col" { "would take" }
+                            th.number scope="col" { "rate" }
+                            th scope="col" { "known by" }
+                            th.number scope="col" { "work ahead" }
+                            th.number scope="col" { "failures" }
+                            th scope="col" { "" }
+                        }
+                    }
+                    tbody { @for candidate in &choice.candidates { (candidate_row(candidate)) } }
+                }
+            }
         }
     }
 }
@@ -172,13 +241,18 @@ fn candidate_row(candidate: &Candidate) -> Markup {
     html! {
         tr {
             td { (candidate.storage) }
-            td.number { @if let Some(us) = candidate.finish_us { (units::duration(Duration::from_micros(us))) } @else { "–" } }
+            td.number {
+                @if let Some(us) = candidate.finish_us { (units::duration(Duration::from_micros(us))) }
+                @else { "–" }
+            }
             td.number { (show::rate(candidate.rate_bytes_per_s)) }
             td.soft { (candidate.rate_by) }
             td.number { (show::size(candidate.bytes_ahead)) }
             td.number { (format!("{:.1} %", candidate.failure_share * 100.0)) }
-            td { @if candidate.chosen { (show::state("good", "chosen")) }
-                @else if let Some(why) = &candidate.unusable { (show::state("warn", why)) } }
+            td {
+                @if candidate.chosen { (show::state("good", "chosen")) }
+                @else if let Some(why) = &candidate.unusable { (show::state("warn", why)) }
+            }
         }
     }
 }
