@@ -128,17 +128,17 @@ fn framed(frame: &Frame<'_>, follows: Option<&str>, body: Markup) -> Markup {
                                 }
                                 @if frame.live { span #live role="status" {} }
                             }
-                            button #theme type="button" title="Switch between dark and light" { "◐ theme" }
+                            button #theme type="button" title="Switch between light and dark" { "◐ Theme" }
                         }
                     }
                 }
                 main #main data-live[frame.live] { (body) }
                 footer {
-                    @if let Some(json) = &frame.json { a href=(json) { "this as JSON" } }
+                    @if let Some(json) = &frame.json { a href=(json) { "This page as JSON" } }
                     @if let Some(command) = &frame.command {
-                        span { "on a command line: " code { (command) } }
+                        span { "Command line: " code { (command) } }
                     }
-                    span { "times are UTC" }
+                    span { "Times are in UTC" }
                 }
             }
         }

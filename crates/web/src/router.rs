@@ -68,7 +68,7 @@ impl Extra {
 }
 
 pub(crate) fn caller(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Problem> {
-    let none = || Problem::from(Fault::new(FaultCode::NotAuthenticated, "nobody is logged in here"));
+    let none = || Problem::from(Fault::new(FaultCode::NotAuthenticated, "no one is logged in"));
     operations.identity().caller_of_cookie(&cookie::get(headers).ok_or_else(none)?)
 }
 

@@ -102,7 +102,7 @@ fn how(word: &str) -> &str {
 pub fn fault(value: &Fault) -> Markup {
     html! {
         span.state.bad { "■ " (value.code) } " " (value.to_string())
-        " " span.soft { "(" (value.blame) "'s turn; " (value.code.next_step()) ")" }
+        " " span.soft { "(blame: " (value.blame) "; " (value.code.next_step()) ")" }
     }
 }
 

@@ -125,7 +125,7 @@ impl LimitForm {
         Ok(LimitChange {
             of: self.of,
             name: self.name.trim().to_owned(),
-            active: number("files at once", &self.active)?,
+            active: number("parallel files", &self.active)?,
             bytes_per_s: rate
                 .map(|text| parse_bytes(text).map_err(|error| wrong("rate", error)))
                 .transpose()?,
@@ -234,7 +234,7 @@ mod tests {
         };
         assert_eq!(of("", "").unwrap(), ("beta".into(), None, None));
         assert_eq!(of("0", " 250 MB/s").unwrap(), ("beta".into(), Some(0), Some(250_000_000)));
-        assert!(of("-1", "").unwrap_err().to_string().contains("files at once"));
+        assert!(of("-1", "").unwrap_err().to_string().contains("parallel files"));
         assert!(of("1", "fast").unwrap_err().to_string().contains("rate"));
     }
 

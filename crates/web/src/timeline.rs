@@ -47,7 +47,7 @@ pub fn circuits(circuits: &[&Circuit], now: Timestamp) -> Markup {
     let begin = now - span;
     let blocks: Vec<Block<'_>> = granted.iter().filter_map(|one| block(one, begin, span, top, now)).collect();
     let label = format!(
-        "Circuits of the last {}: booked, used, and what the routed path carried before",
+        "Circuits of the last {}: booked, used, and the rate before without a circuit",
         units::duration(span)
     );
     // Labels stand outside the drawing, which is stretched to its frame: text in it would be stretched too.
@@ -78,7 +78,7 @@ pub fn circuits(circuits: &[&Circuit], now: Timestamp) -> Markup {
             div.when { span { (units::duration(span)) " ago" } span { "now" } }
         }
         div.legend.circuits {
-            span.booked { "booked" } span.used { "used" } span.plain { "the plain way, before" }
+            span.booked { "booked" } span.used { "used" } span.plain { "without a circuit, before" }
         }
     }
 }

@@ -94,7 +94,7 @@ fn pages(deployment: &Deployment) -> Vec<(&'static str, String, Vec<&'static str
         ("job", format!("/ui/jobs/{job}"), vec!["door.alpha.invalid", "priority 3", "of 1 files"]),
         ("sites", "/ui/sites".into(), vec!["alpha", "delta", "paused"]),
         ("site", "/ui/sites/delta".into(), vec!["delta", "new disks until noon"]),
-        ("circuits", "/ui/circuits".into(), vec!["alpha:gamma", "What a plan of all would do now"]),
+        ("circuits", "/ui/circuits".into(), vec!["alpha:gamma", "What a plan would do now"]),
         (
             "steer",
             "/ui/steer".into(),
@@ -272,7 +272,7 @@ fn steers(deployment: &Deployment, page: &mut Page<'_>, base: &str) {
     assert!(shown.contains("share of atlas: 3") && shown.contains("75 %"), "{shown}");
     assert_eq!(deployment.json(&["share", "list"])["items"][0]["weight"], json!(3.0));
     let shown = fill("limit", &[("of", "into"), ("name", "beta"), ("active", "7"), ("rate", "1.5 MB/s")]);
-    assert!(shown.contains("what comes to beta") && shown.contains("1.50 MB/s"), "{shown}");
+    assert!(shown.contains("into storage beta") && shown.contains("1.50 MB/s"), "{shown}");
     // The limit of test transfers holds unasked.
     let set = json!([
         { "of": "into", "name": "beta", "active": 7, "bytes_per_s": 1_500_000 },

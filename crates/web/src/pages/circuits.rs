@@ -29,11 +29,11 @@ pub fn circuits(context: Context<'_>, view: &CircuitsView) -> Markup {
     page(
         &frame,
         html! {
-            h1 { "Circuits: which links have one, why, and what have they brought?" }
+            h1 { "Circuits: which links have one, why, and what did it gain?" }
             @if view.links.is_empty() {
                 p.empty {
-                    "No agent has told of circuits. An agent may have them if its configuration has "
-                    code { "[[agent.circuits]]" } "."
+                    "No agent reports circuits. An agent can request them if its configuration has a "
+                    code { "[[agent.circuits]]" } " section."
                 }
             } @else {
                 (links(context, &view.links))
@@ -59,13 +59,13 @@ fn links(context: Context<'_>, links: &[CircuitView]) -> Markup {
             table.stack {
                 thead {
                     tr {
-                        th scope="col" { "link" }
-                        th scope="col" { "state" }
-                        th.number scope="col" { "booked" }
-                        th.number scope="col" { "carries" }
-                        th.number.wide scope="col" { "carried" }
-                        th.number scope="col" { "gained" }
-                        th.wide scope="col" { "told" }
+                        th scope="col" { "Link" }
+                        th scope="col" { "State" }
+                        th.number scope="col" { "Booked" }
+                        th.number scope="col" { "Rate" }
+                        th.number.wide scope="col" { "Carried" }
+                        th.number scope="col" { "Gained" }
+                        th.wide scope="col" { "Reported" }
                     }
                 }
                 tbody {
@@ -75,15 +75,15 @@ fn links(context: Context<'_>, links: &[CircuitView]) -> Markup {
                                 a href={ "#" (show::segment(&link.link)) } { (link.link) } br;
                                 span.soft { (link.provider) }
                             }
-                            td data-label="state" {
+                            td data-label="State" {
                                 (state(link))
                                 @if let Some(until) = link.until {
                                     br;
                                     span.soft { "until " (show::time(until, context.now)) }
                                 }
                             }
-                            td.number data-label="booked" { (booked(link.circuit.as_ref())) }
-                            td.number data-label="carries" {
+                            td.number data-label="Booked" { (booked(link.circuit.as_ref())) }
+                            td.number data-label="Rate" {
                                 @match link.circuit.as_ref().and_then(Circuit::carried_bytes_per_s) {
                                     Some(rate) => (show::rate(rate)),
                                     None => "–",
@@ -93,7 +93,7 @@ fn links(context: Context<'_>, links: &[CircuitView]) -> Markup {
                                 @if let Some(circuit) = &link.circuit { (show::size(circuit.carried_bytes)) }
                                 @else { "–" }
                             }
-                            td.number data-label="gained" {
+                            td.number data-label="Gained" {
                                 @if let Some(gain) = link.gain_s { (timeline::gained(gain)) } @else { "–" }
                             }
                             td.wide {
@@ -129,7 +129,7 @@ fn one(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord
         h2 id=(link.link) { (link.link) " " (state(link)) }
         p { (link.why) }
         @if let Some(current) = current.filter(|circuit| !circuit.why.is_empty()) {
-            p.soft { "asked for because " (current.why) }
+            p.soft { "Requested because " (current.why) }
         }
         (timeline::circuits(&all, context.now))
         @if !all.is_empty() {
@@ -137,12 +137,12 @@ fn one(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord
                 table.stack {
                     thead {
                         tr {
-                            th scope="col" { "circuit" }
-                            th.number scope="col" { "booked" }
-                            th.number scope="col" { "used" }
-                            th.number scope="col" { "plain way" }
-                            th.number scope="col" { "gained" }
-                            th scope="col" { "ended" }
+                            th scope="col" { "Circuit" }
+                            th.number scope="col" { "Booked" }
+                            th.number scope="col" { "Used" }
+                            th.number scope="col" { "Without circuit" }
+                            th.number scope="col" { "Gained" }
+                            th scope="col" { "Ended" }
                         }
                     }
                     tbody {
@@ -152,28 +152,28 @@ fn one(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord
                                     (show::time(circuit.asked, context.now)) br;
                                     span.soft { (circuit.id.get(..8).unwrap_or(&circuit.id)) }
                                 }
-                                td.number data-label="booked" { (booked(Some(circuit))) }
-                                td.number data-label="used" {
+                                td.number data-label="Booked" { (booked(Some(circuit))) }
+                                td.number data-label="Used" {
                                     (show::size(circuit.carried_bytes))
                                     @if let Some(rate) = circuit.carried_bytes_per_s() {
                                         br;
                                         (show::rate(rate))
                                     }
                                 }
-                                td.number data-label="plain way" {
+                                td.number data-label="Without circuit" {
                                     @if let Some(rate) = circuit.plain_bytes_per_s { (show::rate(rate)) }
                                     @else { "–" }
                                 }
-                                td.number data-label="gained" {
+                                td.number data-label="Gained" {
                                     @if let Some(gain) = circuit.gain_s() { (timeline::gained(gain)) }
                                     @else { "–" }
                                 }
-                                td data-label="ended" {
+                                td data-label="Ended" {
                                     @if let Some(at) = circuit.ended {
                                         (show::time(at, context.now)) ": "
-                                        (circuit.end.as_deref().unwrap_or("nobody knows why"))
+                                        (circuit.end.as_deref().unwrap_or("reason unknown"))
                                     } @else {
-                                        span.soft { "there" }
+                                        span.soft { "active" }
                                     }
                                 }
                             }
@@ -187,36 +187,36 @@ fn one(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord
 
 fn plan(context: Context<'_>, plan: &CircuitPlan) -> Markup {
     html! {
-        h2 { "What a plan of all would do now" }
+        h2 { "What a plan would do now" }
         p.soft {
             "As of " (show::ago(plan.at, context.now)) ". "
             @if plan.level == "service" {
-                "The service plans all circuits each " (plan.every_s) " s"
-                @if let Some(at) = plan.planned { ", the last time " (show::ago(at, context.now)) }
+                "The service plans all circuits every " (plan.every_s) " s"
+                @if let Some(at) = plan.planned { ", most recently " (show::ago(at, context.now)) }
                 "."
             } @else {
-                "Each agent decides about its own links; nothing of this is done."
+                "Each agent decides about its own links; this plan is not carried out."
             }
         }
         div.scroll {
             table.stack {
                 thead {
                     tr {
-                        th scope="col" { "from" }
-                        th scope="col" { "to" }
-                        th scope="col" { "what" }
-                        th.number.wide scope="col" { "waits" }
-                        th scope="col" { "why" }
+                        th scope="col" { "From" }
+                        th scope="col" { "To" }
+                        th scope="col" { "Action" }
+                        th.number.wide scope="col" { "Waiting" }
+                        th scope="col" { "Reason" }
                     }
                 }
                 tbody {
                     @for link in &plan.links {
                         tr {
                             td { (link.source) }
-                            td data-label="to" { (link.target) }
-                            td data-label="what" { (act(link)) }
+                            td data-label="To" { (link.target) }
+                            td data-label="Action" { (act(link)) }
                             td.number.wide { (show::size(link.waits_bytes)) }
-                            td data-label="why" { (link.why) }
+                            td data-label="Reason" { (link.why) }
                         }
                     }
                 }

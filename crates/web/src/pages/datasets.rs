@@ -16,7 +16,7 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
     page(
         &frame,
         html! {
-            h1 { "Datasets: what is there, and where is it?" }
+            h1 { "Datasets: what exists, and where is it?" }
             @if list.items.is_empty() {
                 p.empty {
                     "No dataset is registered. " code { "longhaul dataset register NAME --scan STORAGE:PATH" }
@@ -27,12 +27,12 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
                     table {
                         thead {
                             tr {
-                                th scope="col" { "dataset" }
-                                th.number scope="col" { "files" }
-                                th.number scope="col" { "size" }
-                                th.number.wide scope="col" { "blocks" }
-                                th scope="col" { "at" }
-                                th.wide scope="col" { "state" }
+                                th scope="col" { "Dataset" }
+                                th.number scope="col" { "Files" }
+                                th.number scope="col" { "Size" }
+                                th.number.wide scope="col" { "Blocks" }
+                                th scope="col" { "Storages" }
+                                th.wide scope="col" { "State" }
                             }
                         }
                         tbody {
@@ -63,7 +63,7 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
                 }
             }
             @if let Some(next) = &list.next {
-                p.pager { a href={ "/ui/datasets?after=" (show::segment(next)) } { "next" } }
+                p.pager { a href={ "/ui/datasets?after=" (show::segment(next)) } { "Next page" } }
             }
         },
     )
@@ -72,7 +72,7 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
 fn standing(item: &DatasetView) -> Markup {
     match &item.scan {
         Some(scan) if !scan.done => {
-            show::state("good", &format!("being scanned, {} files so far", units::count(scan.files_done)))
+            show::state("good", &format!("scanning, {} files so far", units::count(scan.files_done)))
         }
         _ if item.open => show::state("idle", "open: files may be added"),
         _ => show::state("idle", "closed"),
@@ -100,14 +100,14 @@ pub fn dataset(
         html! {
             h1 { (item.name) " " small { "where is it, and what holds it up?" } }
             div.tiles {
-                div.tile { div.value { (units::count(item.files)) } div.label { "files" } }
-                div.tile { div.value { (show::size(item.bytes)) } div.label { "size" } }
-                div.tile { div.value { (units::count(item.blocks)) } div.label { "blocks" } }
-                div.tile { div.value { (standing(item)) } div.label { "of community " (item.community) } }
+                div.tile { div.value { (units::count(item.files)) } div.label { "Files" } }
+                div.tile { div.value { (show::size(item.bytes)) } div.label { "Size" } }
+                div.tile { div.value { (units::count(item.blocks)) } div.label { "Blocks" } }
+                div.tile { div.value { (standing(item)) } div.label { "Community " (item.community) } }
             }
             h2 { "Where is it?" }
             (replicas(item, &item.replicas))
-            h2 { "Where is it wanted?" }
+            h2 { "Where should it be?" }
             (subscription_table(context, subscriptions))
             (subscribe(context.who_may(ResourceScope::Community(&item.community)), &segment, storages))
             h2 { "Which blocks?" }
@@ -121,30 +121,30 @@ pub fn dataset(
 fn replicas(item: &DatasetView, replicas: &[ReplicaView]) -> Markup {
     html! {
         @if replicas.is_empty() {
-            p.empty { "Nowhere: no storage holds a file of it." }
+            p.empty { "Nowhere: no storage holds any of its files." }
         } @else {
             div.scroll {
                 table.stack {
                     thead {
                         tr {
-                            th scope="col" { "storage" }
-                            th scope="col" { "holds" }
-                            th.number scope="col" { "files" }
-                            th.number scope="col" { "bytes" }
-                            th scope="col" { "how it was verified" }
+                            th scope="col" { "Storage" }
+                            th scope="col" { "Holds" }
+                            th.number scope="col" { "Files" }
+                            th.number scope="col" { "Bytes" }
+                            th scope="col" { "Verified" }
                         }
                     }
                     tbody {
                         @for replica in replicas {
                             tr {
                                 td { (replica.storage) }
-                                td data-label="holds" {
-                                    @if replica.complete { (show::state("good", "all of it")) }
+                                td data-label="Holds" {
+                                    @if replica.complete { (show::state("good", "complete")) }
                                     @else { (show::bar(replica.bytes, item.bytes)) }
                                 }
-                                td.number data-label="files" { (units::count(replica.files)) }
-                                td.number data-label="bytes" { (show::size(replica.bytes)) }
-                                td data-label="verified" {
+                                td.number data-label="Files" { (units::count(replica.files)) }
+                                td.number data-label="Bytes" { (show::size(replica.bytes)) }
+                                td data-label="Verified" {
                                     (show::verified(&replica.verified))
                                     @if replica.suspect_files > 0 {
                                         br;
@@ -183,10 +183,10 @@ fn block_table(item: &DatasetView, blocks: &Page<BlockView>, segment: &str) -> M
                 table {
                     thead {
                         tr {
-                            th scope="col" { "block" }
-                            th.number scope="col" { "files" }
-                            th.number scope="col" { "size" }
-                            th scope="col" { "at" }
+                            th scope="col" { "Block" }
+                            th.number scope="col" { "Files" }
+                            th.number scope="col" { "Size" }
+                            th scope="col" { "Storages" }
                         }
                     }
                     tbody {
@@ -211,9 +211,9 @@ fn block_table(item: &DatasetView, blocks: &Page<BlockView>, segment: &str) -> M
             }
         }
         @if let Some(next) = &blocks.next {
-            p.pager { a href={ "/ui/datasets/" (segment) "?after=" (show::segment(next)) } { "next blocks" } }
+            p.pager { a href={ "/ui/datasets/" (segment) "?after=" (show::segment(next)) } { "Next page" } }
         }
-        p.soft { "of " (units::count(item.blocks)) " in all" }
+        p.soft { (units::count(item.blocks)) " blocks in total" }
     }
 }
 

@@ -26,18 +26,18 @@ pub fn jobs(context: Context<'_>, state: Option<JobState>, list: &Page<JobView>)
     page(
         &frame,
         html! {
-            h1 { "Jobs: what was submitted, and how far is it?" }
+            h1 { "Jobs: what was submitted, and how far along is it?" }
             (filters(state))
             @if list.items.is_empty() {
                 p.empty {
-                    "No job fits. " code { "longhaul submit SOURCE TARGET" }
+                    "No job matches. " code { "longhaul submit SOURCE TARGET" }
                     " copies a file between two storages; so do clients of FTS."
                 }
             } @else {
                 (table(context, list))
             }
             @if let Some(next) = &list.next {
-                p.pager { a href={ "/ui/jobs?" (filter) "&after=" (show::segment(next)) } { "older ones" } }
+                p.pager { a href={ "/ui/jobs?" (filter) "&after=" (show::segment(next)) } { "Older" } }
             }
         },
     )
@@ -47,9 +47,9 @@ fn filters(state: Option<JobState>) -> Markup {
     html! {
         form.filter method="get" action="/ui/jobs" {
             label {
-                "state"
+                "State"
                 select name="state" {
-                    option value="" { "any" }
+                    option value="" { "Any" }
                     @for one in JobState::ALL {
                         option value=(word(one)) selected[state == Some(*one)] { (word(one)) }
                     }
@@ -66,24 +66,24 @@ fn table(context: Context<'_>, list: &Page<JobView>) -> Markup {
             table.stack {
                 thead {
                     tr {
-                        th scope="col" { "job" }
-                        th scope="col" { "from → to" }
-                        th scope="col" { "state" }
-                        th.number scope="col" { "files" }
-                        th.wide scope="col" { "for" }
-                        th.wide scope="col" { "submitted" }
-                        th scope="col" { "why" }
+                        th scope="col" { "Job" }
+                        th scope="col" { "From → to" }
+                        th scope="col" { "State" }
+                        th.number scope="col" { "Files" }
+                        th.wide scope="col" { "Community" }
+                        th.wide scope="col" { "Submitted" }
+                        th scope="col" { "Reason" }
                     }
                 }
                 tbody {
                     @for job in &list.items {
                         tr {
                             td.name { a href={ "/ui/jobs/" (job.id) } { (job.id) } }
-                            td data-label="from → to" {
+                            td data-label="From → to" {
                                 (end(job.source.as_deref())) " → " (end(job.target.as_deref()))
                             }
-                            td.tight data-label="state" { (job_state(job.state)) }
-                            td.number data-label="files" {
+                            td.tight data-label="State" { (job_state(job.state)) }
+                            td.number data-label="Files" {
                                 @if let Some(done) = job.files_done { (units::count(done)) " of " }
                                 (units::count(job.files))
                                 @if let Some(failed) = job.files_failed.filter(|failed| *failed > 0) {
@@ -93,7 +93,9 @@ fn table(context: Context<'_>, list: &Page<JobView>) -> Markup {
                             }
                             td.wide { (printable(&job.community)) }
                             td.wide.tight { (show::ago(job.submitted, context.now)) }
-                            td data-label="why" { @if let Some(reason) = &job.reason { (printable(reason)) } }
+                            td data-label="Reason" {
+                                @if let Some(reason) = &job.reason { (printable(reason)) }
+                            }
                         }
                     }
                 }
@@ -146,12 +148,12 @@ pub fn job(context: Context<'_>, detail: &JobDetail) -> Markup {
     page(
         &frame,
         html! {
-            h1 { "Job " (job.id) " " small { "how far is it, and what went wrong?" } }
+            h1 { "Job " (job.id) " " small { "how far along is it, and what went wrong?" } }
             (progress(detail))
-            h2 { "How does it stand?" }
+            h2 { "Status" }
             (facts(context, detail))
             (changes(context, job))
-            h2 { "Its files" }
+            h2 { "Files" }
             (files(context, detail))
         },
     )
@@ -174,7 +176,7 @@ fn progress(detail: &JobDetail) -> Markup {
                 None => (show::bar(counts.done, all)),
             }
             p {
-                (units::count(counts.done)) " of " (units::count(all)) " files are there, "
+                (units::count(counts.done)) " of " (units::count(all)) " files have arrived, "
                 (show::size(detail.bytes_done))
                 @if let Some(bytes) = detail.bytes { " of " (show::size(bytes)) }
                 @for (word, count) in others.iter().filter(|(_, count)| *count > 0) {
@@ -189,21 +191,21 @@ fn facts(context: Context<'_>, detail: &JobDetail) -> Markup {
     let job = &detail.job;
     html! {
         dl.facts {
-            dt { "state" }
+            dt { "State" }
             dd { (job_state(job.state)) @if let Some(reason) = &job.reason { " " (printable(reason)) } }
-            dt { "from" } dd { (end(job.source.as_deref())) }
-            dt { "to" } dd { (end(job.target.as_deref())) }
-            @if !job.state.is_terminal() { dt { "rate" } dd { (show::rate(detail.rate_now)) } }
-            dt { "submitted" }
+            dt { "From" } dd { (end(job.source.as_deref())) }
+            dt { "To" } dd { (end(job.target.as_deref())) }
+            @if !job.state.is_terminal() { dt { "Rate" } dd { (show::rate(detail.rate_now)) } }
+            dt { "Submitted" }
             dd {
                 (show::time(job.submitted, context.now)) " by " (printable(&job.user)) ", charged to "
                 (printable(&job.community))
             }
-            @if let Some(at) = job.finished { dt { "finished" } dd { (show::time(at, context.now)) } }
+            @if let Some(at) = job.finished { dt { "Finished" } dd { (show::time(at, context.now)) } }
             @if let Some(at) = job.expires.filter(|_| !job.state.is_terminal()) {
-                dt { "given up" } dd { "if it has not begun by " (show::time(at, context.now)) }
+                dt { "Expires" } dd { (show::time(at, context.now)) " unless it has started" }
             }
-            dt { "kind" } dd { (job.kind) ", priority " (job.priority) }
+            dt { "Kind" } dd { (job.kind) ", priority " (job.priority) }
         }
     }
 }
@@ -220,7 +222,7 @@ fn changes(context: Context<'_>, job: &JobView) -> Markup {
             div.actions {
                 @if job.priority < PRIORITIES.1 { (button(&priority(job.priority + 1), "Raise priority")) }
                 @if job.priority > PRIORITIES.0 { (button(&priority(job.priority - 1), "Lower priority")) }
-                (button(&[("cancel", "true".to_owned())], "Cancel (keeps what arrived)"))
+                (button(&[("cancel", "true".to_owned())], "Cancel (keep what has arrived)"))
             }
         }
     }
@@ -233,12 +235,12 @@ fn files(context: Context<'_>, detail: &JobDetail) -> Markup {
             table.stack {
                 thead {
                     tr {
-                        th scope="col" { "from → to" }
-                        th.number.wide scope="col" { "size" }
-                        th scope="col" { "state" }
-                        th.number.wide scope="col" { "rate" }
-                        th.wide scope="col" { "began" }
-                        th scope="col" { "why" }
+                        th scope="col" { "From → to" }
+                        th.number.wide scope="col" { "Size" }
+                        th scope="col" { "State" }
+                        th.number.wide scope="col" { "Rate" }
+                        th.wide scope="col" { "Started" }
+                        th scope="col" { "Reason" }
                     }
                 }
                 tbody { @for file in &detail.files { (row(context, file)) } }
@@ -246,7 +248,7 @@ fn files(context: Context<'_>, detail: &JobDetail) -> Markup {
         }
         @if hidden > 0 {
             p.soft {
-                (units::count(hidden)) " more are not shown: "
+                (units::count(hidden)) " more files are not shown: "
                 code { "longhaul job show " (detail.job.id) " --files " (detail.job.files) }
             }
         }
@@ -258,7 +260,7 @@ fn row(context: Context<'_>, file: &JobFileView) -> Markup {
         tr {
             td.name { (printable(&file.source)) br; "→ " (printable(&file.target)) }
             td.number.wide { @if let Some(size) = file.size { (show::size(size)) } @else { "–" } }
-            td.tight data-label="state" {
+            td.tight data-label="State" {
                 (file_state(file.state))
                 @if let Some(size) = file.size.filter(|size| *size > 0 && file.state.is_running()) {
                     " " span.soft { (show::percent(file.bytes_done, size)) }
@@ -271,12 +273,12 @@ fn row(context: Context<'_>, file: &JobFileView) -> Markup {
             td.wide.tight {
                 @if let Some(at) = file.started { (show::time(at, context.now)) } @else { "–" }
             }
-            td data-label="why" {
+            td data-label="Reason" {
                 @if let Some(why) = &file.waits_for {
                     (printable(why))
                 } @else if let Some(fault) = &file.fault {
                     (printable(&fault.text)) " "
-                    span.soft { "(" (fault.blame.word()) @if fault.passing { ", may pass" } ")" }
+                    span.soft { "(" (fault.blame.word()) @if fault.passing { ", may be temporary" } ")" }
                 }
             }
         }

@@ -28,27 +28,27 @@ pub fn login(context: Context<'_>, ways: &LoginMethods, failed: Option<&Problem>
         html! {
             h1 { "Log in" }
             @if let Some(problem) = failed {
-                p.state.bad role="alert" { "■ Not logged in: " (why(problem)) "." }
+                p.state.bad role="alert" { "■ Login failed: " (why(problem)) "." }
                 p { "What to do: " (problem.remedy) "." }
             }
             @if ways.password {
                 h2 { "With your name and password" }
                 form.filter method="post" action="/ui/login/password" {
                     label {
-                        "name"
+                        "Name"
                         input name="name" autocomplete="username" autocapitalize="none" spellcheck="false"
                             required autofocus;
                     }
                     label {
-                        "password"
+                        "Password"
                         input type="password" name="password" autocomplete="current-password" required;
                     }
                     button type="submit" { "Log in" }
                 }
             }
             @if !ways.openid.is_empty() {
-                h2 { "At your organisation" }
-                p { "You log in there, and come back here." }
+                h2 { "Through your organisation" }
+                p { "You log in there and return here." }
                 p {
                     @for way in &ways.openid {
                         a.button href=(way.address) { "Log in with " (way.title) } " "
@@ -91,10 +91,10 @@ fn certificate(way: &CertificateStatus) -> Markup {
                     which one to show." }
             }
             CertificateStatus::Unusable(why) => {
-                p { "The certificate that your browser showed does not count: " (why) }
+                p { "The certificate that your browser presented is not accepted: " (why) }
             }
             CertificateStatus::Shown(subject) => {
-                p { "Your browser showed that of " code { (subject) } "." }
+                p { "Your browser presented the certificate of " code { (subject) } "." }
                 form.inline method="post" action="/ui/login/certificate" {
                     button type="submit" { "Log in with your certificate" }
                 }
@@ -110,7 +110,7 @@ pub fn logged_in(context: Context<'_>, address: &str) -> Markup {
         address,
         html! {
             h1 { "You are logged in" }
-            p { a href=(address) { "Go on to the overview" } }
+            p { a href=(address) { "Continue to the overview" } }
         },
     )
 }
@@ -121,9 +121,9 @@ pub fn problem(context: Context<'_>, problem: &Problem) -> Markup {
         html! {
             h1 { (problem.title) " " small { (problem.code) } }
             dl.facts {
-                dt { "why" } dd { (problem.detail) }
-                dt { "next" } dd { (problem.remedy) }
-                @if let Some(id) = problem.instance { dt { "id" } dd { code { (id) } } }
+                dt { "Reason" } dd { (problem.detail) }
+                dt { "Next step" } dd { (problem.remedy) }
+                @if let Some(id) = problem.instance { dt { "ID" } dd { code { (id) } } }
             }
             p { a href="/ui/" { "Back to the overview" } }
         },

@@ -306,13 +306,13 @@ mod tests {
     fn a_job_tells_how_far_it_is_and_what_went_wrong() {
         let text = job(context(Some(admin())), &job_detail()).into_string();
         for words in [
-            "7 of 120 files are there",
+            "7 of 120 files have arrived",
             "3 running",
             "2 failed",
             "&lt;u&gt;gone",
-            "may pass",
+            "may be temporary",
             "Raise priority",
-            "119 more are not shown",
+            "119 more files are not shown",
         ] {
             assert!(text.contains(words), "{words} in {text}");
         }
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn a_link_shows_what_was_booked_used_and_gained() {
         let text = circuits(context(None), &super::circuits::sample()).into_string();
-        for words in ["400 Mb/s", "40.0 MB/s", "20.0 MB/s", "16 min", "keep 400 Mb/s", "each 60 s"] {
+        for words in ["400 Mb/s", "40.0 MB/s", "20.0 MB/s", "16 min", "keep 400 Mb/s", "every 60 s"] {
             assert!(text.contains(words), "{words} in {text}");
         }
         assert_eq!(text.matches("rect class=\"booked\"").count(), 2, "both circuits are drawn: {text}");

@@ -18,7 +18,7 @@ pub fn overview(context: Context<'_>, status: &Status) -> Markup {
     let frame =
         Frame::live(context, "Overview", Place::Overview, "/api/v1/status", "longhaul status --watch");
     let open = status.problems.iter().filter(|problem| problem.open).count();
-    let verified = format!("verified so far, {} files", units::count(status.files_done));
+    let verified = format!("Verified so far, {} files", units::count(status.files_done));
     let files = html! {
         (units::count(status.transfers_running)) " / " (units::count(status.transfers_waiting))
     };
@@ -29,27 +29,27 @@ pub fn overview(context: Context<'_>, status: &Status) -> Markup {
     page(
         &frame,
         html! {
-            h1 { "Overview: what moves, what waits, what is wrong?" }
+            h1 { "Overview: what is moving, what is waiting, what is wrong?" }
             div.tiles {
-                (tile(show::rate(status.rate_now), "goodput now")) (tile(files, "files running / waiting"))
+                (tile(show::rate(status.rate_now), "Goodput now")) (tile(files, "Files running / waiting"))
                 (tile(show::size(status.bytes_done), &verified))
-                (tile(problems, "problems open"))
+                (tile(problems, "Open problems"))
             }
-            h2 { "Which links carry it?" }
+            h2 { "Which links carry data?" }
             (matrix(&status.links))
-            h2 { "What is on its way?" }
+            h2 { "What is under way?" }
             @let shown = &status.subscriptions[..status.subscriptions.len().min(SUBSCRIPTIONS_SHOWN)];
             (subscription_table(context, shown))
             @if status.subscriptions.len() > shown.len() {
-                p.pager { a href="/ui/subscriptions" { "all subscriptions" } }
+                p.pager { a href="/ui/subscriptions" { "All subscriptions" } }
             }
             h2 { "What is wrong?" }
-            @if status.problems.is_empty() { p.empty { "Nothing." } }
+            @if status.problems.is_empty() { p.empty { "No problems." } }
             @for problem in status.problems.iter().take(PROBLEMS_SHOWN) { (problem_card(context, problem)) }
-            @if status.problems.len() > PROBLEMS_SHOWN { p { a href="/ui/problems" { "all problems" } } }
+            @if status.problems.len() > PROBLEMS_SHOWN { p { a href="/ui/problems" { "All problems" } } }
             h2 { "How fast was it?" }
             div.card { (plot::rates(&status.history, status.history_step_s)) }
-            h2 { "Whose turn was it when attempts failed?" }
+            h2 { "What made attempts fail?" }
             @if status.failures_by_blame.iter().all(|count| count.count == 0) {
                 p.empty { "No attempt has failed." }
             } @else {
@@ -80,14 +80,16 @@ fn matrix(links: &[LinkView]) -> Markup {
     };
     html! {
         @if links.is_empty() {
-            p.empty { "No file has moved yet. " a href="/ui/sites" { "Sites" } " shows who is connected." }
+            p.empty {
+                "No file has moved yet. " a href="/ui/sites" { "Sites" } " shows which agents are connected."
+            }
         } @else {
             div.scroll {
                 table.matrix {
-                    caption { "from (rows) to (columns); quality is done ÷ (done + failed) attempts" }
+                    caption { "From (rows) to (columns); the percentage is done ÷ (done + failed) attempts" }
                     thead {
                         tr {
-                            th scope="col" { "from ╲ to" }
+                            th scope="col" { "From ╲ to" }
                             @for target in &targets { th scope="col" { (target) } }
                         }
                     }
@@ -97,11 +99,8 @@ fn matrix(links: &[LinkView]) -> Markup {
                                 th scope="row" { (source) }
                                 @for target in &targets {
                                     td {
-                                        @if let Some(link) = find(source, target) {
-                                            (cell(link))
-                                        } @else {
-                                            span.soft { "·" }
-                                        }
+                                        @if let Some(link) = find(source, target) { (cell(link)) }
+                                        @else { span.soft { "·" } }
                                     }
                                 }
                             }

@@ -13,8 +13,8 @@ pub fn problems(context: Context<'_>, list: &[ProblemView]) -> Markup {
     page(
         &frame,
         html! {
-            h1 { "Problems: what is to be mended first, and by whom?" }
-            @if list.is_empty() { p.empty { "None." } }
+            h1 { "Problems: what needs fixing first, and who should act?" }
+            @if list.is_empty() { p.empty { "No problems." } }
             @for problem in list { (problem_card(context, problem)) }
         },
     )
@@ -31,14 +31,14 @@ pub fn problem_card(context: Context<'_>, problem: &ProblemView) -> Markup {
                 " "
                 span.soft {
                     "× " (units::count(problem.count)) ", last " (show::ago(problem.last_seen, context.now))
-                    @if !problem.open { ", nothing waits for it any more" }
+                    @if !problem.open { ", no longer holds anything up" }
                 }
             }
             p { (units::printable(&problem.fault.detail)) }
-            p { b { (problem.fault.blame) "'s turn: " } (problem.remedy) }
+            p { b { "To do (" (problem.fault.blame) "): " } (problem.remedy) }
             @if !problem.examples.is_empty() {
                 details {
-                    summary { "examples" }
+                    summary { "Examples" }
                     ul { @for example in &problem.examples { li { code { (units::printable(example)) } } } }
                 }
             }

@@ -16,34 +16,34 @@ pub fn sites(context: Context<'_>, list: &[SiteView]) -> Markup {
     page(
         &frame,
         html! {
-            h1 { "Sites: who is there, and is everyone well?" }
+            h1 { "Sites: which are connected, and are they healthy?" }
             @if list.is_empty() {
                 p.empty {
-                    "No site has been added. " code { "longhaul site add NAME" }
-                    " makes one, and a token for its agent."
+                    "No sites yet. " code { "longhaul site add NAME" }
+                    " creates one and a token for its agent."
                 }
             } @else {
                 div.scroll {
                     table.stack {
                         thead {
                             tr {
-                                th scope="col" { "site" }
-                                th scope="col" { "state" }
-                                th scope="col" { "agent" }
-                                th.number scope="col" { "in" }
-                                th.number scope="col" { "out" }
-                                th.number.wide scope="col" { "queued" }
-                                th.number.wide scope="col" { "free" }
+                                th scope="col" { "Site" }
+                                th scope="col" { "State" }
+                                th scope="col" { "Agent" }
+                                th.number scope="col" { "In" }
+                                th.number scope="col" { "Out" }
+                                th.number.wide scope="col" { "Queued" }
+                                th.number.wide scope="col" { "Free" }
                             }
                         }
                         tbody {
                             @for site in list {
                                 tr {
                                     td { a href={ "/ui/sites/" (site.name) } { (site.name) } }
-                                    td data-label="state" { (standing(site)) }
-                                    td data-label="agent" { (agents_in_short(context, &site.agents)) }
-                                    td.number data-label="in" { (show::rate(site.rate_in)) }
-                                    td.number data-label="out" { (show::rate(site.rate_out)) }
+                                    td data-label="State" { (standing(site)) }
+                                    td data-label="Agent" { (agents_in_short(context, &site.agents)) }
+                                    td.number data-label="In" { (show::rate(site.rate_in)) }
+                                    td.number data-label="Out" { (show::rate(site.rate_out)) }
                                     td.number.wide {
                                         (units::count(site.queued_files)) " files" br;
                                         (show::size(site.queued_bytes))
@@ -80,14 +80,14 @@ fn standing(site: &SiteView) -> Markup {
 
 fn agents_in_short(context: Context<'_>, agents: &[AgentView]) -> Markup {
     html! {
-        @if agents.is_empty() { span.soft { "none has joined" } }
+        @if agents.is_empty() { span.soft { "no agent has joined" } }
         @for agent in agents {
             @if agent.connected {
                 (show::state("good", "connected"))
             } @else if let Some(at) = agent.last_contact {
-                (show::state("bad", &format!("silent, last heard {}", show::ago(at, context.now))))
+                (show::state("bad", &format!("silent, last contact {}", show::ago(at, context.now))))
             } @else {
-                (show::state("idle", "not heard of yet"))
+                (show::state("idle", "never connected"))
             }
             br;
         }
@@ -106,19 +106,19 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
     page(
         &frame,
         html! {
-            h1 { (site.name) " " small { "is it well, and does anyone have to act?" } }
+            h1 { (site.name) " " small { "is it healthy, and does anyone have to act?" } }
             dl.facts {
-                dt { "state" } dd { (standing(site)) }
-                dt { "now" }
+                dt { "State" } dd { (standing(site)) }
+                dt { "Rate now" }
                 dd {
                     (show::rate(site.rate_in)) " in (" (site.active_in) " files), "
                     (show::rate(site.rate_out)) " out (" (site.active_out) " files)"
                 }
-                dt { "waiting to come in" }
+                dt { "Queued inbound" }
                 dd { (units::count(site.queued_files)) " files, " (show::size(site.queued_bytes)) }
-                dt { "limits in" }
+                dt { "Inbound limits" }
                 dd { (limit(site.limits.active_in)) ", " (rate_limit(site.limits.in_bytes_per_s)) }
-                dt { "limits out" }
+                dt { "Outbound limits" }
                 dd { (limit(site.limits.active_out)) ", " (rate_limit(site.limits.out_bytes_per_s)) }
             }
             (changes(context, site))
@@ -135,11 +135,11 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
 }
 
 fn limit(value: Option<u32>) -> String {
-    value.map_or_else(|| "any number of files at once".into(), |n| format!("{n} files at once"))
+    value.map_or_else(|| "no limit on parallel files".into(), |n| format!("{n} parallel files"))
 }
 
 fn rate_limit(value: Option<u64>) -> String {
-    value.map_or_else(|| "any rate".into(), |n| units::rate(n as f64))
+    value.map_or_else(|| "no rate limit".into(), |n| units::rate(n as f64))
 }
 
 fn changes(context: Context<'_>, site: &SiteView) -> Markup {
@@ -148,7 +148,7 @@ fn changes(context: Context<'_>, site: &SiteView) -> Markup {
     html! {
         div.actions {
             @if site.state == SiteState::Open {
-                (action(viewer, &address, &[("state", "draining")], "Drain (finish what runs)"))
+                (action(viewer, &address, &[("state", "draining")], "Drain (finish running transfers)"))
                 (action(viewer, &address, &[("state", "paused")], "Pause"))
             } @else {
                 (action(viewer, &address, &[("state", "open")], "Resume"))
@@ -160,18 +160,18 @@ fn changes(context: Context<'_>, site: &SiteView) -> Markup {
 fn storages(list: &[StorageView]) -> Markup {
     html! {
         @if list.is_empty() {
-            p.empty { "None: its agent has not offered one yet." }
+            p.empty { "None: no agent has offered one yet." }
         } @else {
             div.scroll {
                 table {
                     thead {
                         tr {
-                            th scope="col" { "storage" }
-                            th scope="col" { "used" }
-                            th.number scope="col" { "free" }
-                            th.number scope="col" { "files of ours" }
-                            th.number scope="col" { "bytes of ours" }
-                            th scope="col" { "state" }
+                            th scope="col" { "Storage" }
+                            th scope="col" { "Used" }
+                            th.number scope="col" { "Free" }
+                            th.number scope="col" { "Managed files" }
+                            th.number scope="col" { "Managed bytes" }
+                            th scope="col" { "State" }
                         }
                     }
                     tbody {
@@ -183,7 +183,7 @@ fn storages(list: &[StorageView]) -> Markup {
                                     @if !storage.writable { " " span.soft { "read only" } }
                                     @if storage.relay { " " span.soft { "relay" } }
                                     @if let Some(strategy) = &storage.strategy {
-                                        " " span.soft { "sources by " (strategy) }
+                                        " " span.soft { "strategy " (strategy) }
                                     }
                                 }
                                 td {
@@ -195,7 +195,7 @@ fn storages(list: &[StorageView]) -> Markup {
                                 td.number { (show::size(storage.bytes)) }
                                 td {
                                     @if let Some(fault) = &storage.trouble { (show::fault(fault)) }
-                                    @else { (show::state("good", "well")) }
+                                    @else { (show::state("good", "healthy")) }
                                 }
                             }
                         }
@@ -213,12 +213,12 @@ fn commissioned(context: Context<'_>, site: &SiteView) -> Markup {
             table {
                 thead {
                     tr {
-                        th scope="col" { "link" }
-                        th scope="col" { "state" }
-                        th.number scope="col" { "best rate" }
-                        th.number scope="col" { "round trip" }
-                        th scope="col" { "why" }
-                        th scope="col" { "since" }
+                        th scope="col" { "Link" }
+                        th scope="col" { "State" }
+                        th.number scope="col" { "Best rate" }
+                        th.number scope="col" { "Round trip" }
+                        th scope="col" { "Reason" }
+                        th scope="col" { "Since" }
                     }
                 }
                 tbody {
@@ -259,18 +259,19 @@ fn agents(context: Context<'_>, list: &[AgentView]) -> Markup {
     html! {
         @if list.is_empty() {
             p.empty {
-                "None has joined. " code { "longhaul site add NAME" } " prints a token with which one can."
+                "No agent has joined. " code { "longhaul site add NAME" }
+                " prints a token that lets one join."
             }
         }
         @for agent in list {
             div.card {
                 dl.facts {
-                    dt { "host" }
+                    dt { "Host" }
                     dd { (agent.host) " " (agents_in_short(context, std::slice::from_ref(agent))) }
-                    dt { "version" } dd { (agent.version) }
-                    dt { "incarnation" }
-                    dd { (agent.incarnation) " " span.soft { "(starts on its state directory)" } }
-                    dt { "last contact" }
+                    dt { "Version" } dd { (agent.version) }
+                    dt { "Incarnation" }
+                    dd { (agent.incarnation) " " span.soft { "(starts with this state directory)" } }
+                    dt { "Last contact" }
                     dd {
                         @if let Some(at) = agent.last_contact {
                             (show::time(at, context.now)) " (" (show::ago(at, context.now)) ")"
@@ -278,17 +279,17 @@ fn agents(context: Context<'_>, list: &[AgentView]) -> Markup {
                             "never"
                         }
                     }
-                    dt { "data port" } dd { (agent.data_addresses.join(", ")) }
-                    dt { "clock" }
+                    dt { "Data addresses" } dd { (agent.data_addresses.join(", ")) }
+                    dt { "Clock" }
                     dd {
                         (agent.clock_offset_ms.unsigned_abs()) " ms "
                         @if agent.clock_offset_ms < 0 { "behind" } @else { "ahead of" }
                         " the service"
                     }
                     @if let Some(at) = agent.certificate_expires {
-                        dt { "certificate" } dd { "until " (show::time(at, context.now)) }
+                        dt { "Certificate" } dd { "valid until " (show::time(at, context.now)) }
                     }
-                    dt { "id" } dd { code { (agent.id) } }
+                    dt { "ID" } dd { code { (agent.id) } }
                 }
             }
         }

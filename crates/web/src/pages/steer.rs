@@ -31,8 +31,8 @@ pub fn steer(context: Context<'_>, view: &SteerView) -> Markup {
     page(
         &frame,
         html! {
-            h1 { "Steer: who gets how much, what bounds it, and which ways may files take?" }
-            p.soft { "Changes count at once, and stay over a restart. What runs goes on." }
+            h1 { "Steer: who gets how much, what limits it, and which links may files use?" }
+            p.soft { "Changes take effect at once and survive a restart. Running transfers continue." }
             h2 { "Shares" }
             (shares(context, &view.shares))
             h2 { "Limits" }
@@ -41,10 +41,10 @@ pub fn steer(context: Context<'_>, view: &SteerView) -> Markup {
             (links(context, &view.links, &view.storages))
             h2 { "Storages" }
             (storages(context, view))
-            h2 { "Who changed what" }
+            h2 { "Recent changes" }
             (audit(context, &view.audit))
             @if let Some(list) = &view.refused {
-                h2 { "Who was refused what" }
+                h2 { "Recent refusals" }
                 (refused(context, list))
             }
         },
@@ -104,9 +104,9 @@ fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
     let viewer =
         who_may_any(context, |principal| principal.manages.community.as_ref().map(ResourceScope::Community));
     let fields = html! {
-        label { "community" input name="community" required placeholder="atlas" size="12"; }
-        label { "activity, if only that" input name="activity" placeholder="production" size="14"; }
-        label { "weight" (weight(1.0)) }
+        label { "Community" input name="community" required placeholder="atlas" size="12"; }
+        label { "Activity (optional)" input name="activity" placeholder="production" size="14"; }
+        label { "Weight" (weight(1.0)) }
     };
     html! {
         p.soft {
@@ -117,17 +117,17 @@ fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
             table.stack {
                 thead {
                     tr {
-                        th scope="col" { "community" }
-                        th scope="col" { "activity" }
-                        th scope="col" { "part" }
-                        th.number scope="col" { "weight" }
-                        @if may_change(context) { th scope="col" { "change" } }
+                        th scope="col" { "Community" }
+                        th scope="col" { "Activity" }
+                        th scope="col" { "Share under load" }
+                        th.number scope="col" { "Weight" }
+                        @if may_change(context) { th scope="col" { "Change" } }
                     }
                 }
                 tbody { @for share in list { (share_row(context, share)) } }
             }
         }
-        (form(viewer, "/ui/steer/share", "filter", fields, "Set this share"))
+        (form(viewer, "/ui/steer/share", "filter", fields, "Set share"))
     }
 }
 
@@ -147,19 +147,19 @@ fn share_row(context: Context<'_>, share: &ShareView) -> Markup {
     };
     html! {
         tr {
-            td data-label="community" {
+            td data-label="Community" {
                 @if activity.is_some() { span.soft { (named(community)) } } @else { (named(community)) }
             }
-            td data-label="activity" {
-                @match activity { None => span.soft { "all of it" }, Some(activity) => (named(activity)) }
+            td data-label="Activity" {
+                @match activity { None => span.soft { "all" }, Some(activity) => (named(activity)) }
             }
-            td data-label="part" { (show::bar((share.part * 1e6) as u64, 1_000_000)) }
-            td.number data-label="weight" { (share.weight) }
+            td data-label="Share" { (show::bar((share.part * 1e6) as u64, 1_000_000)) }
+            td.number data-label="Weight" { (share.weight) }
             @if may_change(context) {
-                td data-label="change" {
+                td data-label="Change" {
                     (form(viewer, "/ui/steer/share", "inline", fields, "Set"))
                     @if !stays {
-                        (action(viewer, "/ui/steer/share", &unset, "As others"))
+                        (action(viewer, "/ui/steer/share", &unset, "Remove"))
                     }
                 }
             }
@@ -182,37 +182,42 @@ fn weight(value: f64) -> Markup {
 
 const KINDS: [(LimitKind, &str, &str); 4] = [
     (LimitKind::Link, "link", "link"),
-    (LimitKind::Into, "into", "what comes to"),
-    (LimitKind::Out, "out", "what leaves"),
+    (LimitKind::Into, "into", "into storage"),
+    (LimitKind::Out, "out", "out of storage"),
     (LimitKind::Community, "community", "community"),
 ];
 
 fn limits(context: Context<'_>, list: &[LimitView], storages: &[StorageView]) -> Markup {
     let fields = html! {
-        label { "of" select name="of" { @for (_, word, text) in KINDS { option value=(word) { (text) } } } }
-        label { "name" input name="name" required placeholder="alpha:beta" size="16"; }
+        label {
+            "Applies to"
+            select name="of" { @for (_, word, text) in KINDS { option value=(word) { (text) } } }
+        }
+        label { "Name" input name="name" required placeholder="alpha:beta" size="16"; }
         (bounds(None, None))
     };
     html! {
-        p.soft { "Beside those of the " a href="/ui/sites" { "sites" } "; the narrowest counts." }
+        p.soft {
+            "In addition to the limits of " a href="/ui/sites" { "sites" } "; the tightest limit applies."
+        }
         @if list.is_empty() {
-            p.empty { "None is set." }
+            p.empty { "No limit is set." }
         } @else {
             div.scroll {
                 table.stack {
                     thead {
                         tr {
-                            th scope="col" { "of" }
-                            th.number scope="col" { "files at once" }
-                            th.number scope="col" { "rate" }
-                            @if may_change(context) { th scope="col" { "change" } }
+                            th scope="col" { "Applies to" }
+                            th.number scope="col" { "Parallel files" }
+                            th.number scope="col" { "Rate" }
+                            @if may_change(context) { th scope="col" { "Change" } }
                         }
                     }
                     tbody { @for limit in list { (limit_row(context, limit, storages)) } }
                 }
             }
         }
-        (form(who_may_any(context, any_site), "/ui/steer/limit", "filter", fields, "Set this limit"))
+        (form(who_may_any(context, any_site), "/ui/steer/limit", "filter", fields, "Set limit"))
     }
 }
 
@@ -233,16 +238,16 @@ fn limit_row(context: Context<'_>, limit: &LimitView, storages: &[StorageView]) 
     html! {
         tr {
             td { (text) " " (limit.name) }
-            td.number data-label="files at once" {
-                @match limit.active { Some(active) => (units::count(active.into())), None => "any number" }
+            td.number data-label="Parallel files" {
+                @match limit.active { Some(active) => (units::count(active.into())), None => "no limit" }
             }
-            td.number data-label="rate" {
-                @match limit.bytes_per_s { Some(rate) => (show::rate(rate as f64)), None => "any" }
+            td.number data-label="Rate" {
+                @match limit.bytes_per_s { Some(rate) => (show::rate(rate as f64)), None => "no limit" }
             }
             @if may_change(context) {
-                td data-label="change" {
+                td data-label="Change" {
                     (form(viewer, "/ui/steer/limit", "inline", fields, "Set"))
-                    (action(viewer, "/ui/steer/limit", &unset, "No limit"))
+                    (action(viewer, "/ui/steer/limit", &unset, "Remove"))
                 }
             }
         }
@@ -257,11 +262,11 @@ fn bounds(active: Option<u32>, bytes_per_s: Option<u64>) -> Markup {
     });
     html! {
         label {
-            "files at once "
+            "Parallel files "
             input type="number" name="active" value=[active] min="0" max=(u32::MAX) placeholder="any";
         }
         " "
-        label { "rate " input name="rate" value=[rate] placeholder="any, or 250MB/s" size="14"; }
+        label { "Rate " input name="rate" value=[rate] placeholder="any, or 250MB/s" size="14"; }
     }
 }
 
@@ -274,32 +279,32 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
         action(viewer, "/ui/steer/link", &[("act", act), ("source", &source), ("target", &target)], label)
     };
     let fields = html! {
-        label { "from" (any_of("source", storages)) }
-        label { "to" (any_of("target", storages)) }
-        label { "what" select name="act" {
+        label { "From" (any_of("source", storages)) }
+        label { "To" (any_of("target", storages)) }
+        label { "Change" select name="act" {
             // What touches no other link comes first.
-            @if !view.open { option value="add" { "allow it too" } }
-            option value="decommission" { "test transfers only" }
-            @if view.open { option value="only" { "allow no other link than this, and those added next" } }
+            @if !view.open { option value="add" { "allow this link too" } }
+            option value="decommission" { "allow test transfers only" }
+            @if view.open { option value="only" { "allow only this link, and those added later" } }
         } }
     };
     html! {
         @if view.open {
-            p { "Files may go from every storage to every other." }
+            p { "Files may move from any storage to any other." }
         } @else {
             div.scroll {
                 table {
                     thead {
                         tr {
-                            th scope="col" { "only these" }
-                            @if may_change(context) { th scope="col" { "change" } }
+                            th scope="col" { "Allowed links" }
+                            @if may_change(context) { th scope="col" { "Change" } }
                         }
                     }
                     tbody {
                         @for link in &view.links {
                             tr {
                                 td { (link.source) " → " (link.target) }
-                                @if may_change(context) { td { (act(link, "remove", "Take away")) } }
+                                @if may_change(context) { td { (act(link, "remove", "Remove")) } }
                             }
                         }
                     }
@@ -312,8 +317,8 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
                 table {
                     thead {
                         tr {
-                            th scope="col" { "for test transfers only" }
-                            @if may_change(context) { th scope="col" { "change" } }
+                            th scope="col" { "Test transfers only" }
+                            @if may_change(context) { th scope="col" { "Change" } }
                         }
                     }
                     tbody {
@@ -321,7 +326,7 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
                             tr {
                                 td { (show::state("warn", "")) (link.source) " → " (link.target) }
                                 @if may_change(context) {
-                                    td { (act(link, "commission", "For everything again")) }
+                                    td { (act(link, "commission", "Allow all transfers")) }
                                 }
                             }
                         }
@@ -329,7 +334,7 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
                 }
             }
         }
-        (form(viewer, "/ui/steer/link", "filter", fields, "Change this link"))
+        (form(viewer, "/ui/steer/link", "filter", fields, "Change link"))
     }
 }
 
@@ -352,10 +357,10 @@ fn storages(context: Context<'_>, view: &SteerView) -> Markup {
                 table.stack {
                     thead {
                         tr {
-                            th scope="col" { "storage" }
-                            th scope="col" { "sources by" }
-                            th scope="col" { "relay" }
-                            @if may_change(context) { th scope="col" { "change" } }
+                            th scope="col" { "Storage" }
+                            th scope="col" { "Strategy" }
+                            th scope="col" { "Relay" }
+                            @if may_change(context) { th scope="col" { "Change" } }
                         }
                     }
                     tbody {
@@ -373,9 +378,9 @@ fn storage_row(context: Context<'_>, storage: &StorageView, strategies: &[&str])
     let fields = html! {
         input type="hidden" name="storage" value=(storage.name);
         label {
-            "sources by "
+            "Strategy "
             select name="strategy" {
-                option value="none" selected[given.is_none()] { "as the service has it" }
+                option value="none" selected[given.is_none()] { "service default" }
                 @for strategy in strategies {
                     option value=(strategy) selected[given == Some(strategy)] { (strategy) }
                 }
@@ -383,7 +388,7 @@ fn storage_row(context: Context<'_>, storage: &StorageView, strategies: &[&str])
         }
         " "
         label {
-            "relay "
+            "Relay "
             select name="relay" {
                 option value="false" selected[!storage.relay] { "no" }
                 option value="true" selected[storage.relay] { "yes" }
@@ -394,12 +399,12 @@ fn storage_row(context: Context<'_>, storage: &StorageView, strategies: &[&str])
     html! {
         tr {
             td { (storage.name) @if !storage.writable { " " span.soft { "read only" } } }
-            td data-label="sources by" {
-                @match given { Some(strategy) => (strategy), None => span.soft { "as the service has it" } }
+            td data-label="Strategy" {
+                @match given { Some(strategy) => (strategy), None => span.soft { "service default" } }
             }
-            td data-label="relay" { @if storage.relay { "yes" } @else { "no" } }
+            td data-label="Relay" { @if storage.relay { "yes" } @else { "no" } }
             @if may_change(context) {
-                td data-label="change" { (form(viewer, "/ui/steer/storage", "inline", fields, "Set")) }
+                td data-label="Change" { (form(viewer, "/ui/steer/storage", "inline", fields, "Set")) }
             }
         }
     }
@@ -407,52 +412,52 @@ fn storage_row(context: Context<'_>, storage: &StorageView, strategies: &[&str])
 
 fn audit(context: Context<'_>, list: &[AuditEntry]) -> Markup {
     html! {
-        @if list.is_empty() { p.empty { "Nobody has changed anything." } }
+        @if list.is_empty() { p.empty { "No changes yet." } }
         @else {
             div.scroll { table.stack {
-                thead { tr { th scope="col" { "when" } th scope="col" { "who" } th scope="col" { "what" } } }
+                thead { tr { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "What" } } }
                 tbody { @for entry in list { tr {
                     td.tight { (show::time(entry.at, context.now)) }
-                    td data-label="who" { (entry.who) }
-                    td data-label="what" { (entry.what) }
+                    td data-label="Who" { (entry.who) }
+                    td data-label="What" { (entry.what) }
                 } } }
             } }
         }
-        p.soft { "Older ones: " code { "longhaul audit" } }
+        p.soft { "Older entries: " code { "longhaul audit" } }
     }
 }
 
 fn refused(context: Context<'_>, list: &[DecisionEntry]) -> Markup {
     html! {
         @if list.is_empty() {
-            p.empty { "Nobody was refused anything." }
+            p.empty { "No refusals." }
         } @else {
             div.scroll {
                 table.stack {
                     thead {
                         tr {
-                            th scope="col" { "when" }
-                            th scope="col" { "who" }
-                            th scope="col" { "what" }
-                            th scope="col" { "why" }
+                            th scope="col" { "When" }
+                            th scope="col" { "Who" }
+                            th scope="col" { "What" }
+                            th scope="col" { "Reason" }
                         }
                     }
                     tbody {
                         @for entry in list {
                             tr {
                                 td.tight { (show::time(entry.at, context.now)) }
-                                td data-label="who" {
+                                td data-label="Who" {
                                     (entry.who) br;
                                     span.soft { (entry.credential) " from " (entry.origin) }
                                 }
-                                td data-label="what" {
+                                td data-label="What" {
                                     (entry.operation) " " code { (entry.object) }
                                     @if let (Some(site), Some(storage)) = (&entry.site, &entry.storage) {
                                         span.soft { " at " (site) ", " (storage) }
                                     }
                                     @if entry.times > 1 { span.soft { ", " (entry.times) " times" } }
                                 }
-                                td data-label="why" { (entry.why) }
+                                td data-label="Reason" { (entry.why) }
                             }
                         }
                     }

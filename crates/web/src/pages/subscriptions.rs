@@ -20,10 +20,10 @@ pub fn subscriptions(context: Context<'_>, list: &Page<SubscriptionView>) -> Mar
     page(
         &frame,
         html! {
-            h1 { "Subscriptions: what should be where, and when will it be there?" }
+            h1 { "Subscriptions: what should be where, and when will it arrive?" }
             (table(context, &list.items))
             @if let Some(next) = &list.next {
-                p.pager { a href={ "/ui/subscriptions?after=" (show::segment(next)) } { "older ones" } }
+                p.pager { a href={ "/ui/subscriptions?after=" (show::segment(next)) } { "Older" } }
             }
         },
     )
@@ -33,47 +33,47 @@ pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
     html! {
         @if items.is_empty() {
             p.empty {
-                "Nothing is subscribed. " code { "longhaul subscribe DATASET STORAGE" }
-                " asks for a dataset at a storage."
+                "No subscriptions yet. " code { "longhaul subscribe DATASET STORAGE" }
+                " keeps a dataset at a storage."
             }
         } @else {
             div.scroll {
                 table.stack {
                     thead {
                         tr {
-                            th scope="col" { "dataset" }
-                            th scope="col" { "to" }
-                            th scope="col" { "done" }
-                            th.number.wide scope="col" { "files left" }
-                            th.number.wide scope="col" { "left" }
-                            th.number scope="col" { "rate now" }
-                            th scope="col" { "expected" }
-                            th scope="col" { "held up by" }
+                            th scope="col" { "Dataset" }
+                            th scope="col" { "To" }
+                            th scope="col" { "Done" }
+                            th.number.wide scope="col" { "Files left" }
+                            th.number.wide scope="col" { "Bytes left" }
+                            th.number scope="col" { "Rate now" }
+                            th scope="col" { "Expected" }
+                            th scope="col" { "Held up by" }
                         }
                     }
                     tbody {
                         @for item in items {
                             tr {
                                 td.name { a href={ "/ui/subscriptions/" (item.id) } { (wanted(item)) } }
-                                td data-label="to" { (item.storage) }
-                                td data-label="done" { (show::bar(item.bytes_present, item.bytes_wanted)) }
+                                td data-label="To" { (item.storage) }
+                                td data-label="Done" { (show::bar(item.bytes_present, item.bytes_wanted)) }
                                 td.number.wide {
                                     (units::count(item.files_wanted.saturating_sub(item.files_present)))
                                 }
                                 td.number.wide {
                                     (show::size(item.bytes_wanted.saturating_sub(item.bytes_present)))
                                 }
-                                td.number data-label="rate" {
+                                td.number data-label="Rate" {
                                     @if item.complete { "–" } @else { (show::rate(item.rate_now)) }
                                 }
-                                td data-label="expected" {
+                                td data-label="Expected" {
                                     (standing(context, item))
                                     @if is_deadline_in_danger(item) {
                                         br;
                                         (show::state("bad", "deadline in danger"))
                                     }
                                 }
-                                td data-label="held up by" {
+                                td data-label="Held up by" {
                                     @if !item.complete {
                                         @let reasons = item.expected.held_up_by.iter().take(2);
                                         @for (place, reason) in reasons.enumerate() {
@@ -122,7 +122,7 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
         html! {
             h1 {
                 (wanted(item)) " → " (item.storage) " "
-                small { "when is it there, and what holds it up?" }
+                small { "when will it arrive, and what holds it up?" }
             }
             div.card {
                 (show::bar(item.bytes_present, item.bytes_wanted))
@@ -133,23 +133,23 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
             }
             h2 { "When?" }
             dl.facts {
-                dt { "expected" } dd { (standing(context, item)) }
+                dt { "Expected" } dd { (standing(context, item)) }
                 @if let Some(promise) = &item.promise {
-                    dt { "deadline" }
+                    dt { "Deadline" }
                     dd {
                         @if promise.in_danger_since.is_some() { (show::state("bad", "in danger")) " " }
                         (promise.words)
                     }
                 } @else if let Some(deadline) = item.terms.deadline {
-                    dt { "deadline" } dd { (show::time(deadline, context.now)) }
+                    dt { "Deadline" } dd { (show::time(deadline, context.now)) }
                 }
-                @if let Some(at) = item.completed { dt { "completed" } dd { (show::time(at, context.now)) } }
-                dt { "rate" }
+                @if let Some(at) = item.completed { dt { "Completed" } dd { (show::time(at, context.now)) } }
+                dt { "Rate" }
                 dd { (show::rate(item.rate_now)) " now, " (show::rate(item.rate_average)) " on average" }
-                dt { "running" } dd { (units::count(item.files_running)) " files" }
-                dt { "tried again" } dd { (units::count(item.retries)) " times" }
+                dt { "Running" } dd { (units::count(item.files_running)) " files" }
+                dt { "Retries" } dd { (units::count(item.retries)) }
                 @if item.failed_files > 0 {
-                    dt { "failed" } dd { (show::state("bad", &units::count(item.failed_files))) " files" }
+                    dt { "Failed" } dd { (show::state("bad", &units::count(item.failed_files))) " files" }
                 }
             }
             h2 { "What holds it up?" }
@@ -157,16 +157,16 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
             h2 { "Where did it come from?" }
             (sources(item))
             h2 { "Was it verified?" }
-            p { (show::verified(&item.verified)) ". Asked for: " (item.verification) "." }
+            p { (show::verified(&item.verified)) ". Requested: " (item.verification) "." }
             (changes(context, item))
             p.soft {
-                "id " code { (item.id) } " · priority " (item.priority)
+                "ID " code { (item.id) } " · priority " (item.priority)
                 @if let Some(community) = &item.terms.community { " · charged to " (community) }
                 @if let Some(activity) = &item.terms.activity { " · activity " (activity) }
-                @if let Some(strategy) = &item.terms.strategy { " · sources by " (strategy) }
-                " · asked for " (show::time(item.created, context.now)) " · "
+                @if let Some(strategy) = &item.terms.strategy { " · strategy " (strategy) }
+                " · created " (show::time(item.created, context.now)) " · "
                 a href={ "/ui/datasets/" (dataset) } { "dataset" } " · "
-                a href={ "/ui/transfers?dataset=" (dataset) "&target=" (item.storage) } { "its transfers" }
+                a href={ "/ui/transfers?dataset=" (dataset) "&target=" (item.storage) } { "transfers" }
             }
         },
     )
@@ -182,7 +182,7 @@ fn held_up_by(item: &SubscriptionView) -> Markup {
         } @else if let Some(why) = &item.expected.why_none {
             p { (why) }
         } @else {
-            p { "Nothing in particular: it moves as fast as its links." }
+            p { "Nothing in particular: it moves as fast as its links allow." }
         }
     }
 }
@@ -191,16 +191,16 @@ fn sources(item: &SubscriptionView) -> Markup {
     let all: u64 = item.sources.iter().map(|share| share.files).sum();
     html! {
         @if item.sources.is_empty() {
-            p.empty { "No file of it has arrived yet." }
+            p.empty { "No files have arrived yet." }
         } @else {
             div.scroll {
                 table {
                     thead {
                         tr {
-                            th scope="col" { "source" }
-                            th.number scope="col" { "files" }
-                            th.number scope="col" { "bytes" }
-                            th scope="col" { "share of files" }
+                            th scope="col" { "Source" }
+                            th.number scope="col" { "Files" }
+                            th.number scope="col" { "Bytes" }
+                            th scope="col" { "Share of files" }
                         }
                     }
                     tbody {
@@ -239,7 +239,7 @@ fn changes(context: Context<'_>, item: &SubscriptionView) -> Markup {
                 @if item.priority > 1 {
                     (priority(item.priority - 1, "Lower priority"))
                 }
-                (action(viewer, &address, &[("state", "cancelled")], "Cancel (keeps what arrived)"))
+                (action(viewer, &address, &[("state", "cancelled")], "Cancel (keep what has arrived)"))
             }
         }
     }

@@ -28,21 +28,21 @@ pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<Transf
     page(
         &frame,
         html! {
-            h1 { "Transfers: which files move, and which do not?" }
+            h1 { "Transfers: which files are moving, and which are stuck?" }
             (filters(query))
             @if list.items.is_empty() {
-                p.empty { "No transfer fits." }
+                p.empty { "No transfer matches." }
             } @else {
                 div.scroll data-still {
                     table.stack {
                         thead {
                             tr {
-                                th scope="col" { "file" }
-                                th.number.wide scope="col" { "size" }
-                                th scope="col" { "from → to" }
-                                th scope="col" { "state" }
-                                th.wide scope="col" { "since" }
-                                th scope="col" { "why" }
+                                th scope="col" { "File" }
+                                th.number.wide scope="col" { "Size" }
+                                th scope="col" { "From → to" }
+                                th scope="col" { "State" }
+                                th.wide scope="col" { "Since" }
+                                th scope="col" { "Reason" }
                             }
                         }
                         tbody {
@@ -50,11 +50,11 @@ pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<Transf
                                 tr {
                                     td.name { a href={ "/ui/transfers/" (item.id) } { (item.lfn.shown()) } }
                                     td.number.wide { (show::size(item.size)) }
-                                    td data-label="from → to" {
+                                    td data-label="From → to" {
                                         @if let Some(source) = &item.source { (source) " " }
                                         "→ " (item.target)
                                     }
-                                    td.tight data-label="state" {
+                                    td.tight data-label="State" {
                                         (show::transfer_state(item.state))
                                         @if item.state == TransferState::Leased && item.size > 0 {
                                             " " span.soft { (show::percent(item.bytes_done, item.size)) }
@@ -62,7 +62,7 @@ pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<Transf
                                         @if item.attempts > 1 { br; span.soft { "attempt " (item.attempts) } }
                                     }
                                     td.wide.tight { (show::ago(item.changed, context.now)) }
-                                    td data-label="why" {
+                                    td data-label="Reason" {
                                         @if let Some(why) = &item.waits_for { (why) }
                                         @else if let Some(fault) = &item.fault { (fault.to_string()) }
                                     }
@@ -74,7 +74,7 @@ pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<Transf
             }
             @if let Some(next) = &list.next {
                 p.pager {
-                    a href={ "/ui/transfers?" (filter) "&after=" (show::segment(next)) } { "older ones" }
+                    a href={ "/ui/transfers?" (filter) "&after=" (show::segment(next)) } { "Older" }
                 }
             }
         },
@@ -111,21 +111,21 @@ fn filters(query: &TransferQuery) -> Markup {
     html! {
         form.filter method="get" action="/ui/transfers" {
             label {
-                "dataset"
+                "Dataset"
                 input name="dataset" value=(text(query.dataset.as_ref().map(ToString::to_string)));
             }
             label {
-                "from"
+                "From"
                 input name="source" size="10" value=(text(query.source.as_ref().map(ToString::to_string)));
             }
             label {
-                "to"
+                "To"
                 input name="target" size="10" value=(text(query.target.as_ref().map(ToString::to_string)));
             }
             label {
-                "state"
+                "State"
                 select name="state" {
-                    option value="" { "any" }
+                    option value="" { "Any" }
                     @for state in TransferState::ALL {
                         option value=(state) selected[query.state == Some(*state)] { (state) }
                     }
@@ -152,25 +152,25 @@ pub fn transfer(context: Context<'_>, detail: &TransferDetail) -> Markup {
     page(
         &frame,
         html! {
-            h1 { (item.lfn.shown()) " " small { "why this way, and where did the time go?" } }
+            h1 { (item.lfn.shown()) " " small { "why this source, and where did the time go?" } }
             dl.facts {
-                dt { "state" }
+                dt { "State" }
                 dd { (show::transfer_state(item.state)) @if let Some(why) = &item.waits_for { " " (why) } }
-                dt { "dataset" }
+                dt { "Dataset" }
                 dd { a href={ "/ui/datasets/" (show::segment(item.dataset.as_str())) } { (item.dataset) } }
-                dt { "size" } dd { (show::size(item.size)) }
-                dt { "to" } dd { (item.target) }
-                @if let Some(how) = item.verification { dt { "verified" } dd { (how) } }
-                @if let Some(fault) = &item.fault { dt { "last fault" } dd { (show::fault(fault)) } }
-                dt { "id" } dd { code { (item.id) } }
+                dt { "Size" } dd { (show::size(item.size)) }
+                dt { "To" } dd { (item.target) }
+                @if let Some(how) = item.verification { dt { "Verified" } dd { (how) } }
+                @if let Some(fault) = &item.fault { dt { "Last fault" } dd { (show::fault(fault)) } }
+                dt { "ID" } dd { code { (item.id) } }
             }
             @if matches!(item.state, TransferState::Waiting | TransferState::Failed) {
                 div.actions {
                     @let address = format!("/ui/transfers/{}/retry", item.id);
-                    (action(context.who_may(ResourceScope::Deployment), &address, &[], "Try again now"))
+                    (action(context.who_may(ResourceScope::Deployment), &address, &[], "Retry now"))
                 }
             }
-            @if detail.attempts.is_empty() { p.empty { "No attempt has begun." } }
+            @if detail.attempts.is_empty() { p.empty { "No attempt has started." } }
             @for (place, attempt) in detail.attempts.iter().enumerate() {
                 h2 { "Attempt " (place + 1) " from " (attempt.source) }
                 (attempt_card(context, attempt))
@@ -190,7 +190,7 @@ fn attempt_card(context: Context<'_>, attempt: &AttemptView) -> Markup {
         div.card {
             p {
                 @if attempt.already_there {
-                    (show::state("good", "the right file was there already"))
+                    (show::state("good", "the right file was already there"))
                 } @else if let Some(fault) = &attempt.fault {
                     (show::fault(fault))
                 } @else if attempt.finished {
@@ -203,7 +203,7 @@ fn attempt_card(context: Context<'_>, attempt: &AttemptView) -> Markup {
             (plot::phase_bars(&plot::phases(&attempt.times, waited, end)))
             p.soft {
                 "chosen " (show::time(attempt.chosen, context.now)) " · moved "
-                (show::size(attempt.bytes_moved)) " · sent again " (show::size(attempt.bytes_resent))
+                (show::size(attempt.bytes_moved)) " · resent " (show::size(attempt.bytes_resent))
                 @if !attempt.digests.is_empty() { " · " code { (attempt.digests) } }
                 " · attempt " code { (attempt.id) }
             }
@@ -221,12 +221,12 @@ fn choice(choice: &Choice) -> Markup {
                 table {
                     thead {
                         tr {
-                            th scope="col" { "candidate" }
-                            th.number scope="col" { "would take" }
-                            th.number scope="col" { "rate" }
-                            th scope="col" { "known by" }
-                            th.number scope="col" { "work ahead" }
-                            th.number scope="col" { "failures" }
+                            th scope="col" { "Candidate" }
+                            th.number scope="col" { "Expected time" }
+                            th.number scope="col" { "Rate" }
+                            th scope="col" { "Rate from" }
+                            th.number scope="col" { "Queued" }
+                            th.number scope="col" { "Failures" }
                             th scope="col" { "" }
                         }
                     }
