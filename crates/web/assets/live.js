@@ -1,18 +1,18 @@
-// Keeps the page fresh while somebody looks at it: fetches the same address again and carries the differences
-// over, so that nothing jumps under the pointer, focus stays, and the page is whole without this script.
+// Keeps the page fresh while it is visible: fetches the same address again and patches only what differs, so
+// that nothing jumps under the pointer and focus stays. The page is complete without this script.
 "use strict";
 
 const PERIOD_MS = 1500;
 const badge = document.getElementById("live");
 let last = Date.now();
 
-// Makes `old` like `fresh`, touching only what differs.
+// Makes `old` equal to `fresh`, touching only what differs.
 function carry(old, fresh) {
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) { old.replaceWith(fresh.cloneNode(true)); return; }
   if (old.nodeType === Node.TEXT_NODE) { if (old.data !== fresh.data) old.data = fresh.data; return; }
   if (old.nodeType !== Node.ELEMENT_NODE) return;
-  if (old.matches("details")) return; // what somebody has opened
-  if (old.matches("form")) { // what somebody may be filling in stays; a button that means another thing now is replaced
+  if (old.matches("details")) return; // somebody may have opened it
+  if (old.matches("form")) { // a form that is being filled in stays; a button with another meaning now is replaced
     if (!old.contains(document.activeElement) && !old.matches(".filter") && old.outerHTML !== fresh.outerHTML) old.replaceWith(fresh.cloneNode(true));
     return;
   }

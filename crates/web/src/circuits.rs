@@ -1,4 +1,4 @@
-//! Routes of the page of circuits.
+//! Routes of the circuits page.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use longhaul_api::circuits::CircuitRecord;
 use longhaul_service::{Operations, PageQuery};
 
 use crate::pages::{self, CircuitsView};
-use crate::router::{Shared, page};
+use crate::router::{AppState, render_page};
 
-/// Circuits that the time lines go back to.
-const PAST_MAX: u32 = 1_000;
+/// Past circuits that the time lines show, over all links: a few per link in a large deployment.
+const CIRCUIT_HISTORY_MAX: u32 = 1_000;
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<AppState> {
     Router::new().route("/ui/circuits", get(circuits))
 }
 
-async fn circuits(State(operations): State<Shared>, headers: HeaderMap) -> Response {
+async fn circuits(State(operations): State<AppState>, headers: HeaderMap) -> Response {
     let view = |operations: &Operations| {
-        let query = PageQuery { limit: Some(PAST_MAX), after: None };
+        let query = PageQuery { limit: Some(CIRCUIT_HISTORY_MAX), after: None };
         let mut past: BTreeMap<String, Vec<CircuitRecord>> = BTreeMap::new();
         for record in operations.circuit_history(&query)?.items {
             past.entry(record.link.clone()).or_default().push(record);
@@ -33,5 +33,5 @@ async fn circuits(State(operations): State<Shared>, headers: HeaderMap) -> Respo
             past,
         })
     };
-    page(operations, headers, view, pages::circuits).await
+    render_page(operations, headers, view, pages::circuits).await
 }

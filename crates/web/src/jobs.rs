@@ -1,4 +1,4 @@
-//! Routes of the pages of jobs.
+//! Routes of the job pages.
 
 use axum::Router;
 use axum::extract::{Form, Path, Query, State};
@@ -12,9 +12,9 @@ use longhaul_service::{JobList, Operations};
 use serde::Deserialize;
 
 use crate::pages;
-use crate::router::{Extra, Shared, caller, change, page, parse};
+use crate::router::{AppState, CommonQuery, apply_change, caller, parse, render_page};
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<AppState> {
     Router::new().route("/ui/jobs", get(jobs)).route("/ui/jobs/{id}", get(job).post(change_job))
 }
 
@@ -25,10 +25,10 @@ struct Filter {
 }
 
 async fn jobs(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Query(filter): Query<Filter>,
-    Query(extra): Query<Extra>,
+    Query(extra): Query<CommonQuery>,
 ) -> Response {
     let who = headers.clone();
     let view = move |operations: &Operations| {
@@ -37,15 +37,15 @@ async fn jobs(
         let query = JobList { state, page: extra.page(), ..JobList::default() };
         Ok((state, operations.job_list(&caller(operations, &who)?, &query)?))
     };
-    page(operations, headers, view, |context, (state, list)| pages::jobs(context, *state, list)).await
+    render_page(operations, headers, view, |context, (state, list)| pages::jobs(context, *state, list)).await
 }
 
-async fn job(State(operations): State<Shared>, headers: HeaderMap, Path(id): Path<String>) -> Response {
+async fn job(State(operations): State<AppState>, headers: HeaderMap, Path(id): Path<String>) -> Response {
     let who = headers.clone();
     let view = move |operations: &Operations| {
         operations.job_show(&caller(operations, &who)?, parse::<JobId>(&id)?, None)
     };
-    page(operations, headers, view, pages::job).await
+    render_page(operations, headers, view, pages::job).await
 }
 
 #[derive(Deserialize)]
@@ -57,7 +57,7 @@ struct JobForm {
 }
 
 async fn change_job(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Path(id): Path<String>,
     Form(form): Form<JobForm>,
@@ -73,5 +73,5 @@ async fn change_job(
         }
     };
     let route = if form.cancel { &routes::JOB_CANCEL } else { &routes::JOB_CHANGE };
-    change(operations, headers, &form.form_token, route, back, act).await
+    apply_change(operations, headers, &form.form_token, route, back, act).await
 }

@@ -1,39 +1,40 @@
-//! The frame around every page: heading, places to go, the same view as JSON and as a command.
+//! The layout around every page: header, navigation, and a footer with the same view as JSON and as a
+//! command.
 
 use longhaul_security::{Principal, ResourceScope, authorise_for};
 use maud::{DOCTYPE, Markup, html};
 
 use crate::pages::Context;
 
-/// What the frame says about a page.
+/// What the layout shows about a page.
 pub struct Frame<'a> {
-    /// The question the page answers, in its window's title.
+    /// The title of the window.
     pub title: &'a str,
-    /// Which entry of the navigation it belongs to.
-    pub place: Place,
+    /// The entry of the navigation that is marked as current.
+    pub section: Section,
     /// The same view from the API.
     pub json: Option<String>,
     /// The same view on a command line.
     pub command: Option<String>,
-    /// Whether the page changes by itself.
+    /// Whether the script refreshes the page.
     pub live: bool,
     pub deployment: &'a str,
-    /// Who looks, and the token that their forms must send back. None before login.
+    /// The person logged in. None before login.
     pub viewer: Option<Viewer<'a>>,
 }
 
 impl<'a> Frame<'a> {
-    /// A page that changes by itself and that the API and a command show too.
+    /// A page that refreshes itself and that the API and a command show too.
     pub fn live(
         context: Context<'a>,
         title: &'a str,
-        place: Place,
+        section: Section,
         json: impl Into<String>,
         command: impl Into<String>,
     ) -> Self {
         Frame {
             title,
-            place,
+            section,
             json: Some(json.into()),
             command: Some(command.into()),
             live: true,
@@ -43,6 +44,7 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// The person who is logged in, and the token that protects their forms from cross-site requests (CSRF).
 #[derive(Clone, Copy)]
 pub struct Viewer<'a> {
     pub principal: &'a Principal,
@@ -50,14 +52,15 @@ pub struct Viewer<'a> {
 }
 
 impl Viewer<'_> {
-    /// Whether they may change what is of that: nothing is offered that would be refused.
-    pub fn may(&self, of: ResourceScope<'_>) -> bool {
-        authorise_for(self.principal, "page", of).is_ok()
+    /// Whether they may change things in `scope`: pages offer nothing that would be refused.
+    pub fn may_change(&self, scope: ResourceScope<'_>) -> bool {
+        authorise_for(self.principal, "page", scope).is_ok()
     }
 }
 
+/// An entry of the navigation. [`Section::Outside`] is for pages without one, such as the login.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Section {
     Overview,
     Datasets,
     Subscriptions,
@@ -70,35 +73,37 @@ pub enum Place {
     Outside,
 }
 
-const PLACES: [(Place, &str, &str); 9] = [
-    (Place::Overview, "/ui/", "Overview"),
-    (Place::Datasets, "/ui/datasets", "Datasets"),
-    (Place::Subscriptions, "/ui/subscriptions", "Subscriptions"),
-    (Place::Transfers, "/ui/transfers", "Transfers"),
-    (Place::Jobs, "/ui/jobs", "Jobs"),
-    (Place::Sites, "/ui/sites", "Sites"),
-    (Place::Circuits, "/ui/circuits", "Circuits"),
-    (Place::Steer, "/ui/steer", "Steer"),
-    (Place::Problems, "/ui/problems", "Problems"),
+const NAVIGATION: [(Section, &str, &str); 9] = [
+    (Section::Overview, "/ui/", "Overview"),
+    (Section::Datasets, "/ui/datasets", "Datasets"),
+    (Section::Subscriptions, "/ui/subscriptions", "Subscriptions"),
+    (Section::Transfers, "/ui/transfers", "Transfers"),
+    (Section::Jobs, "/ui/jobs", "Jobs"),
+    (Section::Sites, "/ui/sites", "Sites"),
+    (Section::Circuits, "/ui/circuits", "Circuits"),
+    (Section::Steer, "/ui/steer", "Steer"),
+    (Section::Problems, "/ui/problems", "Problems"),
 ];
 
 pub fn page(frame: &Frame<'_>, body: Markup) -> Markup {
-    framed(frame, None, body)
+    render(frame, None, body)
 }
 
-/// A page that another one follows at once, also where scripts are off.
-pub fn page_that_goes_on(frame: &Frame<'_>, address: &str, body: Markup) -> Markup {
-    framed(frame, Some(address), body)
+/// A page that goes to `address` at once, without scripts too.
+pub fn redirecting_page(frame: &Frame<'_>, address: &str, body: Markup) -> Markup {
+    render(frame, Some(address), body)
 }
 
-fn framed(frame: &Frame<'_>, follows: Option<&str>, body: Markup) -> Markup {
+fn render(frame: &Frame<'_>, refresh_to: Option<&str>, body: Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                @if let Some(address) = follows { meta http-equiv="refresh" content={ "0; url=" (address) }; }
+                @if let Some(address) = refresh_to {
+                    meta http-equiv="refresh" content={ "0; url=" (address) };
+                }
                 title { (frame.title) " · Longhaul" }
                 link rel="stylesheet" href="/ui/assets/style.css";
                 link rel="icon" href="/ui/assets/icon.svg" type="image/svg+xml";
@@ -111,8 +116,9 @@ fn framed(frame: &Frame<'_>, follows: Option<&str>, body: Markup) -> Markup {
                         a.name href="/ui/" { "Longhaul" }
                         @if frame.viewer.is_some() {
                             nav aria-label="Pages" {
-                                @for (place, address, name) in PLACES {
-                                    a href=(address) aria-current=[(place == frame.place).then_some("page")] {
+                                @for (section, address, name) in NAVIGATION {
+                                    a href=(address)
+                                        aria-current=[(section == frame.section).then_some("page")] {
                                         (name)
                                     }
                                 }
@@ -145,7 +151,8 @@ fn framed(frame: &Frame<'_>, follows: Option<&str>, body: Markup) -> Markup {
     }
 }
 
-/// A form of one button that changes something, for [`Context::who_may`].
+/// A form with one button that changes something. Empty without a viewer who may: see
+/// [`Context::viewer_for`].
 pub fn action(viewer: Option<Viewer<'_>>, address: &str, fields: &[(&str, &str)], label: &str) -> Markup {
     html! {
         @if let Some(viewer) = viewer {

@@ -1,7 +1,7 @@
-//! The pages under `/ui/`: HTML rendered on the server from the same views that the API returns, complete
-//! without a script and kept fresh by a small one of our own.
+//! The web interface under `/ui/`: pages rendered on the server from the views that the API returns. They are
+//! complete without scripts; one small script of our own keeps them fresh.
 //!
-//! Not here: what is shown (`service::Operations` decides that) and who may see it (`security`). Each page is
+//! Not here: the data (`service::Operations`) and who may see it (`security`). Each page is
 //! a function from a view to markup in [`pages`], so that it can be tested without a server. Start with
 //! [`router`].
 

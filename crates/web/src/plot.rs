@@ -1,4 +1,4 @@
-//! Plots as SVG: the rate of the last minutes, and the phases of an attempt. Each has its text beside it.
+//! SVG plots: the rate over the last minutes, and the phases of an attempt. Each has its numbers as text.
 
 use std::time::Duration;
 
@@ -6,7 +6,9 @@ use longhaul_api::agent::AttemptTimes;
 use longhaul_model::{Timestamp, units};
 use maud::{Markup, html};
 
+/// Width of the drawing in its own units; CSS scales it.
 const WIDTH: f64 = 1000.0;
+/// Height of the drawing in its own units: as many as CSS gives it pixels.
 const HEIGHT: f64 = 150.0;
 
 /// Goodput over time, oldest first, the newest at the right edge.
@@ -20,7 +22,7 @@ pub fn rates(values: &[f64], step_s: u32) -> Markup {
     let area = format!("0,{HEIGHT} {} {WIDTH},{HEIGHT}", line.join(" "));
     let span = Duration::from_secs(values.len() as u64 * u64::from(step_s));
     let peak = values.iter().copied().fold(0.0, f64::max);
-    // Labels stand outside the drawing, which is stretched to its frame: text in it would be stretched too.
+    // Labels are outside the SVG: it is stretched to its frame, and so would be its text.
     html! {
         div.plot {
             div.scale aria-hidden="true" {
@@ -43,7 +45,7 @@ pub fn rates(values: &[f64], step_s: u32) -> Markup {
     }
 }
 
-/// The next 1, 2 or 5 times a power of ten.
+/// The top of an axis: `peak` rounded up to 1, 2 or 5 times a power of ten.
 pub fn nice_top(peak: f64) -> f64 {
     if peak <= 0.0 || peak.is_nan() {
         return 1e6;
@@ -60,12 +62,12 @@ pub fn nice_top(peak: f64) -> f64 {
 pub struct Phase {
     pub name: &'static str,
     pub class: &'static str,
-    pub took: Duration,
+    pub duration: Duration,
 }
 
-/// The phases that have begun, in order; the last one may still go on.
+/// The phases that have started, in order; the last one may still be running.
 pub fn phases(times: &AttemptTimes, waited: Duration, now: Timestamp) -> Vec<Phase> {
-    let mut list = vec![Phase { name: "waited", class: "wait", took: waited }];
+    let mut list = vec![Phase { name: "waited", class: "wait", duration: waited }];
     let marks = [
         ("at the agent", "wait", Some(times.received), times.started),
         ("first byte", "open", times.started, times.first_byte),
@@ -74,18 +76,18 @@ pub fn phases(times: &AttemptTimes, waited: Duration, now: Timestamp) -> Vec<Pha
     ];
     for (name, class, begun, ended) in marks {
         if let Some(begun) = begun.filter(|at| at.0 > 0) {
-            list.push(Phase { name, class, took: ended.unwrap_or(now).since(begun) });
+            list.push(Phase { name, class, duration: ended.unwrap_or(now).since(begun) });
         }
     }
     list
 }
 
 pub fn phase_bars(phases: &[Phase]) -> Markup {
-    let total: f64 = phases.iter().map(|phase| phase.took.as_secs_f64()).sum::<f64>().max(1e-9);
+    let total: f64 = phases.iter().map(|phase| phase.duration.as_secs_f64()).sum::<f64>().max(1e-9);
     let mut at = 0.0;
     let mut rows = Vec::new();
     for phase in phases {
-        let width = WIDTH * phase.took.as_secs_f64() / total;
+        let width = WIDTH * phase.duration.as_secs_f64() / total;
         rows.push((at, width.max(1.0), phase));
         at += width;
     }
@@ -95,11 +97,13 @@ pub fn phase_bars(phases: &[Phase]) -> Markup {
             @for (x, width, phase) in &rows {
                 rect class=(phase.class) x=(format!("{x:.1}")) y="0" width=(format!("{width:.1}"))
                     height="22" {
-                    title { (phase.name) " " (units::duration(phase.took)) }
+                    title { (phase.name) " " (units::duration(phase.duration)) }
                 }
             }
         }
-        div.legend { @for phase in phases { span { (phase.name) " " b { (units::duration(phase.took)) } } } }
+        div.legend {
+            @for phase in phases { span { (phase.name) " " b { (units::duration(phase.duration)) } } }
+        }
     }
 }
 
@@ -108,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absurd_values_make_a_plot_all_the_same() {
+    fn absurd_values_still_make_a_plot() {
         for values in [vec![], vec![f64::NAN], vec![1.0], vec![-1.0, f64::INFINITY, 5e9]] {
             let text = rates(&values, 1).into_string();
             assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
@@ -128,7 +132,7 @@ mod tests {
             committed: None,
         };
         let list = phases(&times, Duration::from_secs(3), at(20));
-        let names: Vec<_> = list.iter().map(|phase| (phase.name, phase.took.as_secs())).collect();
+        let names: Vec<_> = list.iter().map(|phase| (phase.name, phase.duration.as_secs())).collect();
         assert_eq!(names, [("waited", 3), ("at the agent", 1), ("first byte", 1), ("data", 8)]);
     }
 }

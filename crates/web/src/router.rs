@@ -1,5 +1,4 @@
-//! Routes of the pages: who looks, which view, which page. Every read needs a session, every change also the
-//! session's form token.
+//! Routes of the pages. Every page needs a session; every change also needs the session's form token (CSRF).
 
 use std::sync::Arc;
 
@@ -22,13 +21,14 @@ use serde::Deserialize;
 use crate::layout::Viewer;
 use crate::pages::{self, Context};
 
-/// Rows of one page of a list.
-const ROWS: u32 = 100;
+/// Rows on one page of a list: a few screens.
+const ROWS_PER_PAGE: u32 = 100;
 
-pub(crate) type Shared = Arc<Operations>;
+/// The state that axum passes to each handler.
+pub(crate) type AppState = Arc<Operations>;
 
 /// Pages, forms and assets below `/ui/`.
-pub fn router(operations: Shared) -> Router {
+pub fn router(operations: AppState) -> Router {
     Router::new()
         .route("/ui", get(|| async { Redirect::permanent("/ui/") }))
         .route("/ui/", get(overview))
@@ -51,19 +51,19 @@ pub fn router(operations: Shared) -> Router {
         .with_state(operations)
 }
 
-// ---- who looks -------------------------------------------------------------------------------------------
+// ---- callers ---------------------------------------------------------------------------------------------
 
-/// What every address may carry: a one-time login token, a cursor.
+/// Query parameters that every page accepts: a one-time login token and a cursor.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Extra {
+pub(crate) struct CommonQuery {
     pub(crate) token: Option<String>,
     after: Option<String>,
 }
 
-impl Extra {
+impl CommonQuery {
     pub(crate) fn page(&self) -> PageQuery {
-        PageQuery { limit: Some(ROWS), after: self.after.clone().filter(|after| !after.is_empty()) }
+        PageQuery { limit: Some(ROWS_PER_PAGE), after: self.after.clone().filter(|after| !after.is_empty()) }
     }
 }
 
@@ -72,14 +72,14 @@ pub(crate) fn caller(operations: &Operations, headers: &HeaderMap) -> Result<Cal
     operations.identity().caller_of_cookie(&cookie::get(headers).ok_or_else(none)?)
 }
 
-/// Whoever may read, or the way to the door.
-fn reader(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Response> {
+/// The caller, or a redirect to the login page.
+fn require_login(operations: &Operations, headers: &HeaderMap) -> Result<Caller, Response> {
     caller(operations, headers).map_err(|_| Redirect::to("/ui/login").into_response())
 }
 
-/// Whoever may ask for that route's change, and really pressed the button on a page of ours. Whether what
-/// they change is theirs, the operation says.
-fn changer(
+/// Checks that the caller may use `route` and that the form is from one of our pages (CSRF). The operation
+/// itself checks whether they may change this particular object.
+fn authorise_change(
     operations: &Operations,
     headers: &HeaderMap,
     form_token: &str,
@@ -92,7 +92,7 @@ fn changer(
     checked.map_err(|problem| show_problem(operations, headers, &problem))
 }
 
-// ---- answers ---------------------------------------------------------------------------------------------
+// ---- replies ---------------------------------------------------------------------------------------------
 
 pub(crate) fn context<'a>(operations: &'a Operations, caller: Option<&'a Caller>) -> Context<'a> {
     let viewer = caller.map(|caller| Viewer {
@@ -102,16 +102,16 @@ pub(crate) fn context<'a>(operations: &'a Operations, caller: Option<&'a Caller>
     Context { deployment: &operations.config().deployment, viewer, now: operations.now() }
 }
 
-/// Only what the service itself serves may run or be shown; nothing may frame a page. Addresses are told to
-/// nobody else (`same-origin`, not `no-referrer`: with that, browsers send `Origin: null` with our own forms,
-/// which is refused).
-const POLICY: &str =
+/// Only what the service serves may run or be shown, and no site may frame a page.
+const CONTENT_SECURITY_POLICY: &str =
     "default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
+/// The referrer policy is `same-origin`, not `no-referrer`: with the latter, browsers send `Origin: null`
+/// with our own forms, which is refused.
 pub(crate) fn html(status: StatusCode, page: Markup) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "same-origin"),
         (header::CACHE_CONTROL, "no-store"),
@@ -123,19 +123,19 @@ pub(crate) fn show_problem(operations: &Operations, headers: &HeaderMap, problem
     let who = caller(operations, headers).ok();
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = html(status, pages::problem(context(operations, who.as_ref()), problem));
-    // For the log of decisions: the page itself says it to people only.
+    // The audit log reads the problem here; the page is for people only.
     response.extensions_mut().insert(problem.clone());
     response
 }
 
-/// Reads a view where reading may block, and makes a page of it.
-pub(crate) async fn page<V: Send + 'static>(
-    operations: Shared,
+/// Reads a view on a blocking thread and renders a page from it.
+pub(crate) async fn render_page<V: Send + 'static>(
+    operations: AppState,
     headers: HeaderMap,
     view: impl FnOnce(&Operations) -> Result<V, Problem> + Send + 'static,
     draw: impl FnOnce(Context<'_>, &V) -> Markup,
 ) -> Response {
-    let who = match reader(&operations, &headers) {
+    let who = match require_login(&operations, &headers) {
         Ok(caller) => caller,
         Err(response) => return response,
     };
@@ -148,16 +148,16 @@ pub(crate) async fn page<V: Send + 'static>(
     }
 }
 
-/// Does what a form asks for, and goes back to the page it stands on.
-pub(crate) async fn change<V: Send + 'static>(
-    operations: Shared,
+/// Applies the change that a form asks for, then redirects to the page `back`.
+pub(crate) async fn apply_change<V: Send + 'static>(
+    operations: AppState,
     headers: HeaderMap,
     form_token: &str,
     route: &Route,
     back: String,
     act: impl FnOnce(&Operations) -> Result<V, Problem> + Send + 'static,
 ) -> Response {
-    if let Err(response) = changer(&operations, &headers, form_token, route) {
+    if let Err(response) = authorise_change(&operations, &headers, form_token, route) {
         return response;
     }
     match operations.run(act).await {
@@ -173,34 +173,40 @@ pub(crate) fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) ->
 // ---- pages -----------------------------------------------------------------------------------------------
 
 async fn overview(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     Extension(visitor): Extension<Visitor>,
     headers: HeaderMap,
-    Query(extra): Query<Extra>,
+    Query(extra): Query<CommonQuery>,
 ) -> Response {
     if let Some(token) = extra.token {
         return crate::login::open_session(&operations, &visitor, token).await;
     }
-    page(operations, headers, Operations::status, pages::overview).await
+    render_page(operations, headers, Operations::status, pages::overview).await
 }
 
 async fn datasets(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
-    Query(extra): Query<Extra>,
+    Query(extra): Query<CommonQuery>,
 ) -> Response {
-    page(operations, headers, move |operations| operations.dataset_list(&extra.page()), pages::datasets).await
+    render_page(
+        operations,
+        headers,
+        move |operations| operations.dataset_list(&extra.page()),
+        pages::datasets,
+    )
+    .await
 }
 
 async fn dataset(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Path(name): Path<String>,
-    Query(extra): Query<Extra>,
+    Query(extra): Query<CommonQuery>,
 ) -> Response {
     let view = move |operations: &Operations| {
         let name: DatasetName = parse(&name)?;
-        let all = PageQuery { limit: Some(ROWS), after: None };
+        let all = PageQuery { limit: Some(ROWS_PER_PAGE), after: None };
         let view = operations.dataset_show(&name)?;
         let blocks = operations.dataset_blocks(&name, &extra.page())?;
         let list = SubscriptionList { dataset: Some(name), page: all.clone(), ..SubscriptionList::default() };
@@ -221,34 +227,39 @@ async fn dataset(
             .collect();
         Ok((view, blocks, subscriptions, free))
     };
-    page(operations, headers, view, |context, (view, blocks, subscriptions, free)| {
+    render_page(operations, headers, view, |context, (view, blocks, subscriptions, free)| {
         pages::dataset(context, view, blocks, subscriptions, free)
     })
     .await
 }
 
 async fn subscriptions(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
-    Query(extra): Query<Extra>,
+    Query(extra): Query<CommonQuery>,
 ) -> Response {
     let list = SubscriptionList { page: extra.page(), ..SubscriptionList::default() };
-    page(operations, headers, move |operations| operations.subscription_list(&list), pages::subscriptions)
-        .await
+    render_page(
+        operations,
+        headers,
+        move |operations| operations.subscription_list(&list),
+        pages::subscriptions,
+    )
+    .await
 }
 
 async fn subscription(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Path(id): Path<String>,
 ) -> Response {
     let view = move |operations: &Operations| operations.subscription_show(parse::<SubscriptionId>(&id)?);
-    page(operations, headers, view, pages::subscription).await
+    render_page(operations, headers, view, pages::subscription).await
 }
 
-/// A filter as a form sends it: fields left empty are no filter.
+/// The filter comes as a form sends it: empty fields do not filter.
 async fn transfers(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Query(fields): Query<Vec<(String, String)>>,
 ) -> Response {
@@ -257,7 +268,8 @@ async fn transfers(
         let list = operations.transfer_list(&query)?;
         Ok((query, list))
     };
-    page(operations, headers, view, |context, (query, list)| pages::transfers(context, query, list)).await
+    render_page(operations, headers, view, |context, (query, list)| pages::transfers(context, query, list))
+        .await
 }
 
 fn transfer_query(fields: &[(String, String)]) -> Result<TransferQuery, Problem> {
@@ -269,33 +281,41 @@ fn transfer_query(fields: &[(String, String)]) -> Result<TransferQuery, Problem>
         source: field("source").map(parse).transpose()?,
         target: field("target").map(parse).transpose()?,
         state: field("state").map(parse).transpose()?,
-        limit: Some(ROWS),
+        limit: Some(ROWS_PER_PAGE),
         after: field("after").map(str::to_owned),
     })
 }
 
-async fn transfer(State(operations): State<Shared>, headers: HeaderMap, Path(id): Path<String>) -> Response {
+async fn transfer(
+    State(operations): State<AppState>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Response {
     let view = move |operations: &Operations| operations.transfer_show(parse::<TransferId>(&id)?);
-    page(operations, headers, view, pages::transfer).await
+    render_page(operations, headers, view, pages::transfer).await
 }
 
-async fn sites(State(operations): State<Shared>, headers: HeaderMap, Query(extra): Query<Extra>) -> Response {
+async fn sites(
+    State(operations): State<AppState>,
+    headers: HeaderMap,
+    Query(extra): Query<CommonQuery>,
+) -> Response {
     let view = move |operations: &Operations| operations.site_list(&extra.page());
-    page(operations, headers, view, |context, list| pages::sites(context, &list.items)).await
+    render_page(operations, headers, view, |context, list| pages::sites(context, &list.items)).await
 }
 
-async fn site(State(operations): State<Shared>, headers: HeaderMap, Path(name): Path<String>) -> Response {
+async fn site(State(operations): State<AppState>, headers: HeaderMap, Path(name): Path<String>) -> Response {
     let view = move |operations: &Operations| operations.site_show(&parse::<SiteName>(&name)?);
-    page(operations, headers, view, pages::site).await
+    render_page(operations, headers, view, pages::site).await
 }
 
 async fn problems(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
-    Query(extra): Query<Extra>,
+    Query(extra): Query<CommonQuery>,
 ) -> Response {
     let view = move |operations: &Operations| operations.problem_list(&extra.page());
-    page(operations, headers, view, |context, list| pages::problems(context, &list.items)).await
+    render_page(operations, headers, view, |context, list| pages::problems(context, &list.items)).await
 }
 
 // ---- forms -----------------------------------------------------------------------------------------------
@@ -307,7 +327,7 @@ struct SubscribeForm {
 }
 
 async fn subscribe(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Path(name): Path<String>,
     Form(form): Form<SubscribeForm>,
@@ -325,7 +345,7 @@ async fn subscribe(
         };
         operations.subscription_create(&caller(operations, &who)?, &request)
     };
-    change(operations, headers, &form.form_token, &routes::SUBSCRIPTION_CREATE, back, act).await
+    apply_change(operations, headers, &form.form_token, &routes::SUBSCRIPTION_CREATE, back, act).await
 }
 
 #[derive(Deserialize)]
@@ -336,7 +356,7 @@ struct SubscriptionForm {
 }
 
 async fn change_subscription(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Path(id): Path<String>,
     Form(form): Form<SubscriptionForm>,
@@ -348,7 +368,7 @@ async fn change_subscription(
     let act = move |operations: &Operations| {
         operations.subscription_change(&caller(operations, &who)?, parse(&id)?, &patch)
     };
-    change(operations, headers, &form.form_token, &routes::SUBSCRIPTION_CHANGE, back, act).await
+    apply_change(operations, headers, &form.form_token, &routes::SUBSCRIPTION_CHANGE, back, act).await
 }
 
 #[derive(Deserialize)]
@@ -358,7 +378,7 @@ struct SiteForm {
 }
 
 async fn change_site(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Path(name): Path<String>,
     Form(form): Form<SiteForm>,
@@ -369,7 +389,7 @@ async fn change_site(
     let act = move |operations: &Operations| {
         operations.site_change(&caller(operations, &who)?, &parse(&name)?, &patch)
     };
-    change(operations, headers, &form.form_token, &routes::SITE_CHANGE, back, act).await
+    apply_change(operations, headers, &form.form_token, &routes::SITE_CHANGE, back, act).await
 }
 
 #[derive(Deserialize)]
@@ -378,14 +398,14 @@ struct BareForm {
 }
 
 async fn retry_transfer(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Path(id): Path<String>,
     Form(form): Form<BareForm>,
 ) -> Response {
     let back = format!("/ui/transfers/{}", crate::show::segment(&id));
     let act = move |operations: &Operations| operations.transfer_retry(parse(&id)?);
-    change(operations, headers, &form.form_token, &routes::TRANSFER_RETRY, back, act).await
+    apply_change(operations, headers, &form.form_token, &routes::TRANSFER_RETRY, back, act).await
 }
 
 // ---- assets ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-//! Small pieces of markup that several pages share: states with symbol and word, bars, times, names.
+//! Small pieces of markup that several pages share: states, progress bars, times, sizes and rates.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use longhaul_model::percent::encode_component;
 use longhaul_model::{Fault, Timestamp, TransferState, units};
 use maud::{Markup, html};
 
-/// Colour never stands alone: ● good, ▲ needs attention, ■ wrong, ○ idle.
+/// A state with its symbol, since colour alone must not carry meaning: ● good, ▲ attention, ■ bad.
 pub fn state(kind: &str, word: &str) -> Markup {
     let symbol = match kind {
         "good" => "●",
@@ -40,13 +40,13 @@ pub fn bar(done: u64, all: u64) -> Markup {
     }
 }
 
-/// Rounded down, so that 100 % means all.
+/// A share in percent, rounded down so that 100 % means all.
 pub fn percent(done: u64, all: u64) -> String {
     let share = if all == 0 { 100 } else { (u128::from(done.min(all)) * 100 / u128::from(all)) as u64 };
     format!("{share} %")
 }
 
-/// `14:02:11`, or with the day if it is another one than `now`'s; the exact time on hover.
+/// `14:02:11`, with the date if it is not today's; the exact time on hover.
 pub fn time(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at) title=(at) { (clock(at, now)) } }
 }
@@ -67,7 +67,7 @@ pub fn ago(at: Timestamp, now: Timestamp) -> String {
     if passed < Duration::from_secs(1) { "now".into() } else { format!("{} ago", units::duration(passed)) }
 }
 
-/// When it will be there, or why nobody can say.
+/// The expected completion, or why there is no estimate.
 pub fn expected(value: &Expected, complete: bool, now: Timestamp) -> Markup {
     html! {
         @if complete { (state("good", "complete")) }

@@ -1,4 +1,4 @@
-//! Routes of the page by which operators steer: shares, limits, links, and how storages choose their sources.
+//! Routes of the Steer page: shares, limits, links, and the source strategy of storages.
 
 use axum::Router;
 use axum::extract::{Form, State};
@@ -14,23 +14,25 @@ use longhaul_service::{Operations, PageQuery};
 use serde::Deserialize;
 
 use crate::pages::{self, SteerView};
-use crate::router::{Shared, caller, change, page, parse};
+use crate::router::{AppState, apply_change, caller, parse, render_page};
 
-const PAGE: &str = "/ui/steer";
-/// Changes of before that are shown.
-const AUDIT_ROWS: u32 = 12;
+/// The page itself, and where its forms return to.
+const STEER_PATH: &str = "/ui/steer";
+/// Latest changes and refusals shown on the page; the command line lists the rest.
+const AUDIT_ROWS_SHOWN: u32 = 12;
+/// Storages that the page lists: more do not fit a page that people can use.
 const STORAGES_MAX: u32 = 1_000;
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<AppState> {
     Router::new()
-        .route(PAGE, get(steer))
+        .route(STEER_PATH, get(steer))
         .route("/ui/steer/share", post(set_share))
         .route("/ui/steer/limit", post(set_limit))
         .route("/ui/steer/link", post(change_link))
         .route("/ui/steer/storage", post(change_storage))
 }
 
-async fn steer(State(operations): State<Shared>, headers: HeaderMap) -> Response {
+async fn steer(State(operations): State<AppState>, headers: HeaderMap) -> Response {
     let of = headers.clone();
     let view = move |operations: &Operations| {
         let rows = |limit| PageQuery { limit: Some(limit), after: None };
@@ -40,15 +42,15 @@ async fn steer(State(operations): State<Shared>, headers: HeaderMap) -> Response
             links: operations.link_list()?,
             storages: operations.storage_list(&rows(STORAGES_MAX))?.items,
             strategies: Operations::strategies(),
-            audit: operations.audit_list(Some("changes"), &rows(AUDIT_ROWS))?.items,
-            refused: refused(operations, &of, &rows(AUDIT_ROWS))?,
+            audit: operations.audit_list(Some("changes"), &rows(AUDIT_ROWS_SHOWN))?.items,
+            refused: refused(operations, &of, &rows(AUDIT_ROWS_SHOWN))?,
         })
     };
-    page(operations, headers, view, pages::steer).await
+    render_page(operations, headers, view, pages::steer).await
 }
 
-/// Who was refused what is for administrators, as it names people and jobs of all communities; managers of
-/// sites see what was refused there.
+/// Recent refusals: all for administrators, since they name people and jobs of all communities; those at
+/// their sites for managers.
 fn refused(
     operations: &Operations,
     headers: &HeaderMap,
@@ -61,20 +63,20 @@ fn refused(
     Ok(Some(operations.decision_list(&who, Some("refused"), None, None, query)?.items))
 }
 
-/// What is left empty is not said.
-fn said(text: &str) -> Option<&str> {
+/// A field of a form without surrounding space; None if it is empty.
+fn non_empty(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
-fn wrong(what: &str, error: impl std::fmt::Display) -> Problem {
+fn bad_field(what: &str, error: impl std::fmt::Display) -> Problem {
     Fault::new(FaultCode::BadRequest, printable(&format!("{what}: {error}"))).into()
 }
 
-fn number<T: std::str::FromStr<Err: std::fmt::Display>>(
+fn parse_number<T: std::str::FromStr<Err: std::fmt::Display>>(
     what: &str,
     text: &str,
 ) -> Result<Option<T>, Problem> {
-    said(text).map(|text| text.parse().map_err(|error: T::Err| wrong(what, error))).transpose()
+    non_empty(text).map(|text| text.parse().map_err(|error: T::Err| bad_field(what, error))).transpose()
 }
 
 #[derive(Deserialize)]
@@ -83,7 +85,7 @@ struct ShareForm {
     community: String,
     #[serde(default)]
     activity: String,
-    /// Empty: named no more.
+    /// Empty removes the share.
     weight: String,
 }
 
@@ -91,21 +93,21 @@ impl ShareForm {
     fn change(&self) -> Result<ShareChange, Problem> {
         Ok(ShareChange {
             community: self.community.trim().to_owned(),
-            activity: said(&self.activity).map(str::to_owned),
-            weight: number("weight", &self.weight)?,
+            activity: non_empty(&self.activity).map(str::to_owned),
+            weight: parse_number("weight", &self.weight)?,
         })
     }
 }
 
 async fn set_share(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Form(form): Form<ShareForm>,
 ) -> Response {
     let (who, token) = (headers.clone(), form.form_token.clone());
     let act =
         move |operations: &Operations| operations.share_set(&caller(operations, &who)?, &form.change()?);
-    change(operations, headers, &token, &api::SHARE_SET, PAGE.into(), act).await
+    apply_change(operations, headers, &token, &api::SHARE_SET, STEER_PATH.into(), act).await
 }
 
 #[derive(Deserialize)]
@@ -113,41 +115,41 @@ struct LimitForm {
     form_token: String,
     of: LimitKind,
     name: String,
-    /// Empty: no limit of files.
+    /// Empty means no limit on parallel files.
     active: String,
-    /// Empty: no limit of the rate.
+    /// Empty means no rate limit.
     rate: String,
 }
 
 impl LimitForm {
     fn change(&self) -> Result<LimitChange, Problem> {
-        let rate = said(&self.rate).map(|text| text.strip_suffix("/s").unwrap_or(text));
+        let rate = non_empty(&self.rate).map(|text| text.strip_suffix("/s").unwrap_or(text));
         Ok(LimitChange {
             of: self.of,
             name: self.name.trim().to_owned(),
-            active: number("parallel files", &self.active)?,
+            active: parse_number("parallel files", &self.active)?,
             bytes_per_s: rate
-                .map(|text| parse_bytes(text).map_err(|error| wrong("rate", error)))
+                .map(|text| parse_bytes(text).map_err(|error| bad_field("rate", error)))
                 .transpose()?,
         })
     }
 }
 
 async fn set_limit(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Form(form): Form<LimitForm>,
 ) -> Response {
     let (who, token) = (headers.clone(), form.form_token.clone());
     let act =
         move |operations: &Operations| operations.limit_set(&caller(operations, &who)?, &form.change()?);
-    change(operations, headers, &token, &api::LIMIT_SET, PAGE.into(), act).await
+    apply_change(operations, headers, &token, &api::LIMIT_SET, STEER_PATH.into(), act).await
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum LinkAct {
-    /// Only this one from now on; others may follow.
+    /// Allows this link alone; others can be added later.
     Only,
     Add,
     Remove,
@@ -174,7 +176,7 @@ impl LinkForm {
 }
 
 async fn change_link(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Form(form): Form<LinkForm>,
 ) -> Response {
@@ -192,7 +194,7 @@ async fn change_link(
         }
         operations.link_change(&caller, &change)
     };
-    change(operations, headers, &token, &api::LINK_CHANGE, PAGE.into(), act).await
+    apply_change(operations, headers, &token, &api::LINK_CHANGE, STEER_PATH.into(), act).await
 }
 
 #[derive(Deserialize)]
@@ -204,7 +206,7 @@ struct StorageForm {
 }
 
 async fn change_storage(
-    State(operations): State<Shared>,
+    State(operations): State<AppState>,
     headers: HeaderMap,
     Form(form): Form<StorageForm>,
 ) -> Response {
@@ -213,7 +215,7 @@ async fn change_storage(
         let patch = StorageChange { relay: Some(form.relay), strategy: Some(form.strategy) };
         operations.storage_change(&caller(operations, &who)?, &parse(&form.storage)?, &patch)
     };
-    change(operations, headers, &token, &api::STORAGE_CHANGE, PAGE.into(), act).await
+    apply_change(operations, headers, &token, &api::STORAGE_CHANGE, STEER_PATH.into(), act).await
 }
 
 #[cfg(test)]
@@ -221,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_read_as_people_write_it() {
+    fn a_limit_is_parsed_as_people_write_it() {
         let of = |active: &str, rate: &str| {
             let form = LimitForm {
                 form_token: String::new(),
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_without_a_weight_is_named_no_more() {
+    fn a_share_without_a_weight_is_removed() {
         let of = |weight: &str| {
             let (form_token, community) = (String::new(), "atlas".into());
             ShareForm { form_token, community, activity: " ".into(), weight: weight.into() }.change()

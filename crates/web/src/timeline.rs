@@ -1,5 +1,5 @@
-//! The time line of a link's circuits as SVG: what was booked, what was used of it, and what the plain way
-//! carried before.
+//! The time line of a link's circuits as SVG: the bandwidth booked, the bandwidth used, and the rate that the
+//! link had without a circuit before.
 
 use std::time::Duration;
 
@@ -9,15 +9,17 @@ use maud::{Markup, html};
 
 use crate::plot::nice_top;
 
+/// Width of the drawing in its own units; CSS scales it.
 const WIDTH: f64 = 1000.0;
+/// Height of the drawing in its own units.
 const HEIGHT: f64 = 120.0;
-/// Bytes a second of a Mbit/s.
-const MBIT: f64 = 125_000.0;
+/// Bytes per second in one Mbit/s.
+const BYTES_PER_S_PER_MBIT: f64 = 125_000.0;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
-/// The shortest of these that shows all circuits; else the last.
-const SPANS: [Duration; 6] = [
+/// Spans of the time axis: the shortest that shows all circuits is used, else the last.
+const TIME_SPANS: [Duration; 6] = [
     MINUTE.saturating_mul(10),
     HOUR,
     HOUR.saturating_mul(6),
@@ -25,10 +27,10 @@ const SPANS: [Duration; 6] = [
     DAY.saturating_mul(7),
     DAY.saturating_mul(30),
 ];
-/// However short it was, one sees it.
-const WIDTH_MIN: f64 = 3.0;
+/// A short circuit is drawn at least this wide, so that it can be seen.
+const BLOCK_WIDTH_MIN: f64 = 3.0;
 
-/// One circuit, in the units of the drawing.
+/// One circuit in the units of the drawing.
 struct Block<'a> {
     circuit: &'a Circuit,
     left: f64,
@@ -38,7 +40,7 @@ struct Block<'a> {
     plain: f64,
 }
 
-/// `circuits` in any order; nothing is drawn where none was granted.
+/// Draws `circuits`, which may be in any order. Empty if none was granted.
 pub fn circuits(circuits: &[&Circuit], now: Timestamp) -> Markup {
     let granted: Vec<&Circuit> = circuits.iter().copied().filter(|one| one.granted.is_some()).collect();
     let Some(span) = span(&granted, now) else { return html! {} };
@@ -50,7 +52,7 @@ pub fn circuits(circuits: &[&Circuit], now: Timestamp) -> Markup {
         "Circuits of the last {}: booked, used, and the rate before without a circuit",
         units::duration(span)
     );
-    // Labels stand outside the drawing, which is stretched to its frame: text in it would be stretched too.
+    // Labels are outside the SVG: it is stretched to its frame, and so would be its text.
     html! {
         div.plot.circuits {
             div.scale aria-hidden="true" {
@@ -63,7 +65,7 @@ pub fn circuits(circuits: &[&Circuit], now: Timestamp) -> Markup {
                 }
                 @for block in &blocks {
                     g {
-                        title { (words(block.circuit)) }
+                        title { (tooltip(block.circuit)) }
                         rect.booked x=(number(block.left)) y=(number(HEIGHT - block.booked))
                             width=(number(block.width)) height=(number(block.booked)) {}
                         rect.used x=(number(block.left)) y=(number(HEIGHT - block.used))
@@ -90,11 +92,11 @@ fn number(value: f64) -> String {
 fn span(granted: &[&Circuit], now: Timestamp) -> Option<Duration> {
     let oldest = granted.iter().filter_map(|one| one.granted).min()?;
     let age = now.since(oldest);
-    Some(SPANS.into_iter().find(|span| *span >= age).unwrap_or(SPANS[SPANS.len() - 1]))
+    Some(TIME_SPANS.into_iter().find(|span| *span >= age).unwrap_or(TIME_SPANS[TIME_SPANS.len() - 1]))
 }
 
 fn booked(circuit: &Circuit) -> f64 {
-    finite(circuit.booked_mbit.unwrap_or(0) as f64 * MBIT)
+    finite(circuit.booked_mbit.unwrap_or(0) as f64 * BYTES_PER_S_PER_MBIT)
 }
 
 fn carried(circuit: &Circuit) -> f64 {
@@ -124,23 +126,23 @@ fn block<'a>(
     let x =
         |at: Timestamp| WIDTH * (at.since(begin).as_secs_f64() / span.as_secs_f64().max(1.0)).clamp(0.0, 1.0);
     let height = |rate: f64| HEIGHT * (rate / top).clamp(0.0, 1.0);
-    let left = x(granted.max(begin)).min(WIDTH - WIDTH_MIN);
+    let left = x(granted.max(begin)).min(WIDTH - BLOCK_WIDTH_MIN);
     Some(Block {
         circuit,
         left,
-        width: (x(ended) - left).max(WIDTH_MIN),
+        width: (x(ended) - left).max(BLOCK_WIDTH_MIN),
         booked: height(booked(circuit)),
         used: height(carried(circuit)),
         plain: height(plain(circuit)),
     })
 }
 
-/// For whoever points at it.
-fn words(circuit: &Circuit) -> String {
+/// The text shown when the pointer is on a circuit.
+fn tooltip(circuit: &Circuit) -> String {
     let mbit = circuit.booked_mbit.unwrap_or(0);
     let rate =
         circuit.carried_bytes_per_s().map(|rate| format!(" at {}", units::rate(rate))).unwrap_or_default();
-    let gain = circuit.gain_s().map(|gain| format!(", gained {}", gained(gain))).unwrap_or_default();
+    let gain = circuit.gain_s().map(|gain| format!(", gained {}", signed_duration(gain))).unwrap_or_default();
     format!(
         "{} Mbit/s booked, carried {}{rate}{gain}",
         units::count(mbit),
@@ -148,8 +150,8 @@ fn words(circuit: &Circuit) -> String {
     )
 }
 
-/// Time that was gained, or lost.
-pub fn gained(seconds: f64) -> String {
+/// Time gained, or lost with a minus sign.
+pub fn signed_duration(seconds: f64) -> String {
     let span = Duration::try_from_secs_f64(seconds.abs()).unwrap_or(Duration::MAX);
     let sign = if seconds < 0.0 { "−" } else { "" };
     format!("{sign}{}", units::duration(span))
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_was_told_makes_a_drawing() {
+    fn any_report_makes_a_drawing() {
         assert_eq!(circuits(&[&circuit(None, None)], at(0)).into_string(), "", "nothing was granted");
         let mut odd = circuit(Some(100), Some(-100));
         odd.plain_bytes_per_s = Some(f64::INFINITY);
@@ -202,6 +204,10 @@ mod tests {
         let old = circuit(Some(-90 * 86_400), Some(-80 * 86_400));
         let text = circuits(&[&odd, &old, &circuit(Some(10), None)], at(50)).into_string();
         assert!(!text.contains("NaN") && !text.contains("inf") && !text.contains("=\"-"), "{text}");
-        assert_eq!(text.matches("<g>").count(), 2, "what is over too long ago is not drawn: {text}");
+        assert_eq!(
+            text.matches("<g>").count(),
+            2,
+            "circuits that ended before the axis are not drawn: {text}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Which links have circuits, why, and what have they brought?
+//! The circuits page: which links have a circuit, why, and what did it gain?
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use longhaul_model::units;
 use maud::{Markup, html};
 
 use super::Context;
-use crate::layout::{Frame, Place, page};
+use crate::layout::{Frame, Section, page};
 use crate::{show, timeline};
 
-/// Of one link, in its table.
-const SHOWN: usize = 5;
+/// Rows in the table of one link: enough to compare, short enough to read.
+const CIRCUITS_SHOWN_MAX: usize = 5;
 
-/// All that the page shows.
+/// Everything that the page shows.
 pub struct CircuitsView {
     pub links: Vec<CircuitView>,
     pub plan: CircuitPlan,
-    /// Circuits that there were and are, by link, latest first.
+    /// Present and past circuits by link, latest first.
     pub past: BTreeMap<String, Vec<CircuitRecord>>,
 }
 
 pub fn circuits(context: Context<'_>, view: &CircuitsView) -> Markup {
     let frame =
-        Frame::live(context, "Circuits", Place::Circuits, "/api/v1/circuits", "longhaul circuit list");
+        Frame::live(context, "Circuits", Section::Circuits, "/api/v1/circuits", "longhaul circuit list");
     page(
         &frame,
         html! {
@@ -37,7 +37,7 @@ pub fn circuits(context: Context<'_>, view: &CircuitsView) -> Markup {
                 }
             } @else {
                 (links(context, &view.links))
-                @for link in &view.links { (one(context, link, view.past.get(&link.link))) }
+                @for link in &view.links { (link_section(context, link, view.past.get(&link.link))) }
                 (plan(context, &view.plan))
             }
         },
@@ -94,7 +94,8 @@ fn links(context: Context<'_>, links: &[CircuitView]) -> Markup {
                                 @else { "–" }
                             }
                             td.number data-label="Gained" {
-                                @if let Some(gain) = link.gain_s { (timeline::gained(gain)) } @else { "–" }
+                                @if let Some(gain) = link.gain_s { (timeline::signed_duration(gain)) }
+                                @else { "–" }
                             }
                             td.wide {
                                 @if link.connected {
@@ -117,10 +118,10 @@ fn booked(circuit: Option<&Circuit>) -> String {
     mbit.map_or_else(|| "–".to_owned(), |mbit| format!("{} Mb/s", units::count(mbit)))
 }
 
-/// A link with its time line and its last circuits.
-fn one(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord>>) -> Markup {
+/// A link with its time line and its latest circuits.
+fn link_section(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord>>) -> Markup {
     let records = past.map(Vec::as_slice).unwrap_or_default();
-    // What the link has now is told fresher than it is written.
+    // The report of the present circuit is newer than its record in the history.
     let current = link.circuit.as_ref();
     let older = records.iter().map(|record| &record.circuit);
     let older = older.filter(|circuit| current.is_none_or(|current| current.id != circuit.id));
@@ -146,7 +147,7 @@ fn one(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord
                         }
                     }
                     tbody {
-                        @for circuit in all.iter().take(SHOWN) {
+                        @for circuit in all.iter().take(CIRCUITS_SHOWN_MAX) {
                             tr {
                                 td {
                                     (show::time(circuit.asked, context.now)) br;
@@ -165,8 +166,11 @@ fn one(context: Context<'_>, link: &CircuitView, past: Option<&Vec<CircuitRecord
                                     @else { "–" }
                                 }
                                 td.number data-label="Gained" {
-                                    @if let Some(gain) = circuit.gain_s() { (timeline::gained(gain)) }
-                                    @else { "–" }
+                                    @if let Some(gain) = circuit.gain_s() {
+                                        (timeline::signed_duration(gain))
+                                    } @else {
+                                        "–"
+                                    }
                                 }
                                 td data-label="Ended" {
                                     @if let Some(at) = circuit.ended {
@@ -214,7 +218,7 @@ fn plan(context: Context<'_>, plan: &CircuitPlan) -> Markup {
                         tr {
                             td { (link.source) }
                             td data-label="To" { (link.target) }
-                            td data-label="Action" { (act(link)) }
+                            td data-label="Action" { (action_state(link)) }
                             td.number.wide { (show::size(link.waits_bytes)) }
                             td data-label="Reason" { (link.why) }
                         }
@@ -225,7 +229,7 @@ fn plan(context: Context<'_>, plan: &CircuitPlan) -> Markup {
     }
 }
 
-fn act(link: &CircuitPlanned) -> Markup {
+fn action_state(link: &CircuitPlanned) -> Markup {
     let kind = match link.what {
         CircuitPlanAct::Ask | CircuitPlanAct::Keep => "good",
         CircuitPlanAct::GiveBack => "warn",
@@ -235,7 +239,7 @@ fn act(link: &CircuitPlanned) -> Markup {
     show::state(kind, &format!("{}{mbit}", link.what.word()))
 }
 
-/// A link with a circuit that is used and one that is over; what comes from outside is hostile.
+/// A link with one circuit in use and one that ended. Text from outside is hostile.
 #[cfg(test)]
 pub(super) fn sample() -> CircuitsView {
     use longhaul_model::{AgentId, Timestamp};

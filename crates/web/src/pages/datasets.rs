@@ -1,4 +1,4 @@
-//! What is there, and where is it?
+//! The dataset pages: what exists, and where is it?
 
 use longhaul_api::native::{BlockView, DatasetView, Page, ReplicaView, SubscriptionView};
 use longhaul_model::units;
@@ -7,12 +7,12 @@ use maud::{Markup, html};
 
 use super::Context;
 use super::subscriptions::table as subscription_table;
-use crate::layout::{Frame, Place, Viewer, action, page};
+use crate::layout::{Frame, Section, Viewer, action, page};
 use crate::show;
 
 pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
     let frame =
-        Frame::live(context, "Datasets", Place::Datasets, "/api/v1/datasets", "longhaul dataset list");
+        Frame::live(context, "Datasets", Section::Datasets, "/api/v1/datasets", "longhaul dataset list");
     page(
         &frame,
         html! {
@@ -55,7 +55,7 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
                                             }
                                         }
                                     }
-                                    td.wide { (standing(item)) }
+                                    td.wide { (dataset_state(item)) }
                                 }
                             }
                         }
@@ -69,7 +69,7 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
     )
 }
 
-fn standing(item: &DatasetView) -> Markup {
+fn dataset_state(item: &DatasetView) -> Markup {
     match &item.scan {
         Some(scan) if !scan.done => {
             show::state("good", &format!("scanning, {} files so far", units::count(scan.files_done)))
@@ -91,7 +91,7 @@ pub fn dataset(
     let frame = Frame::live(
         context,
         &title,
-        Place::Datasets,
+        Section::Datasets,
         format!("/api/v1/datasets/{segment}"),
         format!("longhaul dataset show {}", item.name),
     );
@@ -103,13 +103,13 @@ pub fn dataset(
                 div.tile { div.value { (units::count(item.files)) } div.label { "Files" } }
                 div.tile { div.value { (show::size(item.bytes)) } div.label { "Size" } }
                 div.tile { div.value { (units::count(item.blocks)) } div.label { "Blocks" } }
-                div.tile { div.value { (standing(item)) } div.label { "Community " (item.community) } }
+                div.tile { div.value { (dataset_state(item)) } div.label { "Community " (item.community) } }
             }
             h2 { "Where is it?" }
             (replicas(item, &item.replicas))
             h2 { "Where should it be?" }
             (subscription_table(context, subscriptions))
-            (subscribe(context.who_may(ResourceScope::Community(&item.community)), &segment, storages))
+            (subscribe(context.viewer_for(ResourceScope::Community(&item.community)), &segment, storages))
             h2 { "Which blocks?" }
             (block_table(item, blocks, &segment))
             h2 { "What was left out?" }

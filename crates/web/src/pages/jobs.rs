@@ -1,4 +1,4 @@
-//! Copies between URLs: how far is a job, and what went wrong?
+//! The job pages (copies between URLs): how far along is a job, and what went wrong?
 
 use longhaul_api::jobs::{JobDetail, JobFileView, JobView};
 use longhaul_api::native::Page;
@@ -7,11 +7,13 @@ use longhaul_model::{JobFileState, JobState};
 use maud::{Markup, html};
 
 use super::Context;
-use crate::layout::{Frame, Place, action, page};
+use crate::layout::{Frame, Section, action, page};
 use crate::show;
 
-/// Priorities of jobs, least and most urgent.
-const PRIORITIES: (u8, u8) = (1, 5);
+/// The least urgent priority of a job, as FTS counts.
+const JOB_PRIORITY_MIN: u8 = 1;
+/// The most urgent priority of a job, as FTS counts.
+const JOB_PRIORITY_MAX: u8 = 5;
 
 pub fn jobs(context: Context<'_>, state: Option<JobState>, list: &Page<JobView>) -> Markup {
     let filter = state.map(|state| format!("state={}", word(&state))).unwrap_or_default();
@@ -19,7 +21,7 @@ pub fn jobs(context: Context<'_>, state: Option<JobState>, list: &Page<JobView>)
     let frame = Frame::live(
         context,
         "Jobs",
-        Place::Jobs,
+        Section::Jobs,
         format!("/api/v1/jobs?{filter}"),
         format!("longhaul job list{command}"),
     );
@@ -80,7 +82,7 @@ fn table(context: Context<'_>, list: &Page<JobView>) -> Markup {
                         tr {
                             td.name { a href={ "/ui/jobs/" (job.id) } { (job.id) } }
                             td data-label="From → to" {
-                                (end(job.source.as_deref())) " → " (end(job.target.as_deref()))
+                                (endpoint(job.source.as_deref())) " → " (endpoint(job.target.as_deref()))
                             }
                             td.tight data-label="State" { (job_state(job.state)) }
                             td.number data-label="Files" {
@@ -104,8 +106,8 @@ fn table(context: Context<'_>, list: &Page<JobView>) -> Markup {
     }
 }
 
-/// None: not the same for all files.
-fn end(storage: Option<&str>) -> String {
+/// The common end of all files, or `several` if they differ.
+fn endpoint(storage: Option<&str>) -> String {
     storage.map_or("several".to_owned(), printable)
 }
 
@@ -140,7 +142,7 @@ pub fn job(context: Context<'_>, detail: &JobDetail) -> Markup {
         ..Frame::live(
             context,
             &title,
-            Place::Jobs,
+            Section::Jobs,
             format!("/api/v1/jobs/{}", job.id),
             format!("longhaul job show {}", job.id),
         )
@@ -193,8 +195,8 @@ fn facts(context: Context<'_>, detail: &JobDetail) -> Markup {
         dl.facts {
             dt { "State" }
             dd { (job_state(job.state)) @if let Some(reason) = &job.reason { " " (printable(reason)) } }
-            dt { "From" } dd { (end(job.source.as_deref())) }
-            dt { "To" } dd { (end(job.target.as_deref())) }
+            dt { "From" } dd { (endpoint(job.source.as_deref())) }
+            dt { "To" } dd { (endpoint(job.target.as_deref())) }
             @if !job.state.is_terminal() { dt { "Rate" } dd { (show::rate(detail.rate_now)) } }
             dt { "Submitted" }
             dd {
@@ -215,13 +217,17 @@ fn changes(context: Context<'_>, job: &JobView) -> Markup {
     let priority = |value: u8| [("priority", value.to_string())];
     let button = |fields: &[(&str, String)], label: &str| {
         let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        action(context.who_may_for(&job.community), &address, &fields, label)
+        action(context.viewer_for_community(&job.community), &address, &fields, label)
     };
     html! {
         @if !job.state.is_terminal() {
             div.actions {
-                @if job.priority < PRIORITIES.1 { (button(&priority(job.priority + 1), "Raise priority")) }
-                @if job.priority > PRIORITIES.0 { (button(&priority(job.priority - 1), "Lower priority")) }
+                @if job.priority < JOB_PRIORITY_MAX {
+                    (button(&priority(job.priority + 1), "Raise priority"))
+                }
+                @if job.priority > JOB_PRIORITY_MIN {
+                    (button(&priority(job.priority - 1), "Lower priority"))
+                }
                 (button(&[("cancel", "true".to_owned())], "Cancel (keep what has arrived)"))
             }
         }

@@ -1,16 +1,16 @@
-//! The door, and the page that says what went wrong.
+//! The login page, and the page that explains an error.
 
 use longhaul_api::Problem;
 use longhaul_identity::{CertificateStatus, LoginMethods};
 use maud::{Markup, html};
 
 use super::Context;
-use crate::layout::{Frame, Place, page, page_that_goes_on};
+use crate::layout::{Frame, Section, page, redirecting_page};
 
 fn frame<'a>(context: Context<'a>, title: &'a str) -> Frame<'a> {
     Frame {
         title,
-        place: Place::Outside,
+        section: Section::Outside,
         json: None,
         command: None,
         live: false,
@@ -19,10 +19,10 @@ fn frame<'a>(context: Context<'a>, title: &'a str) -> Frame<'a> {
     }
 }
 
-/// Shows the ways that are open here, and no others. A token opens the door everywhere.
-pub fn login(context: Context<'_>, ways: &LoginMethods, failed: Option<&Problem>) -> Markup {
+/// The login page with the methods that are enabled here. A token always works.
+pub fn login(context: Context<'_>, methods: &LoginMethods, failed: Option<&Problem>) -> Markup {
     let only_token =
-        !ways.password && ways.openid.is_empty() && ways.certificate == CertificateStatus::Closed;
+        !methods.password && methods.openid.is_empty() && methods.certificate == CertificateStatus::Closed;
     page(
         &frame(context, "Log in"),
         html! {
@@ -31,7 +31,7 @@ pub fn login(context: Context<'_>, ways: &LoginMethods, failed: Option<&Problem>
                 p.state.bad role="alert" { "■ Login failed: " (why(problem)) "." }
                 p { "What to do: " (problem.remedy) "." }
             }
-            @if ways.password {
+            @if methods.password {
                 h2 { "With your name and password" }
                 form.filter method="post" action="/ui/login/password" {
                     label {
@@ -46,16 +46,16 @@ pub fn login(context: Context<'_>, ways: &LoginMethods, failed: Option<&Problem>
                     button type="submit" { "Log in" }
                 }
             }
-            @if !ways.openid.is_empty() {
+            @if !methods.openid.is_empty() {
                 h2 { "Through your organisation" }
                 p { "You log in there and return here." }
                 p {
-                    @for way in &ways.openid {
-                        a.button href=(way.address) { "Log in with " (way.title) } " "
+                    @for method in &methods.openid {
+                        a.button href=(method.address) { "Log in with " (method.title) } " "
                     }
                 }
             }
-            (certificate(&ways.certificate))
+            (certificate(&methods.certificate))
             h2 { "With an API token" }
             p {
                 code { "longhaul token create NAME" }
@@ -73,7 +73,7 @@ pub fn login(context: Context<'_>, ways: &LoginMethods, failed: Option<&Problem>
     )
 }
 
-/// The particulars; and what happened, where that is more than what its code says of every such refusal.
+/// Why the login failed: the detail, after the title where that says more than the error code does.
 fn why(problem: &Problem) -> String {
     if problem.title == problem.code.title() && !problem.detail.is_empty() {
         return problem.detail.clone();
@@ -81,10 +81,10 @@ fn why(problem: &Problem) -> String {
     format!("{}: {}", problem.title, problem.detail)
 }
 
-fn certificate(way: &CertificateStatus) -> Markup {
+fn certificate(method: &CertificateStatus) -> Markup {
     html! {
-        @if *way != CertificateStatus::Closed { h2 { "With your certificate" } }
-        @match way {
+        @if *method != CertificateStatus::Closed { h2 { "With your certificate" } }
+        @match method {
             CertificateStatus::Closed => {}
             CertificateStatus::NoneShown => {
                 p { "Your browser showed none. Import yours into it, and open a new window: it asks then \
@@ -103,9 +103,9 @@ fn certificate(way: &CertificateStatus) -> Markup {
     }
 }
 
-/// After a login elsewhere: goes on by itself.
+/// The page after a login at an issuer: it goes on to `address` by itself.
 pub fn logged_in(context: Context<'_>, address: &str) -> Markup {
-    page_that_goes_on(
+    redirecting_page(
         &frame(context, "Logged in"),
         address,
         html! {
@@ -130,11 +130,11 @@ pub fn problem(context: Context<'_>, problem: &Problem) -> Markup {
     )
 }
 
-/// All ways, with that text wherever one from outside is shown.
+/// All methods, with `text` wherever text from outside is shown.
 #[cfg(test)]
 pub(super) fn sample(text: &str) -> LoginMethods {
-    let way = longhaul_identity::OpenIdMethod { title: text.into(), address: format!("https://x/{text}") };
-    LoginMethods { password: true, certificate: CertificateStatus::Shown(text.into()), openid: vec![way] }
+    let method = longhaul_identity::OpenIdMethod { title: text.into(), address: format!("https://x/{text}") };
+    LoginMethods { password: true, certificate: CertificateStatus::Shown(text.into()), openid: vec![method] }
 }
 
 #[cfg(test)]
@@ -142,13 +142,13 @@ mod tests {
     use super::*;
     use longhaul_model::{Fault, FaultCode, Timestamp};
 
-    fn shown(ways: &LoginMethods, failed: Option<&Problem>) -> String {
+    fn shown(methods: &LoginMethods, failed: Option<&Problem>) -> String {
         let context = Context { deployment: "test", viewer: None, now: Timestamp::ZERO };
-        login(context, ways, failed).into_string()
+        login(context, methods, failed).into_string()
     }
 
     #[test]
-    fn only_the_ways_that_are_open_are_shown() {
+    fn only_enabled_methods_are_shown() {
         let closed =
             LoginMethods { password: false, certificate: CertificateStatus::Closed, openid: Vec::new() };
         let bare = shown(&closed, None);
@@ -162,11 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_and_what_next() {
-        let ways =
+    fn a_refusal_says_why_and_what_to_do() {
+        let methods =
             LoginMethods { password: true, certificate: CertificateStatus::NoneShown, openid: Vec::new() };
         let problem = Problem::from(Fault::new(FaultCode::NotAuthenticated, "<script>"));
-        let page = shown(&ways, Some(&problem));
+        let page = shown(&methods, Some(&problem));
         assert!(
             page.contains("role=\"alert\"")
                 && page.contains("&lt;script&gt;")

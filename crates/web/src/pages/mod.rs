@@ -1,4 +1,4 @@
-//! One file per kind of page. Each function turns a view of the API into a whole page.
+//! The pages, one file per kind. Each function turns a view of the API into a whole page.
 
 mod circuits;
 mod datasets;
@@ -27,7 +27,7 @@ use longhaul_security::ResourceScope;
 
 use crate::layout::Viewer;
 
-/// What every page needs besides its view.
+/// The input that every page needs besides its view.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     pub deployment: &'a str,
@@ -36,17 +36,17 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Who looks, if they may change what is of that.
-    pub fn who_may(&self, of: ResourceScope<'_>) -> Option<Viewer<'a>> {
-        self.viewer.filter(|viewer| viewer.may(of))
+    /// The viewer, if they may change things in `scope`.
+    pub fn viewer_for(&self, scope: ResourceScope<'_>) -> Option<Viewer<'a>> {
+        self.viewer.filter(|viewer| viewer.may_change(scope))
     }
 
-    /// The same of a community by its name.
-    pub fn who_may_for(&self, community: &str) -> Option<Viewer<'a>> {
+    /// The viewer, if they may change things of `community`.
+    pub fn viewer_for_community(&self, community: &str) -> Option<Viewer<'a>> {
         match community.parse() {
-            Ok(name) => self.who_may(ResourceScope::Community(&name)),
-            // A name of before there were rules for them.
-            Err(_) => self.who_may(ResourceScope::Deployment),
+            Ok(name) => self.viewer_for(ResourceScope::Community(&name)),
+            // A name from before names had rules.
+            Err(_) => self.viewer_for(ResourceScope::Deployment),
         }
     }
 }
@@ -76,10 +76,10 @@ mod tests {
     }
 
     fn admin() -> Viewer<'static> {
-        looking(Principal::new("root<u>", Role::Admin))
+        viewer_of(Principal::new("root<u>", Role::Admin))
     }
 
-    fn looking(principal: Principal) -> Viewer<'static> {
+    fn viewer_of(principal: Principal) -> Viewer<'static> {
         Viewer { principal: Box::leak(Box::new(principal)), form_token: "secret-form-token" }
     }
 
@@ -87,7 +87,7 @@ mod tests {
         let community = community.map(|name| name.parse().unwrap());
         let sites = ManagerScope::parse_sites(sites).unwrap();
         let charge = ManagerScope::new(Role::Manager, sites, community.as_ref()).unwrap();
-        looking(Principal { manages: charge, ..Principal::new("gina", Role::Manager) })
+        viewer_of(Principal { manages: charge, ..Principal::new("gina", Role::Manager) })
     }
 
     fn subscription_view() -> SubscriptionView {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_tells_how_far_it_is_and_what_went_wrong() {
+    fn a_job_shows_its_progress_and_its_failures() {
         let text = job(context(Some(admin())), &job_detail()).into_string();
         for words in [
             "7 of 120 files have arrived",
@@ -319,13 +319,13 @@ mod tests {
         let mut ended = job_detail();
         ended.job.state = JobState::Finished;
         let text = job(context(Some(admin())), &ended).into_string();
-        // The head of the page has a form of its own, to log out.
+        // The header has a form of its own, to log out.
         let (_, main) = text.split_once("<main").unwrap();
         assert!(!main.contains("Cancel") && !main.contains("method=\"post\""), "{main}");
     }
 
     #[test]
-    fn a_link_shows_what_was_booked_used_and_gained() {
+    fn a_link_shows_bandwidth_booked_used_and_time_gained() {
         let text = circuits(context(None), &super::circuits::sample()).into_string();
         for words in ["400 Mb/s", "40.0 MB/s", "20.0 MB/s", "16 min", "keep 400 Mb/s", "every 60 s"] {
             assert!(text.contains(words), "{words} in {text}");
@@ -364,21 +364,21 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_outside_becomes_markup() {
+    fn untrusted_text_never_becomes_markup() {
         for text in all(Some(admin())) {
             for mark in
                 ["<img", "alert(1)>", "<u>", "<s>", "<first>", "<work>", "<host>", "<script>", "\u{1b}"]
             {
                 assert!(!text.contains(mark), "{mark} in {text}");
             }
-            assert!(text.contains("&lt;"), "the hostile part is not shown at all: {text}");
+            assert!(text.contains("&lt;"), "the untrusted part is not shown at all: {text}");
         }
     }
 
     #[test]
-    fn only_those_who_may_change_see_forms() {
-        let viewer = looking(Principal::new("shift", Role::Viewer));
-        // Everybody may leave.
+    fn forms_are_shown_only_to_those_who_may_use_them() {
+        let viewer = viewer_of(Principal::new("shift", Role::Viewer));
+        // Everybody may log out.
         let leave = "method=\"post\" action=\"/ui/logout\"";
         let forms = |text: &String| {
             text.replace(leave, "").contains("method=\"post\"") && !text.contains("/ui/login")
@@ -397,7 +397,7 @@ mod tests {
                 !text.contains("style=") && !text.contains("<style") && !text.contains("onclick"),
                 "{text}"
             );
-            assert_eq!(text.matches("<script").count(), 1, "only the module of our own");
+            assert_eq!(text.matches("<script").count(), 1, "only our own script");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What moves, what waits, what is wrong?
+//! The overview: what is moving, what is waiting, what is wrong?
 
 use longhaul_api::native::{LinkView, Status};
 use longhaul_model::{StorageName, units};
@@ -7,16 +7,17 @@ use maud::{Markup, html};
 use super::Context;
 use super::problems::problem_card;
 use super::subscriptions::table as subscription_table;
-use crate::layout::{Frame, Place, page};
+use crate::layout::{Frame, Section, page};
 use crate::{plot, show};
 
-/// The page shows this many of the worst problems; the rest have their own page.
+/// Worst problems on the overview; the problems page has the rest.
 const PROBLEMS_SHOWN: usize = 5;
+/// Subscriptions on the overview; the subscriptions page has the rest.
 const SUBSCRIPTIONS_SHOWN: usize = 50;
 
 pub fn overview(context: Context<'_>, status: &Status) -> Markup {
     let frame =
-        Frame::live(context, "Overview", Place::Overview, "/api/v1/status", "longhaul status --watch");
+        Frame::live(context, "Overview", Section::Overview, "/api/v1/status", "longhaul status --watch");
     let open = status.problems.iter().filter(|problem| problem.open).count();
     let verified = format!("Verified so far, {} files", units::count(status.files_done));
     let files = html! {
@@ -67,7 +68,7 @@ fn tile(value: Markup, label: &str) -> Markup {
     html! { div.tile { div.value { (value) } div.label { (label) } } }
 }
 
-/// Rows are sources, columns targets; a cell shows quality by symbol and colour, rate and count by number.
+/// Sources by targets. A cell shows the success rate by symbol and colour, and the rate and count by number.
 fn matrix(links: &[LinkView]) -> Markup {
     let mut sources: Vec<&StorageName> = links.iter().map(|link| &link.source).collect();
     let mut targets: Vec<&StorageName> = links.iter().map(|link| &link.target).collect();

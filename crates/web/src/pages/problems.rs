@@ -1,15 +1,15 @@
-//! What is to be mended first, and by whom?
+//! The problems page: what needs fixing first, and who should act?
 
 use longhaul_api::native::ProblemView;
 use longhaul_model::units;
 use maud::{Markup, html};
 
 use super::Context;
-use crate::layout::{Frame, Place, page};
+use crate::layout::{Frame, Section, page};
 use crate::show;
 
 pub fn problems(context: Context<'_>, list: &[ProblemView]) -> Markup {
-    let frame = Frame::live(context, "Problems", Place::Problems, "/api/v1/problems", "longhaul problems");
+    let frame = Frame::live(context, "Problems", Section::Problems, "/api/v1/problems", "longhaul problems");
     page(
         &frame,
         html! {

@@ -1,4 +1,4 @@
-//! Is this site well, and does anyone have to act?
+//! The site pages: is a site healthy, and does anyone have to act?
 
 use longhaul_api::agent::StorageKind;
 use longhaul_api::commissioning::CommissionState;
@@ -8,11 +8,11 @@ use longhaul_security::ResourceScope;
 use maud::{Markup, html};
 
 use super::Context;
-use crate::layout::{Frame, Place, action, page};
+use crate::layout::{Frame, Section, action, page};
 use crate::show;
 
 pub fn sites(context: Context<'_>, list: &[SiteView]) -> Markup {
-    let frame = Frame::live(context, "Sites", Place::Sites, "/api/v1/sites", "longhaul site list");
+    let frame = Frame::live(context, "Sites", Section::Sites, "/api/v1/sites", "longhaul site list");
     page(
         &frame,
         html! {
@@ -40,7 +40,7 @@ pub fn sites(context: Context<'_>, list: &[SiteView]) -> Markup {
                             @for site in list {
                                 tr {
                                     td { a href={ "/ui/sites/" (site.name) } { (site.name) } }
-                                    td data-label="State" { (standing(site)) }
+                                    td data-label="State" { (site_state(site)) }
                                     td data-label="Agent" { (agents_in_short(context, &site.agents)) }
                                     td.number data-label="In" { (show::rate(site.rate_in)) }
                                     td.number data-label="Out" { (show::rate(site.rate_out)) }
@@ -63,7 +63,7 @@ pub fn sites(context: Context<'_>, list: &[SiteView]) -> Markup {
     )
 }
 
-fn standing(site: &SiteView) -> Markup {
+fn site_state(site: &SiteView) -> Markup {
     let trouble = site.storages.iter().find_map(|storage| storage.trouble.as_ref());
     html! {
         @match site.state {
@@ -99,7 +99,7 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
     let frame = Frame::live(
         context,
         &title,
-        Place::Sites,
+        Section::Sites,
         format!("/api/v1/sites/{}", site.name),
         format!("longhaul site show {}", site.name),
     );
@@ -108,7 +108,7 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
         html! {
             h1 { (site.name) " " small { "is it healthy, and does anyone have to act?" } }
             dl.facts {
-                dt { "State" } dd { (standing(site)) }
+                dt { "State" } dd { (site_state(site)) }
                 dt { "Rate now" }
                 dd {
                     (show::rate(site.rate_in)) " in (" (site.active_in) " files), "
@@ -144,7 +144,7 @@ fn rate_limit(value: Option<u64>) -> String {
 
 fn changes(context: Context<'_>, site: &SiteView) -> Markup {
     let address = format!("/ui/sites/{}", site.name);
-    let viewer = context.who_may(ResourceScope::Site(&site.name));
+    let viewer = context.viewer_for(ResourceScope::Site(&site.name));
     html! {
         div.actions {
             @if site.state == SiteState::Open {
@@ -206,7 +206,7 @@ fn storages(list: &[StorageView]) -> Markup {
     }
 }
 
-/// What test transfers said of the links; untested ones are in no list.
+/// Results of the test transfers on the links; untested links are not listed.
 fn commissioned(context: Context<'_>, site: &SiteView) -> Markup {
     html! {
         div.scroll {

@@ -1,4 +1,4 @@
-//! Who gets how much, what bounds it, and which ways may files take?
+//! The Steer page: who gets how much, what limits it, and which links may files use?
 
 use longhaul_api::limits::{LimitKind, LimitView};
 use longhaul_api::native::StorageView;
@@ -8,13 +8,13 @@ use longhaul_security::{Principal, ResourceScope, Role};
 use maud::{Markup, html};
 
 use super::Context;
-use crate::layout::{Frame, Place, Viewer, action, page};
+use crate::layout::{Frame, Section, Viewer, action, page};
 use crate::show;
 
-/// The catch-all of communities and of activities.
-const OTHERS: &str = "*";
+/// The name that stands for all communities, or activities, without a share of their own.
+const CATCH_ALL: &str = "*";
 
-/// All that the page shows.
+/// Everything that the page shows.
 pub struct SteerView {
     pub shares: Vec<ShareView>,
     pub limits: Vec<LimitView>,
@@ -22,12 +22,12 @@ pub struct SteerView {
     pub storages: Vec<StorageView>,
     pub strategies: Vec<&'static str>,
     pub audit: Vec<AuditEntry>,
-    /// What was refused lately, for administrators.
+    /// Recent refusals, for those who may see them.
     pub refused: Option<Vec<DecisionEntry>>,
 }
 
 pub fn steer(context: Context<'_>, view: &SteerView) -> Markup {
-    let frame = Frame::live(context, "Steer", Place::Steer, "/api/v1/shares", "longhaul share list");
+    let frame = Frame::live(context, "Steer", Section::Steer, "/api/v1/shares", "longhaul share list");
     page(
         &frame,
         html! {
@@ -51,7 +51,7 @@ pub fn steer(context: Context<'_>, view: &SteerView) -> Markup {
     )
 }
 
-/// A form of several fields, for those who may.
+/// A form with several fields. Empty without a viewer who may use it.
 fn form(viewer: Option<Viewer<'_>>, address: &str, class: &str, fields: Markup, label: &str) -> Markup {
     html! {
         @if let Some(Viewer { form_token, .. }) = viewer {
@@ -64,26 +64,26 @@ fn form(viewer: Option<Viewer<'_>>, address: &str, class: &str, fields: Markup, 
     }
 }
 
-/// Whether they may change anything of all this.
-fn may_change(context: Context<'_>) -> bool {
+/// Whether the viewer may change anything on this page.
+fn may_change_anything(context: Context<'_>) -> bool {
     context.viewer.is_some_and(|viewer| matches!(viewer.principal.role, Role::Manager | Role::Admin))
 }
 
-/// Who may change anything of a kind: administrators, and managers of anything of that kind.
-fn who_may_any<'a>(
+/// The viewer, if they are an administrator or manage anything of the kind that `managed` names.
+fn viewer_for_any<'a>(
     context: Context<'a>,
     managed: impl FnOnce(&'a Principal) -> Option<ResourceScope<'a>>,
 ) -> Option<Viewer<'a>> {
-    let own = context.viewer.and_then(|viewer| managed(viewer.principal));
-    context.who_may(own.unwrap_or(ResourceScope::Deployment))
+    let scope = context.viewer.and_then(|viewer| managed(viewer.principal));
+    context.viewer_for(scope.unwrap_or(ResourceScope::Deployment))
 }
 
 fn any_site(principal: &Principal) -> Option<ResourceScope<'_>> {
     principal.manages.sites.first().map(ResourceScope::Site)
 }
 
-/// Who may change what is of all these storages.
-fn who_may_at<'a>(
+/// The viewer, if they may change all of these storages.
+fn viewer_for_storages<'a>(
     context: Context<'a>,
     storages: &[StorageView],
     names: impl IntoIterator<Item: AsRef<str>>,
@@ -92,17 +92,18 @@ fn who_may_at<'a>(
         let found = storages.iter().find(|storage| storage.name.as_str() == name);
         found.and_then(|storage| storage.site.as_ref())
     };
-    let mut of = names
+    let mut scopes = names
         .into_iter()
         .map(|name| site(name.as_ref()).map_or(ResourceScope::Deployment, ResourceScope::Site));
-    context.viewer.filter(|viewer| of.all(|of| viewer.may(of)))
+    context.viewer.filter(|viewer| scopes.all(|scope| viewer.may_change(scope)))
 }
 
 // ---- shares ----------------------------------------------------------------------------------------------
 
 fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
-    let viewer =
-        who_may_any(context, |principal| principal.manages.community.as_ref().map(ResourceScope::Community));
+    let viewer = viewer_for_any(context, |principal| {
+        principal.manages.community.as_ref().map(ResourceScope::Community)
+    });
     let fields = html! {
         label { "Community" input name="community" required placeholder="atlas" size="12"; }
         label { "Activity (optional)" input name="activity" placeholder="production" size="14"; }
@@ -110,8 +111,9 @@ fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
     };
     html! {
         p.soft {
-            "Of the bytes that come to a storage, among those that want something there: 3 against 1 is "
-            "three bytes against one."
+            "How the bytes that arrive at a storage are divided among those who want data there: weights 3 "
+            "and 1 "
+            "mean three bytes to one."
         }
         div.scroll {
             table.stack {
@@ -121,7 +123,7 @@ fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
                         th scope="col" { "Activity" }
                         th scope="col" { "Share under load" }
                         th.number scope="col" { "Weight" }
-                        @if may_change(context) { th scope="col" { "Change" } }
+                        @if may_change_anything(context) { th scope="col" { "Change" } }
                     }
                 }
                 tbody { @for share in list { (share_row(context, share)) } }
@@ -133,32 +135,33 @@ fn shares(context: Context<'_>, list: &[ShareView]) -> Markup {
 
 fn share_row(context: Context<'_>, share: &ShareView) -> Markup {
     let (community, activity) = (share.community.as_str(), share.activity.as_deref());
-    // What holds for all others is always there.
-    let stays = community == OTHERS || activity == Some(OTHERS);
-    let whose = [("community", community), ("activity", activity.unwrap_or_default())];
-    let unset = [whose[0], whose[1], ("weight", "")];
+    // The catch-all cannot be removed.
+    let is_permanent = community == CATCH_ALL || activity == Some(CATCH_ALL);
+    let key = [("community", community), ("activity", activity.unwrap_or_default())];
+    let unset = [key[0], key[1], ("weight", "")];
     let viewer = match activity {
-        None => context.who_may(ResourceScope::Deployment),
-        Some(_) => context.who_may_for(community),
+        None => context.viewer_for(ResourceScope::Deployment),
+        Some(_) => context.viewer_for_community(community),
     };
     let fields = html! {
-        @for (name, value) in whose { input type="hidden" name=(name) value=(value); }
+        @for (name, value) in key { input type="hidden" name=(name) value=(value); }
         (weight(share.weight)) " "
     };
     html! {
         tr {
             td data-label="Community" {
-                @if activity.is_some() { span.soft { (named(community)) } } @else { (named(community)) }
+                @if activity.is_some() { span.soft { (display_name(community)) } }
+                @else { (display_name(community)) }
             }
             td data-label="Activity" {
-                @match activity { None => span.soft { "all" }, Some(activity) => (named(activity)) }
+                @match activity { None => span.soft { "all" }, Some(activity) => (display_name(activity)) }
             }
             td data-label="Share" { (show::bar((share.part * 1e6) as u64, 1_000_000)) }
             td.number data-label="Weight" { (share.weight) }
-            @if may_change(context) {
+            @if may_change_anything(context) {
                 td data-label="Change" {
                     (form(viewer, "/ui/steer/share", "inline", fields, "Set"))
-                    @if !stays {
+                    @if !is_permanent {
                         (action(viewer, "/ui/steer/share", &unset, "Remove"))
                     }
                 }
@@ -167,8 +170,8 @@ fn share_row(context: Context<'_>, share: &ShareView) -> Markup {
     }
 }
 
-fn named(name: &str) -> &str {
-    if name == OTHERS { "all others" } else { name }
+fn display_name(name: &str) -> &str {
+    if name == CATCH_ALL { "all others" } else { name }
 }
 
 fn weight(value: f64) -> Markup {
@@ -180,7 +183,7 @@ fn weight(value: f64) -> Markup {
 
 // ---- limits ----------------------------------------------------------------------------------------------
 
-const KINDS: [(LimitKind, &str, &str); 4] = [
+const LIMIT_KINDS: [(LimitKind, &str, &str); 4] = [
     (LimitKind::Link, "link", "link"),
     (LimitKind::Into, "into", "into storage"),
     (LimitKind::Out, "out", "out of storage"),
@@ -191,7 +194,7 @@ fn limits(context: Context<'_>, list: &[LimitView], storages: &[StorageView]) ->
     let fields = html! {
         label {
             "Applies to"
-            select name="of" { @for (_, word, text) in KINDS { option value=(word) { (text) } } }
+            select name="of" { @for (_, word, text) in LIMIT_KINDS { option value=(word) { (text) } } }
         }
         label { "Name" input name="name" required placeholder="alpha:beta" size="16"; }
         (bounds(None, None))
@@ -210,25 +213,26 @@ fn limits(context: Context<'_>, list: &[LimitView], storages: &[StorageView]) ->
                             th scope="col" { "Applies to" }
                             th.number scope="col" { "Parallel files" }
                             th.number scope="col" { "Rate" }
-                            @if may_change(context) { th scope="col" { "Change" } }
+                            @if may_change_anything(context) { th scope="col" { "Change" } }
                         }
                     }
                     tbody { @for limit in list { (limit_row(context, limit, storages)) } }
                 }
             }
         }
-        (form(who_may_any(context, any_site), "/ui/steer/limit", "filter", fields, "Set limit"))
+        (form(viewer_for_any(context, any_site), "/ui/steer/limit", "filter", fields, "Set limit"))
     }
 }
 
 fn limit_row(context: Context<'_>, limit: &LimitView, storages: &[StorageView]) -> Markup {
-    let (word, text) = KINDS.iter().find(|kind| kind.0 == limit.of).map_or(("", ""), |kind| (kind.1, kind.2));
+    let (word, text) =
+        LIMIT_KINDS.iter().find(|kind| kind.0 == limit.of).map_or(("", ""), |kind| (kind.1, kind.2));
     let of = [("of", word), ("name", limit.name.as_str())];
     let unset = [of[0], of[1], ("active", ""), ("rate", "")];
     let viewer = match limit.of {
-        LimitKind::Community => context.who_may(ResourceScope::Deployment),
+        LimitKind::Community => context.viewer_for(ResourceScope::Deployment),
         LimitKind::Link | LimitKind::Into | LimitKind::Out => {
-            who_may_at(context, storages, limit.name.split(':'))
+            viewer_for_storages(context, storages, limit.name.split(':'))
         }
     };
     let fields = html! {
@@ -244,7 +248,7 @@ fn limit_row(context: Context<'_>, limit: &LimitView, storages: &[StorageView]) 
             td.number data-label="Rate" {
                 @match limit.bytes_per_s { Some(rate) => (show::rate(rate as f64)), None => "no limit" }
             }
-            @if may_change(context) {
+            @if may_change_anything(context) {
                 td data-label="Change" {
                     (form(viewer, "/ui/steer/limit", "inline", fields, "Set"))
                     (action(viewer, "/ui/steer/limit", &unset, "Remove"))
@@ -255,7 +259,7 @@ fn limit_row(context: Context<'_>, limit: &LimitView, storages: &[StorageView]) 
 }
 
 fn bounds(active: Option<u32>, bytes_per_s: Option<u64>) -> Markup {
-    // Exact, where a rounded rate would change the limit when something else is set.
+    // Exact: a rounded rate would change the limit when another field is set.
     let rate = bytes_per_s.map(|rate| match rate {
         rate if rate % 1_000_000 == 0 => format!("{}MB/s", rate / 1_000_000),
         rate => format!("{rate}B/s"),
@@ -273,16 +277,16 @@ fn bounds(active: Option<u32>, bytes_per_s: Option<u64>) -> Markup {
 // ---- links and storages ----------------------------------------------------------------------------------
 
 fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Markup {
-    let viewer = context.who_may(ResourceScope::Deployment);
+    let viewer = context.viewer_for(ResourceScope::Deployment);
     let act = |link: &AllowedLink, act: &str, label: &str| {
         let (source, target) = (link.source.to_string(), link.target.to_string());
         action(viewer, "/ui/steer/link", &[("act", act), ("source", &source), ("target", &target)], label)
     };
     let fields = html! {
-        label { "From" (any_of("source", storages)) }
-        label { "To" (any_of("target", storages)) }
+        label { "From" (storage_select("source", storages)) }
+        label { "To" (storage_select("target", storages)) }
         label { "Change" select name="act" {
-            // What touches no other link comes first.
+            // The choice that touches no other link comes first.
             @if !view.open { option value="add" { "allow this link too" } }
             option value="decommission" { "allow test transfers only" }
             @if view.open { option value="only" { "allow only this link, and those added later" } }
@@ -297,14 +301,14 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
                     thead {
                         tr {
                             th scope="col" { "Allowed links" }
-                            @if may_change(context) { th scope="col" { "Change" } }
+                            @if may_change_anything(context) { th scope="col" { "Change" } }
                         }
                     }
                     tbody {
                         @for link in &view.links {
                             tr {
                                 td { (link.source) " → " (link.target) }
-                                @if may_change(context) { td { (act(link, "remove", "Remove")) } }
+                                @if may_change_anything(context) { td { (act(link, "remove", "Remove")) } }
                             }
                         }
                     }
@@ -318,14 +322,14 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
                     thead {
                         tr {
                             th scope="col" { "Test transfers only" }
-                            @if may_change(context) { th scope="col" { "Change" } }
+                            @if may_change_anything(context) { th scope="col" { "Change" } }
                         }
                     }
                     tbody {
                         @for link in &view.uncommissioned {
                             tr {
                                 td { (show::state("warn", "")) (link.source) " → " (link.target) }
-                                @if may_change(context) {
+                                @if may_change_anything(context) {
                                     td { (act(link, "commission", "Allow all transfers")) }
                                 }
                             }
@@ -338,7 +342,7 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
     }
 }
 
-fn any_of(name: &str, storages: &[StorageView]) -> Markup {
+fn storage_select(name: &str, storages: &[StorageView]) -> Markup {
     html! {
         select name=(name) { @for storage in storages { option value=(storage.name) { (storage.name) } } }
     }
@@ -347,8 +351,9 @@ fn any_of(name: &str, storages: &[StorageView]) -> Markup {
 fn storages(context: Context<'_>, view: &SteerView) -> Markup {
     html! {
         p.soft {
-            "How sources of what goes there are chosen, where a subscription does not say; and whether files "
-            "may pass through it on their way to others."
+            "How sources are chosen for data that goes there, unless a subscription says otherwise; and "
+            "whether "
+            "files may pass through it on their way to others."
         }
         @if view.storages.is_empty() {
             p.empty { "No agent has offered one yet." }
@@ -360,7 +365,7 @@ fn storages(context: Context<'_>, view: &SteerView) -> Markup {
                             th scope="col" { "Storage" }
                             th scope="col" { "Strategy" }
                             th scope="col" { "Relay" }
-                            @if may_change(context) { th scope="col" { "Change" } }
+                            @if may_change_anything(context) { th scope="col" { "Change" } }
                         }
                     }
                     tbody {
@@ -374,7 +379,7 @@ fn storages(context: Context<'_>, view: &SteerView) -> Markup {
 
 fn storage_row(context: Context<'_>, storage: &StorageView, strategies: &[&str]) -> Markup {
     let given = storage.strategy.as_deref();
-    let viewer = who_may_at(context, std::slice::from_ref(storage), [storage.name.as_str()]);
+    let viewer = viewer_for_storages(context, std::slice::from_ref(storage), [storage.name.as_str()]);
     let fields = html! {
         input type="hidden" name="storage" value=(storage.name);
         label {
@@ -403,7 +408,7 @@ fn storage_row(context: Context<'_>, storage: &StorageView, strategies: &[&str])
                 @match given { Some(strategy) => (strategy), None => span.soft { "service default" } }
             }
             td data-label="Relay" { @if storage.relay { "yes" } @else { "no" } }
-            @if may_change(context) {
+            @if may_change_anything(context) {
                 td data-label="Change" { (form(viewer, "/ui/steer/storage", "inline", fields, "Set")) }
             }
         }
@@ -468,7 +473,7 @@ fn refused(context: Context<'_>, list: &[DecisionEntry]) -> Markup {
     }
 }
 
-/// Something of everything; what comes from outside is hostile.
+/// One of everything. Text from outside is hostile.
 #[cfg(test)]
 pub(super) fn sample(storage: StorageView) -> SteerView {
     let link = || AllowedLink { source: "alpha".parse().unwrap(), target: "beta".parse().unwrap() };
@@ -479,7 +484,7 @@ pub(super) fn sample(storage: StorageView) -> SteerView {
         part: 0.75,
     };
     SteerView {
-        shares: vec![share("atlas", None), share("atlas", Some("<u>production")), share(OTHERS, None)],
+        shares: vec![share("atlas", None), share("atlas", Some("<u>production")), share(CATCH_ALL, None)],
         limits: vec![LimitView {
             of: LimitKind::Into,
             name: "<s>beta".into(),

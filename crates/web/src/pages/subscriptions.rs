@@ -1,4 +1,4 @@
-//! What was wished for: when is it there, and what holds it up?
+//! The subscription pages: when will the data arrive, and what holds it up?
 
 use longhaul_api::native::{Page, SubscriptionView};
 use longhaul_model::{SubscriptionState, units};
@@ -6,14 +6,14 @@ use longhaul_security::ResourceScope;
 use maud::{Markup, html};
 
 use super::Context;
-use crate::layout::{Frame, Place, action, page};
+use crate::layout::{Frame, Section, action, page};
 use crate::show;
 
 pub fn subscriptions(context: Context<'_>, list: &Page<SubscriptionView>) -> Markup {
     let frame = Frame::live(
         context,
         "Subscriptions",
-        Place::Subscriptions,
+        Section::Subscriptions,
         "/api/v1/subscriptions",
         "longhaul subscription list",
     );
@@ -54,7 +54,7 @@ pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
                     tbody {
                         @for item in items {
                             tr {
-                                td.name { a href={ "/ui/subscriptions/" (item.id) } { (wanted(item)) } }
+                                td.name { a href={ "/ui/subscriptions/" (item.id) } { (subject(item)) } }
                                 td data-label="To" { (item.storage) }
                                 td data-label="Done" { (show::bar(item.bytes_present, item.bytes_wanted)) }
                                 td.number.wide {
@@ -67,7 +67,7 @@ pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
                                     @if item.complete { "–" } @else { (show::rate(item.rate_now)) }
                                 }
                                 td data-label="Expected" {
-                                    (standing(context, item))
+                                    (expectation(context, item))
                                     @if is_deadline_in_danger(item) {
                                         br;
                                         (show::state("bad", "deadline in danger"))
@@ -91,7 +91,7 @@ pub fn table(context: Context<'_>, items: &[SubscriptionView]) -> Markup {
     }
 }
 
-fn wanted(item: &SubscriptionView) -> String {
+fn subject(item: &SubscriptionView) -> String {
     item.block.as_ref().map_or_else(|| item.dataset.to_string(), ToString::to_string)
 }
 
@@ -99,7 +99,7 @@ fn is_deadline_in_danger(item: &SubscriptionView) -> bool {
     item.promise.as_ref().is_some_and(|promise| promise.in_danger_since.is_some())
 }
 
-fn standing(context: Context<'_>, item: &SubscriptionView) -> Markup {
+fn expectation(context: Context<'_>, item: &SubscriptionView) -> Markup {
     match item.state {
         SubscriptionState::Active => show::expected(&item.expected, item.complete, context.now),
         SubscriptionState::Suspended => show::state("warn", "suspended"),
@@ -108,11 +108,11 @@ fn standing(context: Context<'_>, item: &SubscriptionView) -> Markup {
 }
 
 pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
-    let title = format!("{} → {}", wanted(item), item.storage);
+    let title = format!("{} → {}", subject(item), item.storage);
     let frame = Frame::live(
         context,
         &title,
-        Place::Subscriptions,
+        Section::Subscriptions,
         format!("/api/v1/subscriptions/{}", item.id),
         format!("longhaul subscription show {}", item.id),
     );
@@ -121,7 +121,7 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
         &frame,
         html! {
             h1 {
-                (wanted(item)) " → " (item.storage) " "
+                (subject(item)) " → " (item.storage) " "
                 small { "when will it arrive, and what holds it up?" }
             }
             div.card {
@@ -133,7 +133,7 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
             }
             h2 { "When?" }
             dl.facts {
-                dt { "Expected" } dd { (standing(context, item)) }
+                dt { "Expected" } dd { (expectation(context, item)) }
                 @if let Some(promise) = &item.promise {
                     dt { "Deadline" }
                     dd {
@@ -221,8 +221,8 @@ fn sources(item: &SubscriptionView) -> Markup {
 
 fn changes(context: Context<'_>, item: &SubscriptionView) -> Markup {
     let address = format!("/ui/subscriptions/{}", item.id);
-    let viewer =
-        context.who_may(item.charged_to.as_ref().map_or(ResourceScope::Deployment, ResourceScope::Community));
+    let viewer = context
+        .viewer_for(item.charged_to.as_ref().map_or(ResourceScope::Deployment, ResourceScope::Community));
     let priority =
         |value: u8, label: &str| action(viewer, &address, &[("priority", &value.to_string())], label);
     html! {

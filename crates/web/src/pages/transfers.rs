@@ -1,4 +1,4 @@
-//! Which files move, which fail, and why this way?
+//! The transfer pages: which files are moving, which fail, and why from this source?
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use longhaul_security::ResourceScope;
 use maud::{Markup, html};
 
 use super::Context;
-use crate::layout::{Frame, Place, action, page};
+use crate::layout::{Frame, Section, action, page};
 use crate::{plot, show};
 
 pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<TransferView>) -> Markup {
@@ -20,7 +20,7 @@ pub fn transfers(context: Context<'_>, query: &TransferQuery, list: &Page<Transf
         ..Frame::live(
             context,
             "Transfers",
-            Place::Transfers,
+            Section::Transfers,
             format!("/api/v1/transfers?{filter}"),
             command(query),
         )
@@ -144,7 +144,7 @@ pub fn transfer(context: Context<'_>, detail: &TransferDetail) -> Markup {
         ..Frame::live(
             context,
             &title,
-            Place::Transfers,
+            Section::Transfers,
             format!("/api/v1/transfers/{}", item.id),
             format!("longhaul transfer explain {}", item.id),
         )
@@ -167,7 +167,7 @@ pub fn transfer(context: Context<'_>, detail: &TransferDetail) -> Markup {
             @if matches!(item.state, TransferState::Waiting | TransferState::Failed) {
                 div.actions {
                     @let address = format!("/ui/transfers/{}/retry", item.id);
-                    (action(context.who_may(ResourceScope::Deployment), &address, &[], "Retry now"))
+                    (action(context.viewer_for(ResourceScope::Deployment), &address, &[], "Retry now"))
                 }
             }
             @if detail.attempts.is_empty() { p.empty { "No attempt has started." } }

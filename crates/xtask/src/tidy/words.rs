@@ -76,7 +76,6 @@ const PENDING: &[&str] = &[
     "crates/model/src/fault.rs",
     "crates/netops/",
     "crates/service/",
-    "crates/web/",
     "fuzz/",
 ];
 
