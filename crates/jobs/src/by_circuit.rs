@@ -96,7 +96,7 @@ fn way(job_control: &JobControl, order: &CopyOrder) -> Option<Way> {
     let directory = job_control.kernel.directory();
     let wanted = SitePair { source: site(&directory, source)?, target: site(&directory, target)? };
     let now = job_control.kernel.now();
-    let (key, circuit) = job_control.netops.circuits.used().into_iter().find(|(key, circuit)| {
+    let (key, circuit) = job_control.netops.circuits.in_use().into_iter().find(|(key, circuit)| {
         pair_of(&job_control.netops, &directory, key) == Some(wanted)
             && job_control.control.agents.is_connected(key.0, now)
             && !job_control.jobs.by_circuit.is_left(circuit)
@@ -139,7 +139,7 @@ impl ByCircuit {
 
     fn ended(&self, job_control: &JobControl, key: &LinkKey, circuit: &str, bytes: u64) {
         let during = self.stopped(circuit, job_control.kernel.now());
-        circuits::carried(&job_control.netops, key, circuit, bytes, during);
+        circuits::add_carried(&job_control.netops, key, circuit, bytes, during);
     }
 
     /// One copy less; for how long the circuit was used since the one before.

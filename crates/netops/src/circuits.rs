@@ -23,12 +23,12 @@ use serde::{Deserialize, Serialize};
 use crate::NetOps;
 
 /// Bytes a second of one Mbit/s.
-const MBIT: f64 = 125_000.0;
+const BYTES_PER_S_PER_MBIT: f64 = 125_000.0;
 /// What changes all the time is written so often.
-const WRITE_EVERY: Duration = Duration::from_secs(60);
+const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 const PROVIDERS: [&str; 4] = ["static", "nsi", "oscars", "sense"];
 /// Circuits of a link that are read at the start.
-const READ_MAX: usize = 16;
+const CIRCUITS_PER_LINK_LOADED_MAX: usize = 16;
 
 pub type LinkKey = (AgentId, StorageName);
 
@@ -41,22 +41,22 @@ pub struct Circuits {
 
 #[derive(Default)]
 struct State {
-    links: BTreeMap<LinkKey, Known>,
-    orders: BTreeMap<LinkKey, Vec<KeptOrder>>,
+    links: BTreeMap<LinkKey, ReportedLink>,
+    orders: BTreeMap<LinkKey, Vec<RecordedOrder>>,
 }
 
 /// A link as it was told.
 #[derive(Clone)]
-pub struct Known {
+pub struct ReportedLink {
     pub told: Timestamp,
     pub link: CircuitLink,
     written: Timestamp,
-    /// Of its circuits, those that are not over, or were told lately; by name.
-    circuits: BTreeMap<String, Kept>,
+    /// Its circuits that have not ended or were in the last report, by id.
+    circuits: BTreeMap<String, RecordedCircuit>,
 }
 
-impl Known {
-    pub fn kept(&self, id: &str) -> Option<&Kept> {
+impl ReportedLink {
+    pub fn recorded(&self, id: &str) -> Option<&RecordedCircuit> {
         self.circuits.get(id)
     }
 
@@ -68,7 +68,7 @@ impl Known {
 
 /// A circuit as it is kept: what it carried is the sum over all runs of its agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct RecordedCircuit {
     pub provider: String,
     pub circuit: Circuit,
     /// What the agent's present run said last.
@@ -79,14 +79,20 @@ pub struct Kept {
     unwritten: bool,
 }
 
-impl Kept {
-    fn new(provider: &str, told: &Circuit) -> Kept {
+impl RecordedCircuit {
+    fn new(provider: &str, told: &Circuit) -> RecordedCircuit {
         let (seen_bytes, seen_s) = (told.carried_bytes, told.carried_s);
-        Kept { provider: provider.to_owned(), circuit: told.clone(), seen_bytes, seen_s, unwritten: true }
+        RecordedCircuit {
+            provider: provider.to_owned(),
+            circuit: told.clone(),
+            seen_bytes,
+            seen_s,
+            unwritten: true,
+        }
     }
 
     /// An agent that was started again counts from nothing, and knows of a circuit only what its book has.
-    fn learn(&mut self, told: &Circuit) {
+    fn merge(&mut self, told: &Circuit) {
         let before = self.circuit.clone();
         let again = told.carried_bytes < self.seen_bytes || told.carried_s < self.seen_s;
         let (bytes, seconds) = if again { (0, 0.0) } else { (self.seen_bytes, self.seen_s) };
@@ -105,7 +111,7 @@ impl Kept {
         self.unwritten |= before != self.circuit;
     }
 
-    fn row(&self, (agent, source): &LinkKey) -> CircuitRow {
+    fn to_row(&self, (agent, source): &LinkKey) -> CircuitRow {
         CircuitRow {
             id: self.circuit.id.clone(),
             agent: *agent,
@@ -116,7 +122,7 @@ impl Kept {
         }
     }
 
-    pub fn read(row: &CircuitRow) -> Result<Kept, CatalogError> {
+    pub fn from_row(row: &CircuitRow) -> Result<RecordedCircuit, CatalogError> {
         serde_json::from_str(&row.details)
             .map_err(|error| CatalogError::Corrupt(format!("circuit {}: {error}", row.id)))
     }
@@ -124,20 +130,20 @@ impl Kept {
 
 /// What a person or the plan wants, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptOrder {
+pub struct RecordedOrder {
     pub id: CircuitOrderId,
     pub by: String,
     pub at: Timestamp,
     pub what: CircuitWish,
     pub state: CircuitOrderState,
     pub words: String,
-    /// Of the plan, for this booking of its.
+    /// The booking of the plan that this order carries out, if it is the plan's.
     #[serde(default)]
     pub booking: Option<u64>,
 }
 
-impl KeptOrder {
-    pub fn row(&self, (agent, source): &LinkKey) -> CircuitOrderRow {
+impl RecordedOrder {
+    pub fn to_row(&self, (agent, source): &LinkKey) -> CircuitOrderRow {
         CircuitOrderRow {
             id: self.id,
             agent: *agent,
@@ -149,7 +155,7 @@ impl KeptOrder {
         }
     }
 
-    pub fn read(row: &CircuitOrderRow) -> Result<KeptOrder, CatalogError> {
+    pub fn from_row(row: &CircuitOrderRow) -> Result<RecordedOrder, CatalogError> {
         serde_json::from_str(&row.details)
             .map_err(|error| CatalogError::Corrupt(format!("circuit order {}: {error}", row.id)))
     }
@@ -166,25 +172,25 @@ impl Circuits {
                 continue;
             };
             let mut circuits = BTreeMap::new();
-            for circuit in catalog.circuits_of(row.agent, &row.source, READ_MAX)? {
-                circuits.insert(circuit.id.clone(), Kept::read(&circuit)?);
+            for circuit in catalog.circuits_of(row.agent, &row.source, CIRCUITS_PER_LINK_LOADED_MAX)? {
+                circuits.insert(circuit.id.clone(), RecordedCircuit::from_row(&circuit)?);
             }
-            let known = Known { told: row.reported, written: row.reported, link, circuits };
+            let known = ReportedLink { told: row.reported, written: row.reported, link, circuits };
             state.links.insert((row.agent, row.source), known);
         }
         for row in catalog.open_circuit_orders()? {
-            let order = KeptOrder::read(&row)?;
+            let order = RecordedOrder::from_row(&row)?;
             state.orders.entry((row.agent, row.source)).or_default().push(order);
         }
         Ok(Circuits { state: Mutex::new(state), ..Circuits::default() })
     }
 
-    pub fn links(&self) -> Vec<(LinkKey, Known)> {
+    pub fn links(&self) -> Vec<(LinkKey, ReportedLink)> {
         guard(&self.state).links.iter().map(|(key, known)| (key.clone(), known.clone())).collect()
     }
 
     /// Circuits that transfers may begin on: asked for by that agent, for what comes from that storage.
-    pub fn used(&self) -> Vec<(LinkKey, String)> {
+    pub fn in_use(&self) -> Vec<(LinkKey, String)> {
         let state = guard(&self.state);
         let links = state.links.iter().filter(|(_, known)| known.link.state == CircuitState::Established);
         let used = links.filter_map(|(key, known)| {
@@ -195,17 +201,20 @@ impl Circuits {
     }
 
     /// The same with what is booked, in bytes a second.
-    fn rates(&self) -> Vec<(LinkKey, f64)> {
+    fn booked_rates(&self) -> Vec<(LinkKey, f64)> {
         let state = guard(&self.state);
         let used = state.links.iter().filter(|(_, known)| known.link.state == CircuitState::Established);
         let rates = used.filter_map(|(key, known)| {
             let circuit = known.link.circuit.as_ref().filter(|circuit| circuit.used.is_some())?;
-            Some((key.clone(), circuit.booked_mbit.unwrap_or(circuit.asked_mbit) as f64 * MBIT))
+            Some((
+                key.clone(),
+                circuit.booked_mbit.unwrap_or(circuit.asked_mbit) as f64 * BYTES_PER_S_PER_MBIT,
+            ))
         });
         rates.collect()
     }
 
-    pub fn link(&self, key: &LinkKey) -> Option<Known> {
+    pub fn link(&self, key: &LinkKey) -> Option<ReportedLink> {
         guard(&self.state).links.get(key).cloned()
     }
 
@@ -214,7 +223,7 @@ impl Circuits {
         let state = guard(&self.state);
         let of_agent = state.orders.iter().filter(|((of, _), _)| *of == agent);
         let all = of_agent.flat_map(|((_, source), orders)| orders.iter().map(move |order| (source, order)));
-        let lasts = |order: &KeptOrder| match order.what {
+        let lasts = |order: &RecordedOrder| match order.what {
             CircuitWish::Request { until, .. } => until > now,
             CircuitWish::Release { .. } => true,
         };
@@ -230,29 +239,29 @@ impl Circuits {
 
     /// Durable when it returns. Requests of the link that were open are over: the new one stands in their
     /// place; unless it is for a circuit that is to follow one, which they keep until then.
-    pub fn order(
+    pub fn place_order(
         &self,
         catalog: &Catalog,
         key: &LinkKey,
-        order: KeptOrder,
+        order: RecordedOrder,
         what: &str,
     ) -> Result<(), CatalogError> {
         let mut state = guard(&self.state);
         let open = state.orders.entry(key.clone()).or_default();
         // A circuit that is to be given back is so before another is asked for.
         let follows = matches!(order.what, CircuitWish::Request { replaces: Some(_), .. });
-        let (stand, over): (Vec<KeptOrder>, Vec<KeptOrder>) =
+        let (stand, over): (Vec<RecordedOrder>, Vec<RecordedOrder>) =
             open.drain(..).partition(|before| match before.what {
                 CircuitWish::Release { .. } => before.what != order.what,
                 CircuitWish::Request { .. } => follows,
             });
-        let end = |before: &KeptOrder| KeptOrder {
+        let end = |before: &RecordedOrder| RecordedOrder {
             state: CircuitOrderState::Done,
             words: format!("{} wanted something else after that", order.by),
             ..before.clone()
         };
-        let rows: Vec<CircuitOrderRow> = over.iter().map(|before| end(before).row(key)).collect();
-        let written = catalog.order_circuit(&order.row(key), &rows, what);
+        let rows: Vec<CircuitOrderRow> = over.iter().map(|before| end(before).to_row(key)).collect();
+        let written = catalog.order_circuit(&order.to_row(key), &rows, what);
         open.extend(stand);
         match &written {
             Ok(()) => open.extend((!order.state.is_final()).then_some(order)),
@@ -272,14 +281,14 @@ impl Circuits {
         let mut state = guard(&self.state);
         let Some(open) = state.orders.get_mut(key) else { return Ok(()) };
         let Some(order) = open.iter().find(|order| order.id == id) else { return Ok(()) };
-        let over = KeptOrder { state: CircuitOrderState::Done, words: words.to_owned(), ..order.clone() };
-        catalog.record_circuits(&[], &[], &[over.row(key)])?;
+        let over = RecordedOrder { state: CircuitOrderState::Done, words: words.to_owned(), ..order.clone() };
+        catalog.record_circuits(&[], &[], &[over.to_row(key)])?;
         open.retain(|order| order.id != id);
         Ok(())
     }
 
     /// What the plan wants, and nobody has ended.
-    pub fn planned(&self) -> Vec<(LinkKey, KeptOrder)> {
+    pub fn planned(&self) -> Vec<(LinkKey, RecordedOrder)> {
         let state = guard(&self.state);
         let all = state.orders.iter().flat_map(|(key, orders)| orders.iter().map(move |order| (key, order)));
         let planned = all.filter(|(_, order)| order.booking.is_some());
@@ -315,7 +324,7 @@ impl Circuits {
 }
 
 /// Takes what an agent told of all its links. Waits for the catalog.
-pub fn take(netops: &NetOps, agent: AgentId, told: Vec<CircuitLink>) -> Result<(), CatalogError> {
+pub fn take_report(netops: &NetOps, agent: AgentId, told: Vec<CircuitLink>) -> Result<(), CatalogError> {
     let now = netops.kernel.now();
     let mut seen = BTreeSet::new();
     let mut fine = Vec::new();
@@ -323,7 +332,7 @@ pub fn take(netops: &NetOps, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
         let fresh = seen.insert(link.source.clone());
         let checked = if fresh { check(&link, now) } else { Err("it is told twice".to_owned()) };
         match checked {
-            Ok(()) => fine.push(clean(link)),
+            Ok(()) => fine.push(sanitised(link)),
             Err(why) => {
                 tracing::warn!(%agent, source = %link.source, why, "what an agent tells of its circuits was \
                     refused")
@@ -336,7 +345,7 @@ pub fn take(netops: &NetOps, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
     let mut state = guard(&netops.circuits.state);
     for link in fine {
         let key = (agent, link.source.clone());
-        count(netops, &key, state.take(&key, link, now, &mut changes));
+        count_carried(netops, &key, state.apply_report(&key, link, now, &mut changes));
     }
     let gone: Vec<LinkKey> =
         state.links.keys().filter(|(of, source)| *of == agent && !seen.contains(source)).cloned().collect();
@@ -351,20 +360,20 @@ pub fn take(netops: &NetOps, agent: AgentId, told: Vec<CircuitLink>) -> Result<(
         netops.kernel.catalog.forget_circuit_links(agent, &sources)?;
     }
     drop(state);
-    tell_scheduler(netops);
+    update_scheduler(netops);
     Ok(())
 }
 
 /// Which links go by circuits now, if that is not what it knows: all from one agent to another, whatever
 /// storages they have.
-fn tell_scheduler(netops: &NetOps) {
+fn update_scheduler(netops: &NetOps) {
     let directory = netops.kernel.directory();
     let of_agent = |agent: AgentId| -> Vec<StorageId> {
         let all = directory.storages.keys().copied();
         all.filter(|storage| netops.control.agents.of_storage(*storage) == Some(agent)).collect()
     };
     let mut links: BTreeMap<(StorageId, StorageId), f64> = BTreeMap::new();
-    for ((agent, source), bytes_per_s) in netops.circuits.rates() {
+    for ((agent, source), bytes_per_s) in netops.circuits.booked_rates() {
         let row = directory.storage(source.as_str());
         let Some(from) = row.and_then(|row| netops.control.agents.of_storage(row.id)) else { continue };
         let (sources, targets) = (of_agent(from), of_agent(agent));
@@ -381,8 +390,8 @@ fn tell_scheduler(netops: &NetOps) {
 }
 
 /// What others than its agent have moved on a circuit, and for how long.
-pub fn carried(netops: &NetOps, key: &LinkKey, id: &str, bytes: u64, during: Duration) {
-    count(netops, key, bytes);
+pub fn add_carried(netops: &NetOps, key: &LinkKey, id: &str, bytes: u64, during: Duration) {
+    count_carried(netops, key, bytes);
     let mut state = guard(&netops.circuits.state);
     let Some(kept) = state.links.get_mut(key).and_then(|known| known.circuits.get_mut(id)) else { return };
     kept.circuit.carried_bytes = kept.circuit.carried_bytes.saturating_add(bytes);
@@ -390,13 +399,18 @@ pub fn carried(netops: &NetOps, key: &LinkKey, id: &str, bytes: u64, during: Dur
     kept.unwritten = true;
 }
 
-fn count(netops: &NetOps, key: &LinkKey, carried: u64) {
+fn count_carried(netops: &NetOps, key: &LinkKey, carried: u64) {
     let help = "Bytes that moved while all streams were on a circuit, and of jobs' copies that went by one.";
-    netops.kernel.metrics.count("longhaul_circuit_carried_bytes_total", help, labels(netops, key), carried);
+    netops.kernel.metrics.count(
+        "longhaul_circuit_carried_bytes_total",
+        help,
+        metric_labels(netops, key),
+        carried,
+    );
 }
 
 /// How metrics name a link.
-pub fn labels(netops: &NetOps, (agent, source): &LinkKey) -> Vec<(&'static str, String)> {
+pub fn metric_labels(netops: &NetOps, (agent, source): &LinkKey) -> Vec<(&'static str, String)> {
     let site = netops.control.agents.any(*agent).map(|known| known.site_name.to_string()).unwrap_or_default();
     vec![("source", source.to_string()), ("target", site)]
 }
@@ -417,35 +431,49 @@ impl Changes {
 
 impl State {
     /// Returns what the link's circuits have carried since it was told last.
-    fn take(&mut self, key: &LinkKey, link: CircuitLink, now: Timestamp, changes: &mut Changes) -> u64 {
+    fn apply_report(
+        &mut self,
+        key: &LinkKey,
+        link: CircuitLink,
+        now: Timestamp,
+        changes: &mut Changes,
+    ) -> u64 {
         let before = self.links.remove(key);
         let due = before.as_ref().is_none_or(|known| {
             let same = known.link.state == link.state && known.link.notes == link.notes;
-            !same || now.since(known.written) >= WRITE_EVERY
+            !same || now.since(known.written) >= WRITE_INTERVAL
         });
         let (mut circuits, written) =
             before.map(|known| (known.circuits, known.written)).unwrap_or((BTreeMap::new(), now));
-        let total = |circuits: &BTreeMap<String, Kept>| -> u64 {
+        let total = |circuits: &BTreeMap<String, RecordedCircuit>| -> u64 {
             circuits.values().map(|kept| kept.circuit.carried_bytes).sum()
         };
         let carried = total(&circuits);
-        let named: BTreeSet<String> = told(&link).map(|circuit| circuit.id.clone()).collect();
-        for told in told(&link) {
+        let named: BTreeSet<String> = reported_circuits(&link).map(|circuit| circuit.id.clone()).collect();
+        for told in reported_circuits(&link) {
             let open = circuits.get(&told.id).is_some_and(|kept| kept.circuit.ended.is_none());
             let fresh = !circuits.contains_key(&told.id);
-            let kept = circuits.entry(told.id.clone()).or_insert_with(|| Kept::new(&link.provider, told));
-            kept.learn(told);
+            let kept =
+                circuits.entry(told.id.clone()).or_insert_with(|| RecordedCircuit::new(&link.provider, told));
+            kept.merge(told);
             let ends = open && kept.circuit.ended.is_some();
             if kept.unwritten && (due || fresh || ends) {
                 kept.unwritten = false;
-                changes.circuits.push(kept.row(key));
+                changes.circuits.push(kept.to_row(key));
             }
         }
         let grown = total(&circuits).saturating_sub(carried);
-        close(&mut circuits, &named, "its agent was started again, and gave it back", key, now, changes);
+        end_unreported(
+            &mut circuits,
+            &named,
+            "its agent was started again, and gave it back",
+            key,
+            now,
+            changes,
+        );
         circuits.retain(|id, _| named.contains(id));
         if let Some(open) = self.orders.get_mut(key) {
-            learn_orders(open, &link.orders, key, changes);
+            update_orders(open, &link.orders, key, changes);
         }
         if due {
             let details = serde_json::to_string(&link).unwrap_or_default();
@@ -457,21 +485,21 @@ impl State {
             });
         }
         let written = if due { now } else { written };
-        self.links.insert(key.clone(), Known { told: now, link, written, circuits });
+        self.links.insert(key.clone(), ReportedLink { told: now, link, written, circuits });
         grown
     }
 
     fn forget(&mut self, key: &LinkKey, now: Timestamp, changes: &mut Changes) {
         if let Some(mut known) = self.links.remove(key) {
             let why = "its agent has no circuits on this link any more";
-            close(&mut known.circuits, &BTreeSet::new(), why, key, now, changes);
+            end_unreported(&mut known.circuits, &BTreeSet::new(), why, key, now, changes);
         }
     }
 }
 
 /// Circuits that nobody tells of any more have ended.
-fn close(
-    circuits: &mut BTreeMap<String, Kept>,
+fn end_unreported(
+    circuits: &mut BTreeMap<String, RecordedCircuit>,
     named: &BTreeSet<String>,
     why: &str,
     key: &LinkKey,
@@ -481,23 +509,28 @@ fn close(
     let open = circuits.values_mut().filter(|kept| kept.circuit.ended.is_none());
     for kept in open.filter(|kept| !named.contains(&kept.circuit.id)) {
         (kept.circuit.ended, kept.circuit.end) = (Some(now), Some(why.to_owned()));
-        changes.circuits.push(kept.row(key));
+        changes.circuits.push(kept.to_row(key));
     }
 }
 
-fn learn_orders(open: &mut Vec<KeptOrder>, told: &[CircuitOrdered], key: &LinkKey, changes: &mut Changes) {
+fn update_orders(
+    open: &mut Vec<RecordedOrder>,
+    told: &[CircuitOrdered],
+    key: &LinkKey,
+    changes: &mut Changes,
+) {
     for order in open.iter_mut() {
         let Some(news) = told.iter().find(|news| news.id == order.id) else { continue };
         if (news.state, &news.words) != (order.state, &order.words) {
             (order.state, order.words) = (news.state, news.words.clone());
-            changes.orders.push(order.row(key));
+            changes.orders.push(order.to_row(key));
         }
     }
     open.retain(|order| !order.state.is_final());
 }
 
 /// All circuits that an agent tells of.
-fn told(link: &CircuitLink) -> impl Iterator<Item = &Circuit> {
+fn reported_circuits(link: &CircuitLink) -> impl Iterator<Item = &Circuit> {
     link.ended.iter().chain(&link.circuit).chain(&link.next)
 }
 
@@ -527,8 +560,8 @@ fn check(link: &CircuitLink, now: Timestamp) -> Result<(), String> {
     {
         return Err("numbers that no link has".into());
     }
-    for circuit in told(link) {
-        if !is_name(&circuit.id) {
+    for circuit in reported_circuits(link) {
+        if !is_circuit_id(&circuit.id) {
             return Err("no name of a circuit".into());
         }
         let words = [Some(&circuit.why), circuit.end.as_ref()];
@@ -553,7 +586,7 @@ fn check(link: &CircuitLink, now: Timestamp) -> Result<(), String> {
 }
 
 /// A UUID, as they are written.
-pub fn is_name(text: &str) -> bool {
+pub fn is_circuit_id(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(place, byte)| match place {
             8 | 13 | 18 | 23 => byte == b'-',
@@ -562,7 +595,7 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// Safe to print, whatever an agent or its provider says.
-fn clean(mut link: CircuitLink) -> CircuitLink {
+fn sanitised(mut link: CircuitLink) -> CircuitLink {
     let clean = |text: &mut String| *text = printable(text);
     clean(&mut link.look.words);
     if let Some(offer) = &mut link.offer {

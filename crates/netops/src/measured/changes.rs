@@ -27,7 +27,7 @@ pub struct ChangeWatch {
 
 #[derive(Default)]
 struct State {
-    /// Of those since the start of the process.
+    /// Changes since the start of the process.
     told: u64,
     standing: Vec<Change>,
 }
@@ -52,11 +52,11 @@ pub fn watch(netops: &NetOps) {
     };
     let (directory, now) = (netops.kernel.directory(), netops.kernel.now());
     for change in &fresh {
-        tell(netops, &directory, change, now);
+        announce(netops, &directory, change, now);
     }
     let same = |one: &Change, other: &Change| one.affected == other.affected && one.kind() == other.kind();
     for over in before.iter().filter(|old| !standing.iter().any(|new| same(old, new))) {
-        let (source, target) = ends(over, &directory);
+        let (source, target) = end_names(over, &directory);
         tracing::info!(%source, %target, kind = over.kind(), "the network is nearly as it was, or it is how \
             things are");
         netops.kernel.changes.touch(ChangeKind::Network, format!("{source}:{target}"), now);
@@ -64,8 +64,8 @@ pub fn watch(netops: &NetOps) {
     }
 }
 
-fn tell(netops: &NetOps, directory: &Directory, change: &Change, now: Timestamp) {
-    let (source, target) = ends(change, directory);
+fn announce(netops: &NetOps, directory: &Directory, change: &Change, now: Timestamp) {
+    let (source, target) = end_names(change, directory);
     let words = change.describe(&source, &target);
     let direction = if change.is_worse() {
         tracing::warn!(%source, %target, kind = change.kind(), since = %change.from, "{words}");
@@ -88,7 +88,7 @@ fn tell(netops: &NetOps, directory: &Directory, change: &Change, now: Timestamp)
 pub fn gauges(netops: &NetOps, gauges: &mut Gauges) {
     let directory = netops.kernel.directory();
     for change in &guard(&netops.measured.changes.state).standing {
-        let (source, target) = ends(change, &directory);
+        let (source, target) = end_names(change, &directory);
         let labels = || {
             vec![("source", source.clone()), ("target", target.clone()), ("kind", change.kind().to_owned())]
         };
@@ -96,7 +96,7 @@ pub fn gauges(netops: &NetOps, gauges: &mut Gauges) {
             "longhaul_network_worse_factor",
             "How many times worse the network is than it was; only while it is.",
             labels(),
-            factor(&change.shift),
+            severity(&change.shift),
         );
         gauges.gauge(
             "longhaul_network_worse_since_seconds",
@@ -107,8 +107,8 @@ pub fn gauges(netops: &NetOps, gauges: &mut Gauges) {
     }
 }
 
-/// Of what comes and goes: how many times.
-fn factor(shift: &Shift) -> f64 {
+/// How many times worse, or how often for what comes and goes.
+fn severity(shift: &Shift) -> f64 {
     match *shift {
         Shift::Rate { before, after } => before / after.max(1.0),
         Shift::RoundTrip { before_us, after_us } => after_us / before_us.max(1.0),
@@ -121,7 +121,7 @@ fn factor(shift: &Shift) -> f64 {
 /// What stands, those with one cause as one.
 pub fn problems(netops: &NetOps) -> Vec<ProblemView> {
     let standing = guard(&netops.measured.changes.state).standing.clone();
-    gathered(&standing)
+    group_by_cause(&standing)
         .into_values()
         .filter_map(|alike| problem(&alike, &netops.kernel.directory()))
         .collect()
@@ -135,7 +135,7 @@ enum Cause {
     Own(ChangeScope),
 }
 
-fn gathered(standing: &[Change]) -> BTreeMap<(Cause, &'static str), Vec<Change>> {
+fn group_by_cause(standing: &[Change]) -> BTreeMap<(Cause, &'static str), Vec<Change>> {
     let mut causes: BTreeMap<_, Vec<Change>> = BTreeMap::new();
     for change in standing {
         let homes = match change.affected {
@@ -154,8 +154,8 @@ fn gathered(standing: &[Change]) -> BTreeMap<(Cause, &'static str), Vec<Change>>
 }
 
 fn problem(alike: &[Change], directory: &Directory) -> Option<ProblemView> {
-    let worst = alike.iter().max_by(|one, other| factor(&one.shift).total_cmp(&factor(&other.shift)))?;
-    let (source, target) = ends(worst, directory);
+    let worst = alike.iter().max_by(|one, other| severity(&one.shift).total_cmp(&severity(&other.shift)))?;
+    let (source, target) = end_names(worst, directory);
     let more = match alike.len() - 1 {
         0 => String::new(),
         1 => "; and one more link".to_owned(),
@@ -187,7 +187,7 @@ fn problem(alike: &[Change], directory: &Directory) -> Option<ProblemView> {
         ),
         examples: examples
             .map(|change| {
-                let (source, target) = ends(change, directory);
+                let (source, target) = end_names(change, directory);
                 change.describe(&source, &target)
             })
             .collect(),
@@ -196,7 +196,7 @@ fn problem(alike: &[Change], directory: &Directory) -> Option<ProblemView> {
 }
 
 pub fn view(change: &Change, directory: &Directory) -> NetworkChange {
-    let (source, target) = ends(change, directory);
+    let (source, target) = end_names(change, directory);
     NetworkChange {
         from: change.from,
         noticed: change.noticed,
@@ -206,7 +206,7 @@ pub fn view(change: &Change, directory: &Directory) -> NetworkChange {
 }
 
 /// The names of both ends: storages where those are known, else sites.
-fn ends(change: &Change, directory: &Directory) -> (String, String) {
+fn end_names(change: &Change, directory: &Directory) -> (String, String) {
     let storage = |id| directory.name(id).map_or_else(|| format!("storage {id}"), |name| name.to_string());
     let place = |home| match home {
         Locality::Storage(id) => storage(id),
@@ -246,8 +246,10 @@ mod tests {
             fell(1, 3, 20e6, CauseLocation::Source),
             fell(4, 5, 20e6, CauseLocation::Unknown),
         ];
-        let problems: Vec<ProblemView> =
-            gathered(&standing).values().filter_map(|alike| problem(alike, &Directory::default())).collect();
+        let problems: Vec<ProblemView> = group_by_cause(&standing)
+            .values()
+            .filter_map(|alike| problem(alike, &Directory::default()))
+            .collect();
         assert_eq!(problems.len(), 2);
         let source = problems.iter().find(|view| view.count == 2).unwrap();
         assert_eq!((source.fault.code, source.fault.blame), (FaultCode::Degraded, Blame::Source));

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use longhaul_network::ObservationId;
 
 /// A quarter of an hour of a mesh with 5,000 pairs that report each minute, with room.
-const SEEN_MAX: usize = 100_000;
+const RECENT_IDS_MAX: usize = 100_000;
 
 /// The ids of the latest measurements.
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub struct RecentObservations {
 }
 
 impl RecentObservations {
-    pub fn holds(&self, id: ObservationId) -> bool {
+    pub fn contains(&self, id: ObservationId) -> bool {
         self.known.contains(&id)
     }
 
@@ -23,7 +23,7 @@ impl RecentObservations {
         if self.known.insert(id) {
             self.order.push_back(id);
         }
-        if self.order.len() > SEEN_MAX
+        if self.order.len() > RECENT_IDS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             self.known.remove(&oldest);
@@ -44,14 +44,14 @@ mod tests {
     #[test]
     fn the_oldest_go_first_and_the_number_is_bounded() {
         let mut seen = RecentObservations::default();
-        for number in 0..SEEN_MAX as u64 + 10 {
+        for number in 0..RECENT_IDS_MAX as u64 + 10 {
             seen.insert(ObservationId(number));
         }
-        assert!(!seen.holds(ObservationId(9)) && seen.holds(ObservationId(10)));
-        assert_eq!((seen.known.len(), seen.order.len()), (SEEN_MAX, SEEN_MAX));
+        assert!(!seen.contains(ObservationId(9)) && seen.contains(ObservationId(10)));
+        assert_eq!((seen.known.len(), seen.order.len()), (RECENT_IDS_MAX, RECENT_IDS_MAX));
         seen.forget(ObservationId(10));
-        assert!(!seen.holds(ObservationId(10)));
+        assert!(!seen.contains(ObservationId(10)));
         seen.insert(ObservationId(10));
-        assert!(seen.holds(ObservationId(10)));
+        assert!(seen.contains(ObservationId(10)));
     }
 }

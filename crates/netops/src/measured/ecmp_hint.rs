@@ -5,10 +5,10 @@
 /// Each group has at least so many, or one slow packet would be a group.
 const GROUP_MIN: usize = 2;
 /// The groups are so far apart, …
-const GAP_US: u32 = 1_000;
-const GAP_SHARE: f64 = 0.2;
+const GAP_US_MIN: u32 = 1_000;
+const GAP_SHARE_MIN: f64 = 0.2;
 /// … and each is closer together than this part of it.
-const WITHIN: f64 = 0.5;
+const SPREAD_SHARE_MAX: f64 = 0.5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EcmpHint {
@@ -43,8 +43,8 @@ pub fn find(rtts_us: &[u32]) -> Option<EcmpHint> {
     }
     let gap = gap_at(split);
     let width = |group: &[u32]| f64::from(group[group.len() - 1] - group[0]);
-    let apart = gap >= GAP_US && f64::from(gap) >= GAP_SHARE * f64::from(fast[0]);
-    let close = width(fast).max(width(slow)) <= WITHIN * f64::from(gap);
+    let apart = gap >= GAP_US_MIN && f64::from(gap) >= GAP_SHARE_MIN * f64::from(fast[0]);
+    let close = width(fast).max(width(slow)) <= SPREAD_SHARE_MAX * f64::from(gap);
     (apart && close).then(|| EcmpHint {
         slow: slow.len(),
         all: sorted.len(),

@@ -2,8 +2,9 @@
 //! which believes them or says why not.
 //!
 //! Pushed results and what is read from archives ([`puller`]) come through [`take`]; what our agents look at
-//! and count through [`probe_state::take`]. What changed is told by [`changes`]. Not here: formats (`gateways`),
-//! the rule by which hosts belong to sites (`network::mapping`), what a measurement means (`network`).
+//! and count through [`probe_state::take`]. What changed is told by [`changes`]. Not here: formats
+//! (`gateways`), the rule by which hosts belong to sites (`network::mapping`), what a measurement means
+//! (`network`).
 
 mod archive_config;
 pub mod changes;
@@ -37,11 +38,11 @@ use translate::Delays;
 pub use archive_config::ArchiveConfig;
 
 /// Hosts in the report; beyond it the one seen longest ago goes.
-const UNMAPPED_MAX: usize = 10_000;
+const UNMAPPED_HOSTS_MAX: usize = 10_000;
 /// The map is made anew this often even if nobody changed it: agents come and move.
 const MAP_AGE_MAX: Duration = Duration::from_secs(60);
 /// Observations handed to the brain at a time: a few milliseconds of its thread.
-const AT_ONCE: usize = 2_000;
+const OBSERVATIONS_PER_BATCH_MAX: usize = 2_000;
 
 #[derive(Default)]
 pub struct Measured {
@@ -144,7 +145,7 @@ impl Measured {
         }
     }
 
-    /// Who should be heard of, as a mesh says.
+    /// Notes the pairs that a mesh expects results from.
     fn expect(&self, place: usize, mesh: &mesh::Mesh, now: Timestamp) {
         if let Some(archive) = self.state().archives.get_mut(place) {
             archive.watch.expect(&mesh.expected, now);
@@ -206,7 +207,7 @@ pub fn take(
         for measurement in &harvest.measurements {
             state.archives.iter_mut().for_each(|archive| archive.watch.heard(measurement));
             let id = ObservationId::from_parts(&["perfsonar", &measurement.id]);
-            if state.seen.holds(id) {
+            if state.seen.contains(id) {
                 taken.repeated += 1;
                 continue;
             }
@@ -240,7 +241,7 @@ pub fn take(
             }
         }
     }
-    for batch in pending.chunks(AT_ONCE) {
+    for batch in pending.chunks(OBSERVATIONS_PER_BATCH_MAX) {
         believe(netops, batch, &mut taken)?;
     }
     count(netops, &taken, via);
@@ -310,7 +311,7 @@ impl State {
         now: Timestamp,
     ) {
         let name = host.to_string();
-        if self.unmapped.len() >= UNMAPPED_MAX && !self.unmapped.contains_key(&name) {
+        if self.unmapped.len() >= UNMAPPED_HOSTS_MAX && !self.unmapped.contains_key(&name) {
             let oldest =
                 self.unmapped.values().min_by_key(|host| host.last_seen).map(|host| host.host.clone());
             oldest.map(|oldest| self.unmapped.remove(&oldest));

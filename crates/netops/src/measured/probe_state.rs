@@ -22,10 +22,10 @@ use super::probes::{self, Probes, Row};
 use super::uplinks::Uplinks;
 use crate::NetOps;
 
-/// Of those who cannot reach a peer, so many are named.
+/// Agents named of those that cannot reach a peer.
 const NAMED_MAX: usize = 5;
 /// What nobody looked at for so long is no problem any more: its agent may look at peers no longer.
-const STANDS: Duration = Duration::from_secs(3_600);
+const PROBLEM_AGE_MAX: Duration = Duration::from_secs(3_600);
 
 #[derive(Default)]
 pub struct ProbeState {
@@ -34,7 +34,7 @@ pub struct ProbeState {
 }
 
 /// The peer that an agent shall look at next, when it is time.
-pub fn ask(netops: &NetOps, agent: AgentId) -> Vec<ProbeAsked> {
+pub fn next_probe(netops: &NetOps, agent: AgentId) -> Vec<ProbeAsked> {
     let every = Duration::from_secs(netops.settings.probe_interval_s.into());
     if every.is_zero() {
         return Vec::new();
@@ -49,20 +49,20 @@ pub fn ask(netops: &NetOps, agent: AgentId) -> Vec<ProbeAsked> {
 }
 
 /// What an agent measured, as it comes in a report.
-pub struct Found {
+pub struct AgentMeasurements {
     pub probes: Vec<ProbeResult>,
     pub uplinks: Vec<UplinkSample>,
     pub paths: Vec<PathSample>,
 }
 
-impl Found {
+impl AgentMeasurements {
     pub fn is_empty(&self) -> bool {
         self.probes.is_empty() && self.uplinks.is_empty() && self.paths.is_empty()
     }
 }
 
 /// Takes what an agent found. Waits for the brain.
-pub fn take(netops: &NetOps, agent: AgentId, found: &Found) {
+pub fn take(netops: &NetOps, agent: AgentId, found: &AgentMeasurements) {
     let now = netops.kernel.now();
     let Some(from) = netops.control.agents.known(agent, now) else { return };
     let (mut looked, mut counted) = (MeasurementsTaken::default(), MeasurementsTaken::default());
@@ -76,17 +76,17 @@ pub fn take(netops: &NetOps, agent: AgentId, found: &Found) {
         if let (Ok(()), Some(to)) = (&outcome, to) {
             observations.extend(probes::observations(agent, (from.site, to.site), result));
         }
-        probes::tally(&mut looked, outcome);
+        probes::count_outcome(&mut looked, outcome);
     }
     for sample in found.uplinks.iter().take(UPLINKS_MAX) {
         let mut looks = guard(&netops.measured.probe_state);
         let outcome = looks.uplinks.note(from.site, agent, sample.clone(), now);
-        probes::tally(&mut counted, outcome);
+        probes::count_outcome(&mut counted, outcome);
     }
     if counted.taken > 0 {
         observations.extend(guard(&netops.measured.probe_state).uplinks.observation(from.site, now));
     }
-    let travelled = travelled(netops, &from, &found.paths, &mut observations, now);
+    let travelled = take_path_samples(netops, &from, &found.paths, &mut observations, now);
     believe(netops, observations, agent);
     for (taken, via) in [(looked, "probe"), (counted, "uplink"), (travelled, "transfers")] {
         if let Some(why) = &taken.why {
@@ -97,7 +97,7 @@ pub fn take(netops: &NetOps, agent: AgentId, found: &Found) {
 }
 
 /// What transfers showed. Those within a site say nothing of the network.
-fn travelled(
+fn take_path_samples(
     netops: &NetOps,
     to: &Known,
     samples: &[PathSample],
@@ -113,9 +113,9 @@ fn travelled(
                 if outcome.is_ok() {
                     observations.push(path_counters::observation(to.id, (from.site, to.site), sample));
                 }
-                probes::tally(&mut taken, outcome);
+                probes::count_outcome(&mut taken, outcome);
             }
-            None => probes::tally(&mut taken, Err("it is of an agent that is none".to_owned())),
+            None => probes::count_outcome(&mut taken, Err("it is of an agent that is none".to_owned())),
         }
     }
     taken
@@ -143,11 +143,11 @@ pub fn problems(netops: &NetOps, now: Timestamp) -> Vec<ProblemView> {
         .probes
         .rows()
         .filter_map(|(from, to, row)| {
-            let since = row.unreachable_since.filter(|_| now.since(row.at) < STANDS)?;
+            let since = row.unreachable_since.filter(|_| now.since(row.at) < PROBLEM_AGE_MAX)?;
             Some(Broken { from: agents.get(&from)?, to: agents.get(&to)?, since, row })
         })
         .collect();
-    gathered(&broken).iter().filter_map(problem).collect()
+    group_by_end(&broken).iter().filter_map(problem).collect()
 }
 
 /// What a site's connection carries as a whole.
@@ -203,7 +203,7 @@ struct Broken<'a> {
 
 /// One problem for each end that is in most of them: a host behind a closed firewall is silent to all, and
 /// must not be as many problems as there are sites.
-fn gathered<'a>(broken: &[Broken<'a>]) -> Vec<(bool, Vec<Broken<'a>>)> {
+fn group_by_end<'a>(broken: &[Broken<'a>]) -> Vec<(bool, Vec<Broken<'a>>)> {
     let mut from: BTreeMap<AgentId, usize> = BTreeMap::new();
     let mut to: BTreeMap<AgentId, usize> = BTreeMap::new();
     for one in broken {
@@ -235,8 +235,10 @@ fn problem((by_source, group): &(bool, Vec<Broken<'_>>)) -> Option<ProblemView> 
     } else {
         (format!("{others} cannot reach {}", named(first.to)), Blame::Source)
     };
-    let fault = Fault::new(FaultCode::Unreachable, format!("{who}: {}", how(first.row))).blaming(blame);
-    let example = |one: &Broken<'_>| format!("{} → {}: {}", named(one.from), named(one.to), how(one.row));
+    let fault =
+        Fault::new(FaultCode::Unreachable, format!("{who}: {}", describe_failure(first.row))).blaming(blame);
+    let example =
+        |one: &Broken<'_>| format!("{} → {}: {}", named(one.from), named(one.to), describe_failure(one.row));
     let port = first.row.ways.first().map(|way| format!("TCP port {}", way.address.port()));
     let port = port.unwrap_or_else(|| "the data port".to_owned());
     Some(ProblemView {
@@ -254,7 +256,7 @@ fn problem((by_source, group): &(bool, Vec<Broken<'_>>)) -> Option<ProblemView> 
 }
 
 /// Address by address, or why there is none.
-fn how(row: &Row) -> String {
+fn describe_failure(row: &Row) -> String {
     let ways = row.ways.iter().map(|way| format!("{} {}", way.address, way.reach.words()));
     row.fault.clone().unwrap_or_else(|| ways.collect::<Vec<_>>().join("; "))
 }
@@ -267,8 +269,8 @@ fn listed(all: &[String]) -> String {
     }
 }
 
-/// Of each source and target, the last look of an agent at the target at one at the source: where data would
-/// come from.
+/// For each source and target, the last probe from an agent at the target to one at the source: where data
+/// would come from.
 pub fn shorts(netops: &NetOps, now: Timestamp) -> BTreeMap<(SiteId, SiteId), ProbeShort> {
     let agents = netops.control.agents.connected(now);
     let mut all: BTreeMap<(SiteId, SiteId), ProbeShort> = BTreeMap::new();
@@ -327,7 +329,7 @@ pub fn views(
     }
     let mut uplinks = Vec::new();
     for site in [source, target] {
-        uplinks.extend(looks.uplinks.of(site, now).filter_map(|(agent, sample)| {
+        uplinks.extend(looks.uplinks.samples_of(site, now).filter_map(|(agent, sample)| {
             let agent = agents.get(&agent)?;
             let (site, host) = (agent.site_name.clone(), agent.host.clone());
             Some(UplinkView { site, host, sample: sample.clone() })
@@ -411,7 +413,7 @@ mod tests {
                 Broken { from, to, since: now, row }
             })
             .collect();
-        let all: Vec<ProblemView> = gathered(&broken).iter().filter_map(problem).collect();
+        let all: Vec<ProblemView> = group_by_end(&broken).iter().filter_map(problem).collect();
         let said: Vec<&str> = all.iter().map(|one| one.fault.detail.as_str()).collect();
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(

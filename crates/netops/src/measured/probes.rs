@@ -21,12 +21,12 @@ use super::ecmp_hint::{self, EcmpHint};
 /// Pairs of agents remembered: all of 300. Beyond it the one looked at longest ago goes.
 const ROWS_MAX: usize = 90_000;
 /// What took longer to get here says nothing about now.
-const OLDEST: Duration = Duration::from_secs(600);
-const WAYS_MAX: usize = 2;
+const PROBE_AGE_MAX: Duration = Duration::from_secs(600);
+const FAMILIES_MAX: usize = 2;
 const TEXT_CHARS_MAX: usize = 300;
 const TEXTS_MAX: usize = 4;
 /// Source ports that are as uneven in so many looks in a row are no chance.
-const UNEVEN_LOOKS: u8 = 3;
+const UNEVEN_PROBES_MIN: u8 = 3;
 
 /// What was last found by one agent at another.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Row {
     pub fn uneven(&self) -> impl Iterator<Item = String> {
         let named = self.uneven.iter().zip(["IPv4", "IPv6"]);
         named
-            .filter(|((times, _), _)| *times >= UNEVEN_LOOKS)
+            .filter(|((times, _), _)| *times >= UNEVEN_PROBES_MIN)
             .filter_map(|((_, found), family)| Some(format!("over {family} {}", found.as_ref()?.words())))
     }
 }
@@ -129,7 +129,7 @@ impl Probes {
         Ok(())
     }
 
-    /// Who looked at whom, and what was found.
+    /// All rows: the agent that probed, its peer, and the result.
     pub fn rows(&self) -> impl Iterator<Item = (AgentId, AgentId, &Row)> {
         self.rows.iter().map(|(&(agent, peer), row)| (agent, peer, row))
     }
@@ -148,12 +148,12 @@ fn check(found: &ProbeResult, now: Timestamp) -> Result<(), String> {
         return Err(format!("it is {} s in the future", ahead.as_secs()));
     }
     let age = now.since(found.at);
-    if age > OLDEST {
+    if age > PROBE_AGE_MAX {
         return Err(format!("it is {} s old", age.as_secs()));
     }
     let families =
         found.ways.iter().map(|way| way.address.is_ipv6()).collect::<std::collections::BTreeSet<_>>();
-    if found.ways.len() > WAYS_MAX || families.len() < found.ways.len() {
+    if found.ways.len() > FAMILIES_MAX || families.len() < found.ways.len() {
         return Err(format!("{} ways: at most one for each address family", found.ways.len()));
     }
     for way in &found.ways {
@@ -210,7 +210,7 @@ pub fn observations(agent: AgentId, (from, to): (SiteId, SiteId), found: &ProbeR
 }
 
 /// Counts what became of one result.
-pub fn tally(taken: &mut MeasurementsTaken, outcome: Result<(), String>) {
+pub fn count_outcome(taken: &mut MeasurementsTaken, outcome: Result<(), String>) {
     match outcome {
         Ok(()) => taken.taken += 1,
         Err(why) => {
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const EVERY: Duration = Duration::from_secs(10);
+    const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_seconds(1_800_000_000 + seconds)
@@ -266,7 +266,7 @@ mod tests {
             let mut asked = Vec::new();
             // Asked each second, it answers every ten.
             for second in 0..=count as i64 * 10 {
-                asked.extend(probes.next(AgentId(1), || peers.clone(), EVERY, at(second)));
+                asked.extend(probes.next(AgentId(1), || peers.clone(), PROBE_INTERVAL, at(second)));
             }
             assert_eq!(asked.len(), count as usize, "six a minute");
             let mut different = asked.clone();
@@ -280,8 +280,9 @@ mod tests {
     fn who_cannot_be_reached_is_looked_at_every_second_turn_until_it_answers() {
         let mut probes = Probes::default();
         let peers = agents(60);
-        let next =
-            |probes: &mut Probes, turn: i64| probes.next(AgentId(99), || peers.clone(), EVERY, at(turn * 10));
+        let next = |probes: &mut Probes, turn: i64| {
+            probes.next(AgentId(99), || peers.clone(), PROBE_INTERVAL, at(turn * 10))
+        };
         assert_eq!(next(&mut probes, 0), None, "not at once: agents come all together after a restart");
         probes.note(AgentId(99), &result(7, 5, Reach::Silent), at(6)).unwrap();
         let turns: Vec<_> = (1..=6).filter_map(|turn| next(&mut probes, turn)).collect();
@@ -289,7 +290,7 @@ mod tests {
         probes.note(AgentId(99), &result(7, 65, Reach::Answers), at(66)).unwrap();
         assert_eq!(next(&mut probes, 7), Some(AgentId(4)));
         assert!(probes.rows().all(|(_, _, row)| row.unreachable_since.is_none()));
-        assert_eq!(probes.next(AgentId(99), Vec::new, EVERY, at(100)), None, "nobody else is there");
+        assert_eq!(probes.next(AgentId(99), Vec::new, PROBE_INTERVAL, at(100)), None, "nobody else is there");
         assert_eq!(next(&mut probes, -100), Some(AgentId(5)), "a clock that was set back stops nothing");
     }
 
@@ -362,15 +363,22 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_agents_say_is_taken_or_refused(
-            all in proptest::collection::vec((any::<u64>(), any::<u64>(), any::<i64>(), proptest::collection::vec(any::<u32>(), 0..80), any::<Option<u32>>(), any::<i64>()), 0..40)
+            all in proptest::collection::vec(
+                (
+                    any::<u64>(), any::<u64>(), any::<i64>(),
+                    proptest::collection::vec(any::<u32>(), 0..80), any::<Option<u32>>(), any::<i64>(),
+                ),
+                0..40,
+            )
         ) {
             let mut probes = Probes::default();
             for (agent, peer, seconds, rtts_us, mtu, now) in all {
                 let ways = vec![ProbedWay { rtts_us, mtu, ..way("192.0.2.9:7470", Reach::Answers) }];
                 let found = ProbeResult { agent: AgentId(peer), at: Timestamp(seconds), ways, fault: None };
                 let _ = probes.note(AgentId(agent), &found, Timestamp(now));
-                let _ = probes.next(AgentId(agent), || vec![AgentId(peer)], EVERY, Timestamp(now));
-                prop_assert_eq!(observations(AgentId(agent), (SiteId(1), SiteId(2)), &found).is_empty(), false);
+                let _ = probes.next(AgentId(agent), || vec![AgentId(peer)], PROBE_INTERVAL, Timestamp(now));
+                let all = observations(AgentId(agent), (SiteId(1), SiteId(2)), &found);
+                prop_assert_eq!(all.is_empty(), false);
             }
             prop_assert!(probes.rows().all(|(_, _, row)| row.uneven().count() <= 2));
         }

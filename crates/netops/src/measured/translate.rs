@@ -8,13 +8,13 @@ use longhaul_model::Timestamp;
 use longhaul_network::{HOPS_MAX, Metric};
 
 /// A throughput test that does not say how long it was: the shortest that is usual.
-const TEST_S: f64 = 10.0;
+const THROUGHPUT_TEST_S_DEFAULT: f64 = 10.0;
 /// Payload of a packet of a throughput test whose MTU is not known.
 const PAYLOAD_BYTES: f64 = 1_448.0;
 /// Packets of a delay test's sample, where only the share that was lost is kept.
-const SAMPLE_PACKETS: u64 = 600;
+const DELAY_TEST_PACKETS_DEFAULT: u64 = 600;
 /// One-way delays of the two directions belong together if they are not farther apart.
-const PAIRED_WITHIN: Duration = Duration::from_secs(600);
+const DELAY_PAIRING_MAX: Duration = Duration::from_secs(600);
 /// Pairs of hosts whose last delay is remembered.
 const DELAYS_MAX: usize = 50_000;
 
@@ -30,15 +30,17 @@ impl Delays {
     pub fn translate(&mut self, measurement: &Measurement) -> Vec<Metric> {
         match &measurement.value {
             Reading::Throughput { bits_per_s, retransmits, streams } => {
-                let seconds = measurement.lasted.map_or(TEST_S, |lasted| lasted.as_secs_f64().max(1.0));
+                let seconds = measurement
+                    .lasted
+                    .map_or(THROUGHPUT_TEST_S_DEFAULT, |lasted| lasted.as_secs_f64().max(1.0));
                 throughput(*bits_per_s, *retransmits, *streams, seconds)
             }
             Reading::Delay { delay, .. } => self.round_trip(measurement, delay.median).into_iter().collect(),
             Reading::RoundTrip { rtt } => rtt_ms(rtt.median).into_iter().collect(),
             Reading::Loss { sent, lost } => vec![Metric::Loss { sent: *sent, lost: *lost }],
             Reading::LossShare { share } => {
-                let lost = (share * SAMPLE_PACKETS as f64).round() as u64;
-                vec![Metric::Loss { sent: SAMPLE_PACKETS, lost }]
+                let lost = (share * DELAY_TEST_PACKETS_DEFAULT as f64).round() as u64;
+                vec![Metric::Loss { sent: DELAY_TEST_PACKETS_DEFAULT, lost }]
             }
             Reading::Path(path) => {
                 let hops = path.hops.iter().take(HOPS_MAX).copied().collect();
@@ -64,7 +66,7 @@ impl Delays {
         self.last.insert((source, target), (measurement.at, median_ms));
         let (at, back_ms) = back?;
         let apart = measurement.at.since(at).max(at.since(measurement.at));
-        if apart > PAIRED_WITHIN { None } else { rtt_ms(median_ms + back_ms) }
+        if apart > DELAY_PAIRING_MAX { None } else { rtt_ms(median_ms + back_ms) }
     }
 }
 

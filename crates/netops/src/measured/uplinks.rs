@@ -11,10 +11,10 @@ use longhaul_network::{CLOCK_AHEAD_MAX, Mapping, Metric, Observation, Observatio
 const UPLINKS_MAX: usize = 10_000;
 const NAME_CHARS_MAX: usize = 15;
 /// What was not counted for so long is not counted any more.
-pub const RECENT: Duration = Duration::from_secs(900);
+pub const SAMPLE_AGE_MAX: Duration = Duration::from_secs(900);
 /// One of several uplinks is full while another is idle: flows are not spread over them.
-const FULL: f64 = 0.9;
-const IDLE: f64 = 0.5;
+const FULL_UTILISATION_MIN: f64 = 0.9;
+const IDLE_UTILISATION_MAX: f64 = 0.5;
 const BYTES_PER_S_MAX: f64 = 1e13;
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Uplinks {
         if self.rows.get(&key).is_some_and(|known| known.at >= sample.at) {
             return Err("it is not newer than what is known".into());
         }
-        self.rows.retain(|_, known| now.since(known.at) < RECENT);
+        self.rows.retain(|_, known| now.since(known.at) < SAMPLE_AGE_MAX);
         if self.rows.len() >= UPLINKS_MAX {
             return Err(format!("more than {UPLINKS_MAX} interfaces"));
         }
@@ -44,17 +44,17 @@ impl Uplinks {
     }
 
     /// All that are counted at a site.
-    pub fn of(&self, site: SiteId, now: Timestamp) -> impl Iterator<Item = (AgentId, &UplinkSample)> {
+    pub fn samples_of(&self, site: SiteId, now: Timestamp) -> impl Iterator<Item = (AgentId, &UplinkSample)> {
         let all = self.rows.range((site, AgentId(0), String::new())..);
         all.take_while(move |((at, _, _), _)| *at == site)
-            .filter(move |(_, sample)| now.since(sample.at) < RECENT)
+            .filter(move |(_, sample)| now.since(sample.at) < SAMPLE_AGE_MAX)
             .map(|((_, agent, _), sample)| (*agent, sample))
     }
 
     /// The site's connection as a whole: what its interfaces carry together, and can if that is known of
     /// each.
     pub fn observation(&self, site: SiteId, now: Timestamp) -> Option<Observation> {
-        let all: Vec<&UplinkSample> = self.of(site, now).map(|(_, sample)| sample).collect();
+        let all: Vec<&UplinkSample> = self.samples_of(site, now).map(|(_, sample)| sample).collect();
         let at = all.iter().map(|sample| sample.at).max()?;
         Some(Observation {
             id: ObservationId::from_parts(&["uplink", &site.to_string(), &at.to_string()]),
@@ -77,11 +77,13 @@ impl Uplinks {
             Some(most / sample.capacity_bytes_per_s?)
         };
         let all: Vec<(&str, f64)> = self
-            .of(site, now)
+            .samples_of(site, now)
             .filter_map(|(_, sample)| Some((sample.interface.as_str(), used(sample)?)))
             .collect();
-        let full = all.iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|one| one.1 >= FULL)?;
-        let idle = all.iter().min_by(|a, b| a.1.total_cmp(&b.1)).filter(|one| one.1 <= IDLE)?;
+        let full =
+            all.iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|one| one.1 >= FULL_UTILISATION_MIN)?;
+        let idle =
+            all.iter().min_by(|a, b| a.1.total_cmp(&b.1)).filter(|one| one.1 <= IDLE_UTILISATION_MAX)?;
         Some(format!(
             "uplink {} is used to {:.0} % and {} to {:.0} %: flows are not spread over them",
             full.0,
@@ -97,7 +99,7 @@ fn check(sample: &UplinkSample, now: Timestamp) -> Result<(), String> {
     if ahead > CLOCK_AHEAD_MAX {
         return Err(format!("it is {} s in the future", ahead.as_secs()));
     }
-    if now.since(sample.at) >= RECENT {
+    if now.since(sample.at) >= SAMPLE_AGE_MAX {
         return Err(format!("it is {} s old", now.since(sample.at).as_secs()));
     }
     let name = &sample.interface;

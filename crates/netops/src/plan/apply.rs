@@ -9,16 +9,16 @@ use longhaul_circuits::plan::{BookingEvent, BookingRequest};
 use longhaul_model::{AgentId, CircuitOrderId, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::PLAN;
+use super::PLAN_REQUESTER;
 use crate::NetOps;
-use crate::circuits::{KeptOrder, Known, LinkKey};
+use crate::circuits::{LinkKey, RecordedOrder, ReportedLink};
 
 /// What an agent tells a moment after an order ended may be from before it heard of that.
-const HEARD: Duration = Duration::from_secs(3);
+const ORDER_REPORT_DELAY_MAX: Duration = Duration::from_secs(3);
 /// Set-ups are not always as long as they were.
-const SPARE: Duration = Duration::from_secs(120);
+const SETUP_MARGIN: Duration = Duration::from_secs(120);
 /// An agent that tells nothing for so long after the time of a circuit was over has none.
-const LOST: Duration = Duration::from_secs(3600);
+const AGENT_SILENCE_MAX: Duration = Duration::from_secs(3600);
 
 /// A booking of the plan, and the order that stands for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ impl PlannedOrder {
             source: key.1,
             order,
             mbit: request.mbit,
-            until: now.plus(request.lifetime).plus(setup).plus(SPARE),
+            until: now.plus(request.lifetime).plus(setup).plus(SETUP_MARGIN),
             replaces,
             why,
             circuit: None,
@@ -71,11 +71,11 @@ impl PlannedOrder {
         }
     }
 
-    /// Of an order that is known from the catalog alone.
+    /// The booking of an order that is known from the catalog alone.
     pub fn found(
         netops: &NetOps,
         key: LinkKey,
-        order: &KeptOrder,
+        order: &RecordedOrder,
         mbit: u64,
         until: Timestamp,
     ) -> PlannedOrder {
@@ -114,7 +114,7 @@ impl PlannedOrder {
 
     /// What became of it since the last time. An order that the catalog does not have, since the process
     /// ended before it was written, gets a new name: agents take orders in the order of their names.
-    pub fn listen(
+    pub fn poll_event(
         &mut self,
         netops: &NetOps,
         booking: u64,
@@ -125,7 +125,7 @@ impl PlannedOrder {
         let order = netops.kernel.catalog.circuit_order(self.order)?;
         self.is_written = order.is_some();
         let state = match order {
-            Some(row) => Some(KeptOrder::read(&row)?.state),
+            Some(row) => Some(RecordedOrder::from_row(&row)?.state),
             None if self.closed.is_some() => Some(CircuitOrderState::Done),
             None => {
                 self.order = netops.kernel.new_id();
@@ -155,7 +155,7 @@ impl PlannedOrder {
         }))
     }
 
-    fn learn(&mut self, link: Option<&Known>) {
+    fn learn(&mut self, link: Option<&ReportedLink>) {
         let Some(link) = link.map(|known| &known.link) else { return };
         // One that is to follow is told beside the one that there is.
         let next = link.next.as_ref().filter(|_| self.replaces.is_some());
@@ -166,17 +166,17 @@ impl PlannedOrder {
         }
     }
 
-    fn circuit_of<'a>(&self, link: Option<&'a Known>) -> Option<&'a Circuit> {
+    fn circuit_of<'a>(&self, link: Option<&'a ReportedLink>) -> Option<&'a Circuit> {
         let id = self.circuit.as_ref()?;
         link?.link.circuit.as_ref().filter(|circuit| circuit.id == *id)
     }
 
     /// Whether its agent may still have something of it.
-    fn is_held(&self, link: Option<&Known>, now: Timestamp) -> bool {
+    fn is_held(&self, link: Option<&ReportedLink>, now: Timestamp) -> bool {
         let Some(known) = link else { return false };
         let idle = matches!(known.link.state, CircuitState::Off | CircuitState::Resting);
-        let fresh = self.closed.is_none_or(|closed| known.told >= closed.plus(HEARD));
-        let lost = now.since(known.told) > LOST && now >= self.until.plus(LOST);
+        let fresh = self.closed.is_none_or(|closed| known.told >= closed.plus(ORDER_REPORT_DELAY_MAX));
+        let lost = now.since(known.told) > AGENT_SILENCE_MAX && now >= self.until.plus(AGENT_SILENCE_MAX);
         // A circuit that somebody asked for afterwards is not ours.
         let other = known.link.circuit.as_ref().is_some_and(|circuit| !self.is_ours(circuit));
         !(lost || fresh && (idle || other))
@@ -192,13 +192,13 @@ impl PlannedOrder {
         }
     }
 
-    fn end(&self, netops: &NetOps, link: Option<&Known>) -> Result<BookingEvent, CatalogError> {
+    fn end(&self, netops: &NetOps, link: Option<&ReportedLink>) -> Result<BookingEvent, CatalogError> {
         let Some(id) = self.circuit.as_ref().filter(|_| self.used) else { return Ok(BookingEvent::Failed) };
-        let kept = link.and_then(|known| known.kept(id)).map(|kept| kept.circuit.carried_bytes);
+        let kept = link.and_then(|known| known.recorded(id)).map(|kept| kept.circuit.carried_bytes);
         let carried = match kept {
             Some(bytes) => bytes,
             None => match netops.kernel.catalog.circuit(id)? {
-                Some(row) => crate::circuits::Kept::read(&row)?.circuit.carried_bytes,
+                Some(row) => crate::circuits::RecordedCircuit::from_row(&row)?.circuit.carried_bytes,
                 None => 0,
             },
         };
@@ -272,10 +272,10 @@ impl PlannedOrder {
         // The agent hears that nothing is requested any more.
         let withdrawn = matches!(&what, CircuitWish::Release { circuit } if circuit.is_empty());
         let state = if withdrawn { CircuitOrderState::Done } else { CircuitOrderState::Sent };
-        let (by, words) = (PLAN.to_owned(), format!("circuit {}: {words}", name(netops, &key)));
-        let order = KeptOrder { id, by, at: now, what, state, words: String::new(), booking };
-        tracing::info!(by = PLAN, "{words}");
-        netops.circuits.order(&netops.kernel.catalog, &key, order, &words)
+        let (by, words) = (PLAN_REQUESTER.to_owned(), format!("circuit {}: {words}", name(netops, &key)));
+        let order = RecordedOrder { id, by, at: now, what, state, words: String::new(), booking };
+        tracing::info!(by = PLAN_REQUESTER, "{words}");
+        netops.circuits.place_order(&netops.kernel.catalog, &key, order, &words)
     }
 }
 

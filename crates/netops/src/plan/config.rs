@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 const NUMBER_MAX: u32 = 1_000_000_000;
 const ROWS_MAX: usize = 1_000;
 
-/// Who decides whether work is worth a circuit.
+/// The level that decides whether work is worth a circuit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
@@ -62,7 +62,7 @@ pub struct CircuitsConfig {
     pub away_s: u32,
     /// Gbit/s times hours that a community may book within a day; none: as much as there is.
     pub budget_gbit_h: Option<u32>,
-    /// Of single communities.
+    /// Budgets of single communities.
     pub budgets: Vec<BudgetConfig>,
     /// What is known of providers beyond what agents tell.
     pub providers: Vec<ProviderConfig>,
@@ -93,7 +93,7 @@ pub struct ProviderConfig {
     pub name: String,
     /// Circuits at a time; none: one for each link.
     pub at_once: Option<u32>,
-    /// Of all its circuits together.
+    /// Bandwidth of all its circuits together.
     pub mbit_all: Option<u64>,
     /// From a request to its use, before that was seen.
     pub setup_s: u32,
@@ -278,7 +278,8 @@ mod tests {
             (r#"{"hosts":[{"site":"s","host":"a:80","on_circuit":"b"}]}"#, "\"a:80\" of s"),
             (r#"{"hosts":[{"site":"s","host":"a","on_circuit":"[::1]"}]}"#, "without brackets"),
             (
-                r#"{"hosts":[{"site":"s","host":"a","on_circuit":"b"},{"site":"t","host":"A","on_circuit":"c"}]}"#,
+                r#"{"hosts":[{"site":"s","host":"a","on_circuit":"b"},
+                    {"site":"t","host":"A","on_circuit":"c"}]}"#,
                 "named twice",
             ),
         ] {

@@ -26,19 +26,19 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::NetOps;
-use crate::circuits::{KeptOrder, LinkKey};
+use crate::circuits::{LinkKey, RecordedOrder};
 use apply::{OrderWish, PlannedOrder};
 use snapshot::PlanInput;
 pub use snapshot::pair_of;
 
 pub use config::{BudgetConfig, CircuitsConfig, HostConfig, Level, ProviderConfig};
-pub use views::{booked, lately, of_link, plan};
+pub use views::{booked, last_decision, plan, recent_plan};
 
-/// Who wants a circuit, where people are named otherwise.
-pub const PLAN: &str = "the service's plan";
-const SETTING: &str = "circuit-plan";
+/// The requester of the plan's circuits, where others are people.
+pub const PLAN_REQUESTER: &str = "the service's plan";
+const PLAN_SETTING_KEY: &str = "circuit-plan";
 /// Pairs of which the last decision is remembered.
-const DECIDED_MAX: usize = 4_096;
+const PAIR_DECISIONS_MAX: usize = 4_096;
 
 /// The service's plan; empty where agents decide.
 #[derive(Default)]
@@ -80,7 +80,7 @@ impl Plan {
         if config.level != Level::Service {
             return Ok(Plan::default());
         }
-        let written = catalog.setting(SETTING)?.unwrap_or_default();
+        let written = catalog.setting(PLAN_SETTING_KEY)?.unwrap_or_default();
         let kept = match serde_json::from_str::<StoredPlan>(&written) {
             Ok(kept) => kept,
             Err(error) => {
@@ -130,7 +130,7 @@ pub async fn run(netops: Arc<NetOps>, mut stop: watch::Receiver<bool>) {
             _ = stop.wait_for(|stop| *stop) => return,
         }
         let planning = netops.clone();
-        let done = tokio::task::spawn_blocking(move || once(&planning)).await;
+        let done = tokio::task::spawn_blocking(move || plan_once(&planning)).await;
         match done {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "circuits could not be planned; they stay as they are"),
@@ -140,7 +140,7 @@ pub async fn run(netops: Arc<NetOps>, mut stop: watch::Receiver<bool>) {
 }
 
 /// One look at everything, and what follows from it.
-fn once(netops: &NetOps) -> Result<(), CatalogError> {
+fn plan_once(netops: &NetOps) -> Result<(), CatalogError> {
     let away = silent_for_long(netops);
     let input = snapshot::plan_input(netops, &netops.settings.circuits, &own_links(netops), away)?;
     let now = netops.kernel.now();
@@ -148,7 +148,7 @@ fn once(netops: &NetOps) -> Result<(), CatalogError> {
     // Held for milliseconds: by whoever asks what the plan says, and by nobody who moves files.
     let mut state = guard(&netops.plan.state);
     let Some(state) = state.as_mut() else { return Ok(()) };
-    state.listen(netops, now)?;
+    state.poll_orders(netops, now)?;
     let decisions = state.planner.plan(&input.view, now);
     state.planned = Some(now);
     for decision in &decisions {
@@ -183,7 +183,7 @@ fn silent_for_long(netops: &NetOps) -> BTreeSet<SiteId> {
 }
 
 impl State {
-    fn adopt(&mut self, netops: &NetOps, key: LinkKey, order: &KeptOrder) {
+    fn adopt(&mut self, netops: &NetOps, key: LinkKey, order: &RecordedOrder) {
         let CircuitWish::Request { mbit, until, .. } = order.what else { return };
         if self.carried.values().any(|carried| carried.key() == key) {
             return;
@@ -197,10 +197,10 @@ impl State {
         self.carried.insert(booking, PlannedOrder::found(netops, key, order, mbit, until));
     }
 
-    fn listen(&mut self, netops: &NetOps, now: Timestamp) -> Result<(), CatalogError> {
+    fn poll_orders(&mut self, netops: &NetOps, now: Timestamp) -> Result<(), CatalogError> {
         let mut over = Vec::new();
         for (&id, carried) in &mut self.carried {
-            if let Some(news) = carried.listen(netops, id.0, now)? {
+            if let Some(news) = carried.poll_event(netops, id.0, now)? {
                 self.planner.apply_event(id, news, now);
                 over.extend((!matches!(news, BookingEvent::Established { .. })).then_some(id));
             }
@@ -237,23 +237,23 @@ impl State {
             1,
         );
         match decision {
-            Decision::Request(request) => self.ask(netops, input, request, &words, now),
+            Decision::Request(request) => self.request_circuit(netops, input, request, &words, now),
             Decision::Release { booking, .. } => {
                 if let Some(carried) = self.carried.get_mut(booking) {
                     carried.close(now);
                 }
             }
         }
-        if self.decided.len() >= DECIDED_MAX && !self.decided.contains_key(&pair) {
+        if self.decided.len() >= PAIR_DECISIONS_MAX && !self.decided.contains_key(&pair) {
             let oldest = self.decided.iter().min_by_key(|(_, decided)| decided.at).map(|(pair, _)| *pair);
             oldest.and_then(|pair| self.decided.remove(&pair));
         }
         self.decided.insert(pair, PairDecision { at: now, words });
     }
 
-    /// Of several agents and storages of a pair, the one for which most waits; and the one that has what is
-    /// to be replaced.
-    fn ask(
+    /// Orders a circuit from the agent and storage of the pair with most work waiting, or from the one that
+    /// has the circuit to be replaced.
+    fn request_circuit(
         &mut self,
         netops: &NetOps,
         input: &PlanInput,
@@ -283,7 +283,7 @@ impl State {
         };
         let text = serde_json::to_string(&written).unwrap_or_default();
         if text != self.written {
-            catalog.set_setting(SETTING, &text)?;
+            catalog.set_setting(PLAN_SETTING_KEY, &text)?;
             self.written = text;
         }
         Ok(())

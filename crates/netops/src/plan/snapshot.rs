@@ -14,14 +14,14 @@ use longhaul_scheduler::Scheduler;
 
 use super::CircuitsConfig;
 use crate::NetOps;
-use crate::circuits::{Known, LinkKey};
+use crate::circuits::{LinkKey, ReportedLink};
 use crate::measured::probe_state::uplink_of;
 
 /// A port of which nobody knows what it carries bounds nothing: bytes a second beyond every network.
 const UNKNOWN_PORT: f64 = 1e15;
 /// What the plain way gives to work that may not take it: bytes a second.
-const NOTHING: f64 = 1.0;
-/// Of one provider, circuits by which that is judged.
+const NO_ROUTED_RATE: f64 = 1.0;
+/// Circuits of one provider by which its set-up time is judged.
 const SETUPS_MAX: usize = 100;
 
 /// A link that may have a circuit, as its agent told it.
@@ -83,7 +83,7 @@ pub(super) fn plan_input(
     let Links { mut input, providers, .. } = all;
     for pair in only {
         // Nothing of it comes the plain way, whatever that gives to others.
-        input.view.best_effort.insert(pair, NOTHING);
+        input.view.best_effort.insert(pair, NO_ROUTED_RATE);
         input.view.observed.remove(&pair);
     }
     input.view.providers =
@@ -91,7 +91,7 @@ pub(super) fn plan_input(
     Ok(input)
 }
 
-/// Of several rates of one way, the highest is what it carries.
+/// Keeps the highest of several rates of one path: that is what it carries.
 fn at_least(rates: &mut BTreeMap<SitePair, f64>, pair: SitePair, rate: f64) {
     let known = rates.entry(pair).or_insert(0.0);
     *known = known.max(rate);
@@ -223,7 +223,7 @@ struct Offered {
 }
 
 impl Offered {
-    fn take(&mut self, pair: SitePair, offer: &CircuitOffer, known: &Known) {
+    fn take(&mut self, pair: SitePair, offer: &CircuitOffer, known: &ReportedLink) {
         self.own_line |= offer.own_line;
         self.one_a_pair |= !offer.replaces;
         let rates = self.pairs.entry(pair).or_default();
@@ -268,7 +268,7 @@ struct Links<'a> {
 }
 
 impl Links<'_> {
-    fn take(&mut self, pair: SitePair, key: LinkKey, known: &Known) {
+    fn take(&mut self, pair: SitePair, key: LinkKey, known: &ReportedLink) {
         let (link, view) = (&known.link, &mut self.input.view);
         let offer = link.offer.clone().unwrap_or_else(|| offer_of_old(link));
         self.providers.entry(offer.name.clone()).or_default().take(pair, &offer, known);

@@ -18,7 +18,7 @@ use crate::circuits::LinkKey;
 
 /// Pairs that are shown; a plan looks closely at fewer.
 const LINKS_MAX: usize = 1_000;
-/// Of a pair on which a plan did not have to say anything.
+/// The reason for a pair on which the plan had nothing to decide.
 const NOTHING_WAITS: &str = "nothing waits that could come this way";
 
 pub(super) fn pair(directory: &Directory, pair: SitePair) -> String {
@@ -96,7 +96,7 @@ pub fn plan(netops: &NetOps) -> Result<CircuitPlan, CatalogError> {
 
 /// The same, no older than a plan may be: looking through all that is wanted costs too much for each look at
 /// a page.
-pub fn lately(netops: &NetOps) -> Result<CircuitPlan, CatalogError> {
+pub fn recent_plan(netops: &NetOps) -> Result<CircuitPlan, CatalogError> {
     let every = Duration::from_secs(netops.settings.circuits.every_s.into());
     let told = guard(&netops.plan.told).clone();
     let now = netops.kernel.now();
@@ -107,7 +107,7 @@ pub fn lately(netops: &NetOps) -> Result<CircuitPlan, CatalogError> {
 }
 
 /// What the plan last said of a link, where the service decides.
-pub fn of_link(netops: &NetOps, key: &LinkKey) -> Option<CircuitPlanned> {
+pub fn last_decision(netops: &NetOps, key: &LinkKey) -> Option<CircuitPlanned> {
     let directory = netops.kernel.directory();
     let pair = snapshot::pair_of(netops, &directory, key)?;
     let state = guard(&netops.plan.state);

@@ -130,7 +130,7 @@ impl Operations {
             self.measured(peer, &mut report).await?;
             self.circuits_told(peer, &mut report).await?;
             self.passing(peer, report).await?;
-            probe = probe_state::ask(&self.shared.netops, peer.agent);
+            probe = probe_state::next_probe(&self.shared.netops, peer.agent);
         }
         if ask_ahead && !say_hello {
             let agent = peer.agent;
@@ -227,7 +227,7 @@ impl Operations {
 
     /// What the agent looked at and counted.
     async fn measured(self: &Arc<Self>, peer: &AgentPeer, report: &mut Report) -> Result<(), Problem> {
-        let found = probe_state::Found {
+        let found = probe_state::AgentMeasurements {
             probes: std::mem::take(&mut report.probes),
             uplinks: std::mem::take(&mut report.uplinks),
             paths: std::mem::take(&mut report.paths),
@@ -251,7 +251,7 @@ impl Operations {
         }
         let agent = peer.agent;
         self.run(move |operations| {
-            longhaul_netops::circuits::take(&operations.shared.netops, agent, told).map_err(problem)
+            longhaul_netops::circuits::take_report(&operations.shared.netops, agent, told).map_err(problem)
         })
         .await
     }

@@ -13,7 +13,7 @@ use longhaul_control::metrics::Gauges;
 use longhaul_identity::Caller;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, Fault, FaultCode, StorageName, Timestamp};
-use longhaul_netops::circuits::{Kept, KeptOrder, Known, LinkKey, is_name};
+use longhaul_netops::circuits::{LinkKey, RecordedCircuit, RecordedOrder, ReportedLink, is_circuit_id};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 
@@ -39,11 +39,11 @@ impl Operations {
 
     /// The same, for pages that are drawn again and again.
     pub fn circuit_plan_lately(&self) -> Result<CircuitPlan, Problem> {
-        longhaul_netops::plan::lately(&self.shared.netops).map_err(problem)
+        longhaul_netops::plan::recent_plan(&self.shared.netops).map_err(problem)
     }
 
     pub fn circuit_show(&self, which: &str) -> Result<CircuitDetail, Problem> {
-        if is_name(which)
+        if is_circuit_id(which)
             && let Some(row) = self.shared.kernel.catalog.circuit(which).map_err(problem)?
         {
             return self.circuit_detail(&(row.agent, row.source.clone()), Some(row));
@@ -135,7 +135,7 @@ impl Operations {
         words: &str,
     ) -> Result<CircuitDetail, Problem> {
         let (by, at) = (printable(&caller.principal.name), self.now());
-        let order = KeptOrder {
+        let order = RecordedOrder {
             id: self.shared.kernel.new_id(),
             by,
             at,
@@ -145,7 +145,11 @@ impl Operations {
             booking: None,
         };
         tracing::info!(by = %order.by, "{words}");
-        self.shared.netops.circuits.order(&self.shared.kernel.catalog, key, order, words).map_err(problem)?;
+        self.shared
+            .netops
+            .circuits
+            .place_order(&self.shared.kernel.catalog, key, order, words)
+            .map_err(problem)?;
         self.circuit_detail(key, None)
     }
 
@@ -210,12 +214,12 @@ impl Operations {
         }
     }
 
-    fn circuit_view(&self, key: &LinkKey, known: &Known) -> CircuitView {
+    fn circuit_view(&self, key: &LinkKey, known: &ReportedLink) -> CircuitView {
         let (agent, source) = key;
         let whose = self.shared.control.agents.any(*agent);
         let link = &known.link;
         // With what it carried in runs of its agent before.
-        let kept = link.circuit.as_ref().and_then(|circuit| known.kept(&circuit.id));
+        let kept = link.circuit.as_ref().and_then(|circuit| known.recorded(&circuit.id));
         let circuit = kept.map(|kept| kept.circuit.clone()).or_else(|| link.circuit.clone());
         CircuitView {
             link: self.link_name(key),
@@ -235,7 +239,7 @@ impl Operations {
     }
 
     /// What the agent says; and that its configuration may name what is not there.
-    fn circuit_words(&self, source: &StorageName, known: &Known) -> String {
+    fn circuit_words(&self, source: &StorageName, known: &ReportedLink) -> String {
         let words = &known.link.look.words;
         if self.shared.kernel.directory().storage(source.as_str()).is_some() {
             return words.clone();
@@ -244,7 +248,7 @@ impl Operations {
     }
 
     fn circuit_record(&self, row: &CircuitRow) -> Result<CircuitRecord, Problem> {
-        let Kept { provider, circuit, .. } = Kept::read(row).map_err(problem)?;
+        let RecordedCircuit { provider, circuit, .. } = RecordedCircuit::from_row(row).map_err(problem)?;
         let link = self.link_name(&(row.agent, row.source.clone()));
         Ok(CircuitRecord { link, provider, gain_s: circuit.gain_s(), circuit })
     }
@@ -266,7 +270,7 @@ impl Operations {
             look: look
                 .map(|(known, link)| CircuitLook { words: link.why.clone(), ..known.link.look.clone() }),
             link,
-            plan: longhaul_netops::plan::of_link(&self.shared.netops, key),
+            plan: longhaul_netops::plan::last_decision(&self.shared.netops, key),
             notes: known.map(|known| known.link.notes).unwrap_or_default(),
             orders,
             circuits,
@@ -283,7 +287,7 @@ impl Operations {
             );
         }
         for (key, known) in self.shared.netops.circuits.links() {
-            let labels = longhaul_netops::circuits::labels(&self.shared.netops, &key);
+            let labels = longhaul_netops::circuits::metric_labels(&self.shared.netops, &key);
             for state in CircuitState::ALL {
                 let mut labels = labels.clone();
                 labels.push(("state", state.word().to_owned()));
@@ -317,6 +321,7 @@ impl Operations {
 }
 
 fn order_view(row: &CircuitOrderRow) -> Result<CircuitOrderView, Problem> {
-    let KeptOrder { id, by, at, what, state, words, .. } = KeptOrder::read(row).map_err(problem)?;
+    let RecordedOrder { id, by, at, what, state, words, .. } =
+        RecordedOrder::from_row(row).map_err(problem)?;
     Ok(CircuitOrderView { id, by, at, what, state, words })
 }
