@@ -25,7 +25,7 @@ const BOUNDS: AuditBounds =
     AuditBounds { entries_max: 4_000, refused_per_subject_max: 20, allowed_per_subject_max: 1_000 };
 const NOBODY: &str = "nobody";
 
-/// Who makes a request, as far as authentication has got.
+/// The origin of a request, as far as authentication has got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requester {
     pub who: String,

@@ -1,4 +1,4 @@
-//! Who calls: a principal with what their credential takes away from their role.
+//! The caller of a request: a principal with what their credential takes away from their role.
 
 use longhaul_api::Problem;
 use longhaul_api::native::LoginReply;

@@ -1,4 +1,5 @@
-//! Delegation of proxies (RFC 3820) as FTS does it: a request is made here, signed by the user, and taken back.
+//! Delegation of proxies (RFC 3820) as FTS does it: a request is made here, signed by the user, and taken
+//! back.
 
 use longhaul_api::fts::Refusal;
 use longhaul_catalog::DelegationRow;

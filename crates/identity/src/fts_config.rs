@@ -38,7 +38,7 @@ pub struct FtsConfig {
     pub mapping_seconds: u32,
     /// How long what it said counts.
     pub mapping_kept_seconds: u32,
-    /// Whose tokens open this service; none: only API tokens do.
+    /// Issuers whose tokens are accepted; none: only API tokens are.
     pub issuers: Vec<FtsIssuer>,
     /// What this service is called in tokens (`aud`). None: the names by which it is reached.
     pub audiences: Vec<String>,
@@ -51,7 +51,7 @@ pub struct FtsConfig {
 #[serde(deny_unknown_fields)]
 pub struct FtsIssuer {
     pub url: String,
-    /// Whose users it speaks for. None: for those of the groups in its tokens, whatever they are called.
+    /// Communities it speaks for. None: those of the groups in its tokens, whatever they are called.
     #[serde(default)]
     pub community: Option<CommunityName>,
     /// Without this scope a token does not open this service.
@@ -167,7 +167,7 @@ impl FtsConfig {
         Ok(())
     }
 
-    /// Who is asked about those whom nothing else tells about.
+    /// The mapping command, asked about subjects that nothing else maps.
     pub fn mapping(&self) -> Option<MappingCalloutSettings> {
         (!self.mapping_command.is_empty()).then(|| MappingCalloutSettings {
             command: self.mapping_command.clone(),

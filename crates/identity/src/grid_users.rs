@@ -1,4 +1,5 @@
-//! Grid users: which certificates are trusted (IGTF authorities, VOMS), and to which community a subject maps.
+//! Grid users: which certificates are trusted (IGTF authorities, VOMS), and to which community a subject
+//! maps.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -46,7 +47,7 @@ impl GridUsers {
             told: Mutex::default(),
             delegating: Mutex::default(),
         };
-        users.look(now)?;
+        users.read_files(now)?;
         Ok(users)
     }
 
@@ -82,12 +83,12 @@ impl GridUsers {
 
     /// Takes over what has changed in the files. What cannot be read stays as it was, and is told.
     pub fn reload(&self, now: Timestamp) {
-        if let Err(fault) = self.look(now) {
+        if let Err(fault) = self.read_files(now) {
             tracing::warn!(fault = %fault.chain(), "users of the grid are known by what was read before");
         }
     }
 
-    fn look(&self, now: Timestamp) -> Result<(), Fault> {
+    fn read_files(&self, now: Timestamp) -> Result<(), Fault> {
         let Some(trust) = &self.trust else { return Ok(()) };
         let mut fault = None;
         let mut problems = Vec::new();
@@ -103,12 +104,12 @@ impl GridUsers {
             Some(Err(found)) => fault = fault.or(Some(found)),
             None => {}
         }
-        self.tell(problems);
+        self.log_problems(problems);
         fault.map_or(Ok(()), Err)
     }
 
     /// Once, until it is something else.
-    fn tell(&self, problems: Vec<String>) {
+    fn log_problems(&self, problems: Vec<String>) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         for problem in problems.iter().filter(|problem| !told.contains(problem)) {
             tracing::warn!("users of the grid: {problem}");

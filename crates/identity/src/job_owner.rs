@@ -41,14 +41,14 @@ pub enum KnownBy {
     },
     /// The communities in its attributes.
     Certificate(Vec<String>),
-    /// Of another issuer's token: the issuer, and the communities of its groups.
+    /// A token of another issuer: the issuer, and the communities of its groups.
     Issuer {
         url: String,
         communities: Vec<String>,
     },
 }
 
-/// Whose a job is.
+/// The owner of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// What administrators call them.
@@ -155,9 +155,9 @@ impl CredentialTables {
 }
 
 impl Identity {
-    /// Before an attempt of a file: a fault says why it must not begin, and the log of decisions has it. All of
-    /// it is in memory, but for the command that maps people, whose answers are kept: call it where that may
-    /// block.
+    /// Before an attempt of a file: a fault says why it must not begin, and the log of decisions has it. All
+    /// of it is in memory, but for the command that maps people, whose answers are kept: call it where that
+    /// may block.
     pub fn may_still_transfer(&self, job: &JobRow, file: u64) -> Result<(), Fault> {
         let kept = serde_json::from_str::<StoredOwner>(&job.details).ok().and_then(|kept| kept.owner);
         let Err(why) = self.check_owner(job, kept.as_ref()) else { return Ok(()) };

@@ -221,9 +221,9 @@ impl Identity {
         }))
     }
 
-    /// What is written about a user counts first, then what their proxy says, then the map, then the command that
-    /// is asked. Where there is no command, whoever is of no community is one of their own, which is called
-    /// `alone`.
+    /// What is written about a user counts first, then what their proxy says, then the map, then the command
+    /// that is asked. Where there is no command, whoever is of no community is one of their own, which is
+    /// called `alone`.
     pub(crate) fn communities(
         &self,
         subject: &str,
@@ -347,8 +347,8 @@ impl Person {
         if self.is_root { Ok(()) } else { Err(Refusal::forbidden("User does not have root privileges")) }
     }
 
-    /// Of which VO and which credential a list of jobs may be that was asked for with those; none if it would
-    /// be empty.
+    /// Restricts a list of jobs, asked for with a VO and a credential, to what may be seen; None if the list
+    /// would be empty.
     pub fn job_scope(
         &self,
         vo: Option<String>,

@@ -59,8 +59,8 @@ impl Caller {
     }
 }
 
-/// Of which area a route is, by the first words of its path. What is of none may be read by whoever has come
-/// in, and a confined token changes nothing of it.
+/// The area of a route, by the first words of its path. Any authenticated caller may read routes without an
+/// area; a confined token changes nothing there.
 pub(crate) fn area(route: &Route) -> Option<Area> {
     let mut words = route.path.strip_prefix("/api/v1/")?.split('/');
     match words.next()? {

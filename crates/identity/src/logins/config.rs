@@ -7,7 +7,7 @@ use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
 use longhaul_security::{ManagerScope, Role};
 use serde::{Deserialize, Serialize};
 
-/// Whom a rule is about who is about everybody.
+/// The value in a rule that matches everybody.
 const ANYBODY: &str = "*";
 const NAME_BYTES_MAX: usize = 32;
 const ISSUERS_MAX: usize = 20;
@@ -19,7 +19,7 @@ pub struct LoginConfig {
     pub url: String,
     /// Issuers at which people log in by OpenID Connect.
     pub openid: Vec<OpenIdConfig>,
-    /// Whose certificates open a session; none: nobody's. The authorities are those of
+    /// Rules on certificates that open a session; none: no certificate does. The authorities are those of
     /// `service.fts.trust_dir`.
     pub certificates: Vec<CertificateRule>,
     /// A PEM file with the authorities that issuers' servers are believed by; none: those of the system.
@@ -63,7 +63,7 @@ pub struct ClaimRule {
     pub role: LoginRole,
     #[serde(default)]
     pub community: Option<CommunityName>,
-    /// Of a manager: which sites are theirs.
+    /// The sites of a manager.
     #[serde(default)]
     pub sites: Vec<SiteName>,
 }
@@ -78,7 +78,7 @@ pub struct CertificateRule {
     /// here.
     #[serde(default)]
     pub community: Option<CommunityName>,
-    /// Of a manager: which sites are theirs.
+    /// The sites of a manager.
     #[serde(default)]
     pub sites: Vec<SiteName>,
 }

@@ -37,7 +37,7 @@ const HASHING_MAX: usize = 2;
 const HASHING_WAITING_MAX: usize = 32;
 /// Questions to issuers for browsers that came back.
 const ASKING_MAX: usize = 8;
-/// Of what a name is shown in records.
+/// Characters of a name that records show.
 const SHOWN_CHARS_MAX: usize = 200;
 
 /// The state of logins: throttling, and what limits expensive work.
@@ -290,7 +290,7 @@ impl Identity {
     }
 }
 
-/// Who is recorded where nobody can be named.
+/// The name recorded for a visitor who cannot be named.
 const UNKNOWN: &str = "somebody";
 
 fn came_in(with: &str, visitor: &Visitor) -> String {

@@ -13,9 +13,9 @@ use crate::{Identity, Login};
 
 const METHOD: &str = "openid";
 const PAGE: &str = "/ui/login/openid";
-/// Of the claim that names somebody.
+/// Characters kept of the claim that names a person.
 const PERSON_CHARS_MAX: usize = 128;
-/// Of what an issuer says of its refusal.
+/// Characters kept of the reason that an issuer gives for a refusal.
 const REASON_CHARS_MAX: usize = 100;
 
 /// A login that began.
@@ -33,7 +33,7 @@ pub struct LoginReturn {
     pub code: String,
     /// Why there is no code.
     pub error: Option<String>,
-    /// Who says to answer (RFC 9207).
+    /// The issuer that claims to answer (RFC 9207).
     pub issuer: Option<String>,
     /// The value of the cookie.
     pub browser: Option<String>,

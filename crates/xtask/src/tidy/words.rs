@@ -70,11 +70,7 @@ const FRAGMENTS: &[&str] = &["Of", "Whose", "Who", "Whom", "What for", "By whom"
 const PENDING: &[&str] = &[
     "crates/api/",
     "crates/control/",
-    "crates/doctor/",
-    "crates/identity/",
     "crates/jobs/",
-    "crates/model/src/fault.rs",
-    "crates/netops/",
     "crates/service/",
     "fuzz/",
 ];
