@@ -1,17 +1,20 @@
 //! The FTS3 REST API at FTS's own paths, so that its unmodified clients work against this service.
 //!
-//! A request comes through [`door`], which knows FTS's paths; [`person`] says who asks and what they may;
-//! then the module of its path answers. All of them block on the catalog and run where that is allowed. Not
-//! here: what submissions and answers look like (`api::fts`), states of jobs (`model::job`), what runs next.
+//! Every request passes [`route_fts`], which knows FTS's paths, authenticates the caller (`identity`) and calls
+//! the module of the path. All of these block on the catalog and run on threads where that is allowed.
+//!
+//! Not here: the format of submissions and answers (`api::fts`), states of jobs (`model::job`), what runs next
+//! (`scheduler`). Start with [`route_fts`].
 
+pub(crate) mod admission;
 mod ask;
 mod bans;
 mod clouds;
 mod configuration;
 mod delegation;
-mod door;
 mod files;
 mod jobs;
+mod middleware;
 mod monitor;
 mod namespace;
 mod network;
@@ -19,9 +22,8 @@ mod routes;
 mod status;
 mod strict;
 mod submit;
-pub(crate) mod turns;
 mod views;
 
-pub use door::door;
+pub use middleware::route_fts;
 #[cfg(feature = "testing")]
 pub use routes::ROUTES;

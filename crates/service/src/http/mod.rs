@@ -32,7 +32,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use self::answer::{Answer, Content, problem_response};
 use self::call::{Call, parse_query};
 use crate::HttpLimits;
-use crate::fts::turns::Turns;
+use crate::fts::admission::ReadAdmission;
 use crate::operations::{Operations, bad_request, busy, spool_problem};
 
 pub(crate) use guard::in_time;
@@ -53,7 +53,7 @@ pub struct Http {
     pub idempotency: idempotency::InFlight,
     /// Requests of each user.
     pub rate_limiter: rate_limit::UserRateLimiter,
-    pub(crate) turns: Turns,
+    pub(crate) admission: ReadAdmission,
     pub stop: watch::Receiver<bool>,
 }
 
@@ -68,7 +68,7 @@ impl Http {
             upload_slots: Semaphore::new(UPLOADS_MAX),
             idempotency: idempotency::InFlight::default(),
             rate_limiter,
-            turns: Turns::new(std::thread::available_parallelism().map_or(1, usize::from)),
+            admission: ReadAdmission::new(std::thread::available_parallelism().map_or(1, usize::from)),
             stop,
         }
     }
@@ -100,7 +100,7 @@ pub fn router(http: &Arc<Http>, extra: Router) -> Router {
         .method_not_allowed_fallback(move |request: Request| {
             no_route(wrong_method, request, StatusCode::METHOD_NOT_ALLOWED)
         })
-        .layer(axum::middleware::from_fn(move |request, next| crate::fts::door(fts.clone(), request, next)))
+        .layer(axum::middleware::from_fn(move |request, next| crate::fts::route_fts(fts.clone(), request, next)))
         .layer(axum::middleware::from_fn(move |request, next| guard::all(outer.clone(), request, next)))
 }
 

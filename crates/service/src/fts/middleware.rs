@@ -1,4 +1,4 @@
-//! From a request at one of FTS's paths to its answer.
+//! HTTP middleware that routes requests at FTS's paths to their handlers.
 
 use std::sync::{Arc, Mutex};
 
@@ -37,8 +37,8 @@ const WORDS: [&str; 15] = [
     "fts3",
 ];
 
-/// Before the other routes: FTS's paths are answered here, all others go on.
-pub async fn door(http: Arc<Http>, request: Request, next: Next) -> Response {
+/// Answers requests at FTS's paths and passes all others on to the next routes.
+pub async fn route_fts(http: Arc<Http>, request: Request, next: Next) -> Response {
     let Some(path) = path_of(&request) else { return next.run(request).await };
     let (method, object) = (request.method().clone(), request.uri().path().to_owned());
     let operation = routes::name(&method, &path);
@@ -117,8 +117,10 @@ async fn answer(
     let method = parts.method;
     let requester = requester.clone();
     let inside = http.clone();
-    let turn =
-        if method.is_safe() { http.turns.of_question(limits.wait()).await } else { http.turns.of_change() };
+    let admission = match method.is_safe() {
+        true => http.admission.admit_read(limits.wait()).await,
+        false => http.admission.admit_write(),
+    };
     let done = operations.run(move |operations| {
         let answer = move || {
             let identified =
@@ -136,7 +138,7 @@ async fn answer(
         Ok(answer())
     });
     let answer = done.await;
-    drop(turn);
+    drop(admission);
     match answer.map_err(refusal)?? {
         Answer::Ours(reply) => Ok(reply),
         Answer::OfStorage(question) => question.ask().await,
