@@ -10,7 +10,9 @@ use longhaul_scheduler::{Event, Lease, Outcome};
 
 use crate::job_loop::{JobLoop, PAUSE, Running};
 use crate::job_options::Terms;
-use crate::{Moved, Reply, Unmoved, Work, ids, order};
+use crate::mover::{Moved, Unmoved};
+use crate::work::{Reply, Work};
+use crate::{ids, order};
 
 impl JobLoop {
     pub(crate) fn leases(

@@ -9,7 +9,7 @@ use longhaul_identity::{Person, catalog_problem, refusal};
 use longhaul_model::{Fault, JobId};
 use longhaul_security::{hash_secret, new_secret};
 
-use crate::JobControl;
+use crate::job_control::JobControl;
 
 impl JobControl {
     /// A job id that nobody can guess, as a UUID of random bits.

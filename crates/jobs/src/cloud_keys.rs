@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use longhaul_catalog::JobRow;
+use longhaul_security::Vault;
 use longhaul_storage_remote::{RemoteUrl, S3Keys, bucket_of};
 use serde::{Deserialize, Serialize};
-
-use crate::JobControl;
-use crate::config_store::Objects;
 
 /// Before the host, in the name of a storage. FTS knows others, which nobody speaks here.
 pub const KIND: &str = "S3:";
@@ -42,10 +40,15 @@ pub fn purpose(name: &str, who: &str) -> String {
 }
 
 /// By which a job opens a URL: its user's keys before those of its VO, a longer host before a shorter.
-pub fn keys(job_control: &JobControl, job: &JobRow, url: &RemoteUrl, path_style: bool) -> Option<S3Keys> {
-    let objects = job_control.config_store.get().ok()?;
-    let (name, who, keys) = choose(&objects, &job.user, &job.vo, url, path_style)?;
-    match job_control.kernel.vault.unseal_text(&purpose(name, who), &keys.sealed_secret) {
+pub fn keys(
+    clouds: &BTreeMap<String, Cloud>,
+    vault: &Vault,
+    job: &JobRow,
+    url: &RemoteUrl,
+    path_style: bool,
+) -> Option<S3Keys> {
+    let (name, who, keys) = choose(clouds, &job.user, &job.vo, url, path_style)?;
+    match vault.unseal_text(&purpose(name, who), &keys.sealed_secret) {
         Ok(secret) => Some(S3Keys {
             access_key: keys.access_key.clone(),
             secret,
@@ -60,13 +63,13 @@ pub fn keys(job_control: &JobControl, job: &JobRow, url: &RemoteUrl, path_style:
 }
 
 fn choose<'a>(
-    objects: &'a Objects,
+    clouds: &'a BTreeMap<String, Cloud>,
     user: &str,
     vo: &str,
     url: &RemoteUrl,
     path_style: bool,
 ) -> Option<(&'a str, &'a str, &'a Keys)> {
-    let all = objects.clouds.iter().filter_map(|(name, cloud)| {
+    let all = clouds.iter().filter_map(|(name, cloud)| {
         let host = host_of(name)?;
         bucket_of(url, &host, path_style)?;
         let own = cloud.users.get_key_value(user).filter(|(_, keys)| !keys.is_vo);
@@ -88,13 +91,13 @@ mod tests {
             users: users.iter().map(|&(who, is_vo)| (who.to_owned(), keys(is_vo, who))).collect(),
             ..Cloud::default()
         };
-        let mut objects = Objects::default();
-        objects.clouds.insert("S3:s3.example".into(), cloud(&[("atlas", true), ("/CN=me", false)]));
-        objects.clouds.insert("S3:far.s3.example".into(), cloud(&[("atlas", true)]));
-        objects.clouds.insert("DROPBOX".into(), cloud(&[("atlas", true)]));
+        let mut clouds = BTreeMap::new();
+        clouds.insert("S3:s3.example".into(), cloud(&[("atlas", true), ("/CN=me", false)]));
+        clouds.insert("S3:far.s3.example".into(), cloud(&[("atlas", true)]));
+        clouds.insert("DROPBOX".into(), cloud(&[("atlas", true)]));
         let chosen = |user: &str, vo: &str, url: &str| {
             let url = RemoteUrl::parse(url).unwrap();
-            choose(&objects, user, vo, &url, false).map(|(name, who, _)| format!("{name} {who}"))
+            choose(&clouds, user, vo, &url, false).map(|(name, who, _)| format!("{name} {who}"))
         };
         assert_eq!(chosen("/CN=me", "atlas", "s3s://s3.example/b/k").unwrap(), "S3:s3.example /CN=me");
         assert_eq!(chosen("/CN=you", "atlas", "s3s://b.s3.example/k").unwrap(), "S3:s3.example atlas");

@@ -1,50 +1,18 @@
 //! The copies that run now, no more than configured, and those that wait for one to end.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use longhaul_control::SchedulerHandle;
-use longhaul_control::brain::Input;
-use longhaul_control::guard;
 use longhaul_model::job::storage_element;
-use longhaul_model::{AttemptId, Fault, FaultCode, Timestamp};
-use longhaul_scheduler::Event;
+use longhaul_model::{AttemptId, Fault, FaultCode};
 use tokio::sync::watch;
 
-use crate::JobControl;
-use crate::mover::{CopyOrder, End, ForeignMover};
+use crate::job_control::JobControl;
+use crate::jobs::Jobs;
+use crate::mover::{CopyOrder, End, ForeignMover, Unmoved};
 use crate::pairs::Pair;
-use crate::{Jobs, Unmoved, Work, by_circuit, tape, tokens};
-
-/// The scheduler hears of a copy's progress no more often.
-const TOLD_EVERY: Duration = Duration::from_millis(500);
-
-/// Files that are being copied, by their number.
-#[derive(Default)]
-pub struct Moving(Mutex<BTreeMap<u64, Arc<Counter>>>);
-
-struct Counter {
-    bytes: AtomicU64,
-    told: AtomicI64,
-    since: Timestamp,
-}
-
-/// How far a copy is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    pub bytes: u64,
-    pub since: Timestamp,
-}
-
-impl Moving {
-    pub fn progress(&self, file: u64) -> Option<Progress> {
-        let moving = guard(&self.0);
-        let counter = moving.get(&file)?;
-        Some(Progress { bytes: counter.bytes.load(Ordering::Relaxed), since: counter.since })
-    }
-}
+use crate::work::Work;
+use crate::{by_circuit, tape, token_renewal};
 
 /// One that waits for room.
 struct Ready {
@@ -144,18 +112,17 @@ async fn run(
         return job_control.jobs.tell(Work::Ended(attempt, Err(fault.into())));
     }
     let now = job_control.kernel.now();
-    let counter = Arc::new(Counter { bytes: AtomicU64::new(0), told: AtomicI64::new(now.0), since: now });
     let jobs: &Jobs = &job_control.jobs;
     let pair = pair(&order);
     jobs.pairs.began(&pair, now);
-    guard(&jobs.moving.0).insert(file, counter.clone());
+    let counter = jobs.moving.begin(file, now);
     let (clock, scheduler, renewing) =
         (job_control.kernel.clock.clone(), job_control.kernel.scheduler.clone(), job_control.clone());
     // In a task of its own, so that a panic of a mover is the end of one copy.
     let copying = tokio::spawn(async move {
-        let progress = |bytes: u64| counter.came(bytes, attempt, clock(), &scheduler);
-        let order = tokens::refreshed(&renewing, order).await?;
-        let shown = tokens::Shown::of(&renewing, &order);
+        let progress = |bytes: u64| counter.advance(bytes, attempt, clock(), &scheduler);
+        let order = token_renewal::with_renewed_tokens(&renewing, order).await?;
+        let expiry = token_renewal::CredentialExpiry::new(&renewing, &order);
         if order.asks_tape
             && let Some(remote) = mover.remote()
             && let Some(fault) = tape::lies_there(&renewing, &remote, &order.source).await
@@ -168,14 +135,14 @@ async fn run(
             (Err(fault), Some(order)) if fault.code == FaultCode::NameClash => {
                 Err(Unmoved { fault, standing: mover.standing(&order).await, on_tape: false })
             }
-            (copied, _) => copied.map_err(|fault| shown.explain(fault, renewing.kernel.now()).into()),
+            (copied, _) => copied.map_err(|fault| expiry.explain(fault, renewing.kernel.now()).into()),
         }
     });
     let result = copying.await.unwrap_or_else(|error| {
         let text = format!("the copy ended abnormally: {error}");
         Err(Fault::new(FaultCode::Internal, text).into())
     });
-    guard(&jobs.moving.0).remove(&file);
+    jobs.moving.end(file);
     let ended = job_control.kernel.now();
     jobs.pairs.ended(&pair, result.as_ref().ok().map(|moved| moved.bytes), ended.since(now), ended);
     jobs.tell(Work::Ended(attempt, result));
@@ -199,18 +166,5 @@ fn pair(order: &CopyOrder) -> Pair {
         community: order.community.clone(),
         source: storage(&order.source),
         target: storage(&order.target),
-    }
-}
-
-impl Counter {
-    fn came(&self, bytes: u64, attempt: AttemptId, now: Timestamp, scheduler: &SchedulerHandle) {
-        self.bytes.fetch_max(bytes, Ordering::Relaxed);
-        let told = self.told.load(Ordering::Relaxed);
-        if now.since(Timestamp(told)) >= TOLD_EVERY
-            && self.told.compare_exchange(told, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        {
-            // Dropped where the scheduler has no time for it: the next one says more.
-            scheduler.try_tell(Input::Events(vec![Event::Progress { attempt, bytes_done: bytes }]));
-        }
     }
 }

@@ -1,17 +1,16 @@
 //! Jobs as an executor of the scheduler's leases, and as a source of its demands.
 
-use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
 
 use longhaul_catalog::Catalog;
-use longhaul_control::executor::{AgentStreams, DemandSource, Executor};
+use longhaul_control::executor::{DemandSource, Executor};
 use longhaul_control::query_loop::ExpandQuery;
 use longhaul_model::{AgentId, AttemptId, Timestamp};
 use longhaul_scheduler::{CancelWhy, Lease, WantedFile};
 
-use crate::agent_streams::Handed;
+use crate::ids;
 use crate::queues::SIZE_ASSUMED;
-use crate::{Work, ids};
+use crate::work::Work;
 
 /// Passes leases of jobs on to the job loop.
 pub struct JobExecutor(pub(crate) Sender<Work>);
@@ -52,12 +51,5 @@ impl DemandSource for QueuedFilesSource {
             sources: file.sources.into_iter().map(ids::source).collect(),
         });
         Some((wanted.collect(), exhausted))
-    }
-}
-
-impl AgentStreams for Handed {
-    fn reconcile(&self, agent: AgentId, held: &BTreeSet<AttemptId>) -> Vec<AttemptId> {
-        self.holds(agent, held);
-        self.of(agent).into_iter().collect()
     }
 }

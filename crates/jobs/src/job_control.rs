@@ -9,8 +9,9 @@ use longhaul_model::{Fault, JobId};
 use longhaul_netops::NetOps;
 
 use crate::by_circuit::CircuitBacklog;
+use crate::config::JobsConfig;
 use crate::config_store::ConfigStore;
-use crate::jobs::{Jobs, JobsConfig};
+use crate::jobs::Jobs;
 use crate::queued::QueuedFiles;
 use crate::tokens::Tokens;
 

@@ -15,8 +15,6 @@ use zeroize::Zeroizing;
 
 use crate::derived_limits::Ways;
 
-use crate::Moved;
-
 /// Copies between URLs. A file that was copied is whole at its target and durable there, or it is not said.
 pub trait ForeignMover: Send + Sync {
     /// Tells `progress` the bytes that have arrived, and ends soon after `stop` says so.
@@ -57,6 +55,31 @@ pub enum Begun {
     Moved(Moved),
     /// Nothing was moved: this is left to be streamed.
     ToStream(Box<remote::CopyOrder>),
+}
+
+/// A file that is whole at its target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    pub bytes: u64,
+    /// By which way: `pull`, `push`, `stream`; `there` if it was already; with `by circuit` after it if it
+    /// went by one, and `by the agent … of …` if one streamed it.
+    pub mode: String,
+}
+
+/// A copy that came to nothing.
+#[derive(Clone, Debug)]
+pub struct Unmoved {
+    pub fault: Fault,
+    /// In the way of it, for a job that wants to hear of that.
+    pub standing: Option<Standing>,
+    /// Its source has it on tape only, and was not read.
+    pub on_tape: bool,
+}
+
+impl From<Fault> for Unmoved {
+    fn from(fault: Fault) -> Unmoved {
+        Unmoved { fault, standing: None, on_tape: false }
+    }
 }
 
 /// Becomes true when the copy shall end.

@@ -5,11 +5,10 @@
 use std::sync::Arc;
 
 use longhaul_api::fts::{HostNames, UrlNames};
+use longhaul_control::Kernel;
 use longhaul_model::rules::{Direction, NameRule};
 use longhaul_model::{Fault, FaultCode, NameRules, SiteName, StorageName};
 use serde::{Deserialize, Serialize};
-
-use crate::JobControl;
 
 /// Entries of `service.jobs.names`, and hosts of one.
 const ENTRIES_MAX: usize = 1_000;
@@ -86,11 +85,11 @@ impl NamesConfig {
 
 /// All that are configured, as they are now. A storage that is not known (yet) has no rules: its hosts' URLs
 /// are refused.
-pub fn url_names(config: &[NamesConfig], job_control: &JobControl) -> UrlNames {
+pub fn url_names(config: &[NamesConfig], kernel: &Kernel) -> UrlNames {
     if config.is_empty() {
         return UrlNames::default();
     }
-    let directory = job_control.kernel.directory();
+    let directory = kernel.directory();
     let uploaded = |storage: &StorageName| {
         let known = directory.storage(storage.as_str());
         known.map_or_else(|| NameRules::new(0, Vec::new()), |row| row.rules.clone())

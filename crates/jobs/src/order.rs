@@ -10,9 +10,9 @@ use longhaul_storage_remote::RemoteUrl;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use crate::JobControl;
-use crate::cloud_keys::keys as cloud_keys;
+use crate::cloud_keys;
 use crate::ids;
+use crate::job_control::JobControl;
 use crate::job_options::Terms;
 use crate::mover::{CopyOrder, Credential, End};
 
@@ -35,7 +35,11 @@ pub fn order(
     let (mut source, mut target) = ends(job_control, job, file)?;
     for end in [&mut source, &mut target] {
         let url = RemoteUrl::parse(&end.url).ok().filter(RemoteUrl::is_s3);
-        if let Some(keys) = url.and_then(|url| cloud_keys(job_control, job, &url, terms.s3alternate)) {
+        let keys = url.and_then(|url| {
+            let objects = job_control.config_store.get().ok()?;
+            cloud_keys::keys(&objects.clouds, &job_control.kernel.vault, job, &url, terms.s3alternate)
+        });
+        if let Some(keys) = keys {
             end.credential = Credential::Keys(keys);
         }
     }

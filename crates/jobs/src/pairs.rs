@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use longhaul_model::Timestamp;
 
+use longhaul_api::fts::PairMinute;
 use longhaul_control::guard;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -205,6 +206,27 @@ impl Open {
         self.smoothed_rate = Some(smoothed_rate);
         (self.most_before, self.most) = (self.most, self.running);
         minute
+    }
+}
+
+impl Minute {
+    /// As FTS tells it, with what waits on the pair.
+    pub fn told(self, waiting: Option<(u64, u64)>) -> PairMinute {
+        PairMinute {
+            at: self.at,
+            source: self.pair.source,
+            target: self.pair.target,
+            active: self.active,
+            more: self.more,
+            done: self.done,
+            failed: self.failed,
+            rate: self.rate,
+            smoothed_rate: self.smoothed_rate,
+            duration_mean: self.duration_mean,
+            size_mean: self.size_mean,
+            size_deviation: self.size_deviation,
+            waiting,
+        }
     }
 }
 

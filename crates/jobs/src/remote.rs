@@ -4,7 +4,6 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use longhaul_model::address::IpNetwork;
 use longhaul_model::{Algorithm, Fault, FaultCode};
 use longhaul_storage_remote as remote;
 use longhaul_storage_remote::{
@@ -12,9 +11,9 @@ use longhaul_storage_remote::{
 };
 use zeroize::Zeroizing;
 
-use crate::mover::{Begun, CopyOrder, Credential, End, ForeignMover, Standing, Stop, Verify};
+use crate::config::JobsConfig;
+use crate::mover::{Begun, CopyOrder, Credential, End, ForeignMover, Moved, Standing, Stop, Verify};
 use crate::s3::{self, S3Config};
-use crate::{JobsConfig, Moved};
 
 /// By which what stands at a target is compared with its source, where nobody named another.
 const USUAL: Algorithm = Algorithm::Adler32;
@@ -43,7 +42,8 @@ impl RemoteMover {
         for fault in config.s3.iter().filter_map(|one| one.look().err()) {
             tracing::warn!(fault = %fault.chain(), "copies with S3 will fail");
         }
-        let settings = RemoteConfig { trust, allow: networks(config)?, s3, ..RemoteConfig::default() };
+        let settings =
+            RemoteConfig { trust, allow: config.allowed_networks()?, s3, ..RemoteConfig::default() };
         let remote = Arc::new(Remote::new(settings)?);
         let over = [Family::V4, Family::V6].map(|family| (family, remote.over(family)));
         Ok(RemoteMover { remote, over, keys: config.s3.clone() })
@@ -187,15 +187,6 @@ pub fn mover(config: &JobsConfig, state: &Path) -> Option<Arc<dyn ForeignMover>>
             None
         }
     }
-}
-
-pub fn networks(config: &JobsConfig) -> Result<Vec<IpNetwork>, Fault> {
-    let parse = |text: &String| {
-        text.parse::<IpNetwork>().map_err(|error| {
-            Fault::new(FaultCode::BadRequest, format!("service.jobs.allow_networks: {error}"))
-        })
-    };
-    config.allow_networks.iter().map(parse).collect()
 }
 
 fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, Fault> {

@@ -11,9 +11,9 @@ use longhaul_model::{JobFileState, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::JobControl;
+use crate::job_control::JobControl;
+use crate::names::url_names;
 use crate::queued::Room;
-use crate::url_names;
 
 /// Status of a refusal by the number of files. FTS's clients show no text with it, see `fts::submit`.
 pub const TOO_MANY: u16 = 429;
@@ -45,7 +45,7 @@ impl JobControl {
             now: self.kernel.now(),
             metadata_bytes: self.settings.fts.metadata_bytes as usize,
             auth_method: person.auth_method(),
-            names: url_names(&self.settings.jobs.names, self),
+            names: url_names(&self.settings.jobs.names, &self.kernel),
         }
     }
 
@@ -74,14 +74,14 @@ impl JobControl {
             }
             Ok(held)
         })?;
-        let may_renew = !unmanaged && self.tokens.are_renewed();
+        let may_renew = !unmanaged && self.tokens.can_renew();
         let tokens = tokens.sealed;
         let room = self.room_for(person, &job)?;
         match self.submit_job(job)? {
             SubmitResult::Created => {
                 room.into_iter().for_each(Room::keep);
                 if may_renew {
-                    self.tokens.came(tokens.into_keys());
+                    self.tokens.queue_exchange(tokens.into_keys());
                 }
                 Ok(id)
             }

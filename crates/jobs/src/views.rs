@@ -9,8 +9,8 @@ use longhaul_model::job::{JOBS_HALF, parse_reason};
 use longhaul_model::{Blame, JobFileState, JobKind, SubscriptionId, Timestamp, units};
 use serde_json::Value;
 
-use crate::JobControl;
 use crate::ids;
+use crate::job_control::JobControl;
 
 /// Queues of one job that the scheduler is asked about: its files go to few servers.
 const QUEUES_MAX: usize = 16;

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_api::foreign::TAKEN_BACK_BY_SERVICE;
+use longhaul_control::executor::AgentStreams;
 use longhaul_control::guard;
 use longhaul_model::{AgentId, AttemptId, Epoch, Fault, FaultCode, SiteName};
 use tokio::sync::{Notify, oneshot};
@@ -166,6 +167,13 @@ impl Handed {
             }
         };
         tokio::time::timeout(within, all).await.is_ok()
+    }
+}
+
+impl AgentStreams for Handed {
+    fn reconcile(&self, agent: AgentId, held: &BTreeSet<AttemptId>) -> Vec<AttemptId> {
+        self.holds(agent, held);
+        self.of(agent).into_iter().collect()
     }
 }
 

@@ -21,10 +21,11 @@ use longhaul_model::{AgentId, AttemptId, Blame, Fault, FaultCode, Retry, SiteId}
 use longhaul_storage_remote::RemoteUrl;
 use tokio::time::Instant;
 
-use crate::JobControl;
+use crate::by_circuit::hosts;
 use crate::derived_limits::Ways;
-use crate::mover::{Begun, CopyOrder, ForeignMover, Stop};
-use crate::{Moved, Work, by_circuit};
+use crate::job_control::JobControl;
+use crate::mover::{Begun, CopyOrder, ForeignMover, Moved, Stop};
+use crate::work::Work;
 
 use choice::{Candidate, Near};
 pub use ledger::Handed;
@@ -202,7 +203,8 @@ fn candidates(job_control: &JobControl, order: &CopyOrder, tried: &[AgentId]) ->
 
 /// The site of the host in a URL: as the administrator says of circuits, else that of an agent on this host.
 fn site_at(job_control: &JobControl, url: &str) -> Option<SiteId> {
-    let said = by_circuit::site_of(job_control, url);
+    let said =
+        hosts::site_of(&job_control.kernel.directory(), &job_control.netops.settings.circuits.hosts, url);
     said.or_else(|| job_control.control.agents.site_of_host(RemoteUrl::parse(url).ok()?.host()))
 }
 

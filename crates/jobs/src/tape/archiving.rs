@@ -113,13 +113,13 @@ impl Tape {
         if one.until <= now {
             return fails(ARCHIVING_TOO_LONG.to_owned());
         }
-        let next = self.config().next_look(one.began, now).min(one.until);
+        let next = self.config().next_poll(one.began, now).min(one.until);
         TapeStep::ArchivePending { files: vec![one.file], next }
     }
 }
 
 fn group(file: &JobFileRow, job: &JobRow) -> Group {
-    let details: crate::FileDetails = serde_json::from_str(&file.details).unwrap_or_default();
+    let details: crate::submission::FileDetails = serde_json::from_str(&file.details).unwrap_or_default();
     let party = details.target_token_id.unwrap_or_else(|| job.credential.clone());
     (end_point(&file.target).unwrap_or_default(), job.vo.clone(), party)
 }

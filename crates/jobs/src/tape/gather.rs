@@ -7,7 +7,7 @@ use longhaul_catalog::TapeStep;
 use longhaul_model::job::storage_element;
 use longhaul_model::{Fault, Timestamp};
 
-use crate::JobControl;
+use crate::job_control::JobControl;
 
 /// Files of one end point that are looked at together; further ones wait until these have been asked for.
 const FILES_AT_ONCE: usize = 4_000;
@@ -67,7 +67,7 @@ impl Gather {
         &mut self,
         group: &Group,
         files: &[u64],
-        config: &super::TapeConfig,
+        config: &super::config::TapeConfig,
         now: Timestamp,
     ) -> Vec<Vec<u64>> {
         let most = config.bulk_files as usize;
@@ -91,7 +91,7 @@ fn limit(job_control: &JobControl, url: Option<&String>, vo: &str) -> Option<u64
 
 #[cfg(test)]
 mod tests {
-    use super::super::TapeConfig;
+    use super::super::config::TapeConfig;
     use super::*;
 
     #[test]

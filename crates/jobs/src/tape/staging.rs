@@ -194,7 +194,7 @@ impl Tape {
     }
 
     fn later(&self, row: &TapeRequestRow, now: Timestamp, failed: bool) -> TapeStep {
-        let next = self.config().next_look(row.made, now);
+        let next = self.config().next_poll(row.made, now);
         TapeStep::Polled { request: row.id, next: Some(next), failed }
     }
 

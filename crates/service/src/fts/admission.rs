@@ -28,10 +28,7 @@ pub(crate) struct AdmissionGuard<'a> {
 
 impl ReadAdmission {
     pub(crate) fn new(cores: usize) -> Self {
-        ReadAdmission {
-            writes: AtomicUsize::new(0),
-            reads: Semaphore::new((cores / CORES_PER_READ).max(1)),
-        }
+        ReadAdmission { writes: AtomicUsize::new(0), reads: Semaphore::new((cores / CORES_PER_READ).max(1)) }
     }
 
     pub(crate) fn admit_write(&self) -> AdmissionGuard<'_> {
@@ -67,8 +64,7 @@ mod tests {
     #[tokio::test]
     async fn under_write_pressure_reads_take_turns_but_do_not_wait_for_ever() {
         let admission = ReadAdmission::new(2);
-        let few: Vec<AdmissionGuard<'_>> =
-            (1..WRITE_PRESSURE_MIN).map(|_| admission.admit_write()).collect();
+        let few: Vec<AdmissionGuard<'_>> = (1..WRITE_PRESSURE_MIN).map(|_| admission.admit_write()).collect();
         let unlimited = [admission.admit_read(WAIT_LONG).await, admission.admit_read(WAIT_LONG).await];
         let last = admission.admit_write();
         let first = admission.admit_read(WAIT_LONG).await;

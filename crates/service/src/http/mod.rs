@@ -100,7 +100,9 @@ pub fn router(http: &Arc<Http>, extra: Router) -> Router {
         .method_not_allowed_fallback(move |request: Request| {
             no_route(wrong_method, request, StatusCode::METHOD_NOT_ALLOWED)
         })
-        .layer(axum::middleware::from_fn(move |request, next| crate::fts::route_fts(fts.clone(), request, next)))
+        .layer(axum::middleware::from_fn(move |request, next| {
+            crate::fts::route_fts(fts.clone(), request, next)
+        }))
         .layer(axum::middleware::from_fn(move |request, next| guard::all(outer.clone(), request, next)))
 }
 

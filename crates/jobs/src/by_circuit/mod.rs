@@ -1,0 +1,119 @@
+//! Copies of jobs by the circuits between the sites of their ends, though the storages there know nothing of
+//! circuits: just before a copy begins, the hosts in both URLs are replaced by those that the storages have
+//! on their sites' circuits.
+//!
+//! A copy that fails there is made again on the plain way at once, as part of the same attempt; a circuit
+//! that failed copies which then went well is not used for others. Not here: when there is a circuit
+//! (`circuits`, `plan`, `agent`).
+
+mod backlog;
+pub(crate) mod hosts;
+mod usage;
+
+use longhaul_api::agent::CircuitCopies;
+use longhaul_catalog::CatalogError;
+use longhaul_circuits::plan::SitePair;
+use longhaul_model::{AgentId, CircuitUse, Fault, StorageName};
+use longhaul_netops::circuits::{self, LinkKey};
+use longhaul_netops::plan::pair_of;
+use longhaul_storage_remote::on_host;
+
+use crate::agent_streams;
+use crate::job_control::JobControl;
+use crate::mover::{CopyOrder, ForeignMover, Moved, Stop};
+
+pub use backlog::CircuitBacklog;
+use hosts::{named, site};
+pub(crate) use usage::ByCircuit;
+
+/// What can be done instead of a plain copy.
+struct Way {
+    key: LinkKey,
+    circuit: String,
+    order: CopyOrder,
+}
+
+/// As the mover's own, by a circuit if there is one.
+pub(crate) async fn copy(
+    job_control: &JobControl,
+    mover: &dyn ForeignMover,
+    order: CopyOrder,
+    progress: &(dyn Fn(u64) + Send + Sync),
+    stop: Stop,
+) -> Result<Moved, Fault> {
+    let Some(way) = way(job_control, &order) else {
+        return agent_streams::copy(job_control, mover, order, progress, stop).await;
+    };
+    let used = &job_control.jobs.by_circuit;
+    used.began(&way.key, &way.circuit, job_control.kernel.now());
+    let tried = mover.copy(way.order, progress, stop.clone()).await;
+    let bytes = tried.as_ref().map_or(0, |moved| moved.bytes);
+    let during = used.stopped(&way.circuit, job_control.kernel.now());
+    circuits::carried(&job_control.netops, &way.key, &way.circuit, bytes, during);
+    let fault = match tried {
+        Ok(moved) => {
+            used.judged(&way.circuit, true);
+            return Ok(Moved { mode: format!("{} by circuit", moved.mode), ..moved });
+        }
+        Err(fault) if *stop.borrow() => return Err(fault),
+        Err(fault) => fault,
+    };
+    tracing::info!(circuit = way.circuit, %fault, "a copy of a job failed on the circuit; it is made on the \
+        plain way");
+    // It may have arrived all the same.
+    let again = CopyOrder { may_be_there: true, ..order };
+    let done = agent_streams::copy(job_control, mover, again, progress, stop).await;
+    if done.is_ok() {
+        used.judged(&way.circuit, false);
+    }
+    done
+}
+
+/// A circuit that may be used now between the sites of both ends.
+fn way(job_control: &JobControl, order: &CopyOrder) -> Option<Way> {
+    if order.circuits == CircuitUse::Never {
+        return None;
+    }
+    let hosts = &job_control.netops.settings.circuits.hosts;
+    let (source, target) = (named(hosts, &order.source.url)?, named(hosts, &order.target.url)?);
+    let directory = job_control.kernel.directory();
+    let wanted = SitePair { source: site(&directory, source)?, target: site(&directory, target)? };
+    let now = job_control.kernel.now();
+    let (key, circuit) = job_control.netops.circuits.used().into_iter().find(|(key, circuit)| {
+        pair_of(&job_control.netops, &directory, key) == Some(wanted)
+            && job_control.control.agents.is_connected(key.0, now)
+            && !job_control.jobs.by_circuit.is_left(circuit)
+    })?;
+    let mut moved = order.clone();
+    moved.source.url = on_host(&order.source.url, &source.on_circuit)?;
+    moved.target.url = on_host(&order.target.url, &target.on_circuit)?;
+    Some(Way { key, circuit, order: moved })
+}
+
+/// As an agent hears it, which gives no circuit back under them.
+pub fn under_way(job_control: &JobControl, agent: AgentId) -> Vec<CircuitCopies> {
+    let copies = job_control.jobs.by_circuit.under_way(agent);
+    copies.into_iter().map(|(source, copies)| CircuitCopies { source, copies }).collect()
+}
+
+/// The same as agents hear it that may ask for circuits: by the storage whose link it is, with bytes a
+/// second.
+pub fn ahead_of(
+    job_control: &JobControl,
+    agent: AgentId,
+) -> Result<Vec<(StorageName, u64, f64)>, CatalogError> {
+    let all = job_control.backlog.ahead()?;
+    if all.is_empty() {
+        return Ok(Vec::new());
+    }
+    let directory = job_control.kernel.directory();
+    let links = job_control.netops.circuits.links().into_iter().filter(|(key, _)| key.0 == agent);
+    let links: Vec<(StorageName, Option<SitePair>)> =
+        links.map(|(key, _)| (key.1.clone(), pair_of(&job_control.netops, &directory, &key))).collect();
+    let told = all.into_iter().filter_map(|row| {
+        // Where several links join two sites, it is the first one's.
+        let (source, _) = links.iter().find(|(_, pair)| *pair == Some(row.pair))?;
+        Some((source.clone(), row.bytes, row.bytes_per_s))
+    });
+    Ok(told.collect())
+}

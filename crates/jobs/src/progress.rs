@@ -1,0 +1,69 @@
+//! How far the running copies are, for those who ask and for the scheduler.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_control::brain::Input;
+use longhaul_control::{SchedulerHandle, guard};
+use longhaul_model::{AttemptId, Timestamp};
+use longhaul_scheduler::Event;
+
+/// The scheduler hears of a copy's progress no more often.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+
+/// Files that are being copied, by their number.
+#[derive(Default)]
+pub struct Moving(Mutex<BTreeMap<u64, Arc<Counter>>>);
+
+pub(crate) struct Counter {
+    bytes: AtomicU64,
+    told: AtomicI64,
+    since: Timestamp,
+}
+
+/// How far a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub bytes: u64,
+    pub since: Timestamp,
+}
+
+impl Moving {
+    pub(crate) fn begin(&self, file: u64, now: Timestamp) -> Arc<Counter> {
+        let counter = Counter { bytes: AtomicU64::new(0), told: AtomicI64::new(now.0), since: now };
+        let counter = Arc::new(counter);
+        guard(&self.0).insert(file, counter.clone());
+        counter
+    }
+
+    pub(crate) fn end(&self, file: u64) {
+        guard(&self.0).remove(&file);
+    }
+
+    pub fn progress(&self, file: u64) -> Option<Progress> {
+        let moving = guard(&self.0);
+        let counter = moving.get(&file)?;
+        Some(Progress { bytes: counter.bytes.load(Ordering::Relaxed), since: counter.since })
+    }
+}
+
+impl Counter {
+    pub(crate) fn advance(
+        &self,
+        bytes: u64,
+        attempt: AttemptId,
+        now: Timestamp,
+        scheduler: &SchedulerHandle,
+    ) {
+        self.bytes.fetch_max(bytes, Ordering::Relaxed);
+        let told = self.told.load(Ordering::Relaxed);
+        if now.since(Timestamp(told)) >= TOLD_EVERY
+            && self.told.compare_exchange(told, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            // Dropped where the scheduler has no time for it: the next one says more.
+            scheduler.try_tell(Input::Events(vec![Event::Progress { attempt, bytes_done: bytes }]));
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Messages of the job loop: the work that it takes in, and what it publishes once that is durable.
+
+use longhaul_catalog::{
+    JobCancelResult, JobChanges, JobFileTransition, NewJob, StorageStep, SubmitResult, TapeStep,
+};
+use longhaul_model::{AttemptId, Fault, JobId, JobState};
+use longhaul_scheduler::{CancelWhy, Lease};
+use tokio::sync::oneshot;
+
+use crate::mover::{Moved, Unmoved};
+
+/// Work for the job loop.
+pub enum Work {
+    Submit(Vec<NewJob>, Reply<Vec<SubmitResult>>),
+    Cancel(Vec<(JobId, Option<Vec<u64>>)>, String, Reply<Vec<JobCancelResult>>),
+    Priority(Vec<JobId>, u8, Reply<Vec<Option<bool>>>),
+    Force(Vec<u64>, Reply<usize>),
+    /// An attempt is moved by somebody else than usual, for that reason.
+    Carried(AttemptId, String, Reply<()>),
+    /// A transaction that was made elsewhere.
+    Changed(Box<JobChanges>),
+    /// What is configured of storages and links has changed.
+    Configured,
+    /// Files that wait for a storage (`scheme://host`), of one community or of all; some jobs at a time.
+    Storage(String, Option<String>, StorageStep<'static>, Reply<Vec<JobId>>),
+    /// What tape systems say of files.
+    Tape(Vec<TapeStep>, Reply<()>),
+    /// The scheduler decided, with its reasons.
+    Lease(Box<Lease>, String),
+    TakeBack(AttemptId, CancelWhy),
+    /// A mover is done.
+    Ended(AttemptId, Result<Moved, Unmoved>),
+    Stop,
+}
+
+pub type Reply<T> = oneshot::Sender<Result<T, Fault>>;
+
+/// What changed, told after it is durable; who is slow misses some.
+#[derive(Clone, Debug)]
+pub enum JobNews {
+    File(JobFileTransition),
+    Job(JobId, JobState),
+}
