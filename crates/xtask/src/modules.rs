@@ -80,6 +80,18 @@ impl Graph {
         })
     }
 
+    /// The modules right below the crate's root, each once.
+    pub(crate) fn tops(&self) -> impl Iterator<Item = &str> {
+        let tops: BTreeSet<&str> =
+            self.imports.keys().filter_map(|module| module.first()).map(String::as_str).collect();
+        tops.into_iter()
+    }
+
+    /// Whether there is such a module right below the crate's root.
+    pub(crate) fn has(&self, top: &str) -> bool {
+        self.tops().any(|module| module == top)
+    }
+
     /// Groups of modules that all reach each other, the largest first.
     pub(crate) fn circles(&self) -> Vec<Vec<String>> {
         let mut search = Search::new(self);

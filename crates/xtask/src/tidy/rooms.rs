@@ -206,6 +206,11 @@ mod tests {
             ("scheduler", "longhaul-catalog"),
             ("storage", "longhaul-engine"),
             ("web", "longhaul-catalog"),
+            // The FTS façade and the pages: nothing below may know them.
+            ("jobs", "longhaul-service"),
+            ("control", "longhaul-service"),
+            ("service", "longhaul-web"),
+            ("jobs", "longhaul-web"),
             ("service", "longhaul-testbed"),
             ("wire", "longhaul-scheduler"),
             ("model", "tokio"),
