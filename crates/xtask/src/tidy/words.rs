@@ -1,6 +1,7 @@
 //! Rules on words: names by which an expert finds things, comments that stand alone, lines that fit.
 //!
-//! The glossary (`docs/glossary.md`) says which words the project uses; here are those that it does not.
+//! The glossary (`docs/glossary.md`) holds both the words that the project uses and a table of those that it
+//! does not use as names: [`BannedWords`] reads that table, so that the list is in one place.
 
 use super::Findings;
 use crate::tools::root;
@@ -10,58 +11,6 @@ const COLUMNS_MAX: usize = 110;
 
 /// A longer span of code in Markdown, such as a command with its options, may exceed the columns.
 const CODE_SPAN_MAX: usize = 50;
-
-/// Names that say nothing alone, as types: each stood for several things. A subject makes a name of them
-/// (`ReadCache`, `PlaceName`).
-const BARE_TYPES: &[&str] = &[
-    "Again", "Asked", "Begun", "Book", "Came", "Decided", "Desk", "Fate", "Found", "Given", "Handed", "Held",
-    "Kept", "Keeper", "Known", "Landing", "Lasting", "Lately", "Lent", "Look", "Looker", "Looks", "Made",
-    "Parcel", "Place", "Places", "Said", "Scribe", "Seen", "Shared", "Shelf", "Shown", "Spot", "Taken",
-    "Tally", "Told", "Way", "Ways", "Witness",
-];
-
-/// Names of functions that tell neither what is done nor to what.
-const BARE_FUNCTIONS: &[&str] = &[
-    "again", "ask", "come", "did", "do_it", "ease", "fade", "had", "it", "keep", "look", "made", "mind",
-    "of", "pursue", "say", "told", "tell", "think",
-];
-
-/// Names of constants without a subject or a unit.
-const BARE_CONSTANTS: &[&str] = &[
-    "AGAIN",
-    "ALL_OF",
-    "AT_ONCE",
-    "AS_MUCH",
-    "ENOUGH",
-    "EVERY",
-    "FAR",
-    "FEW",
-    "HURRIED",
-    "KEPT",
-    "LEAST",
-    "LITTLE",
-    "LONG",
-    "LOOK",
-    "LOTS",
-    "MANY",
-    "MOST",
-    "MOSTLY",
-    "MUCH",
-    "MUCH_SOONER",
-    "OFTEN",
-    "OTHER",
-    "OWN",
-    "PATIENCE",
-    "PIECES",
-    "SEVERAL",
-    "SHORT",
-    "SILENT",
-    "SOME",
-    "SOON",
-    "STANDS",
-    "WAIT",
-    "WORTH",
-];
 
 /// Words that begin a fragment, not a sentence.
 const FRAGMENTS: &[&str] = &["Of", "Whose", "Who", "Whom", "What for", "By whom", "Of what", "Of which"];
@@ -75,7 +24,52 @@ const PENDING: &[&str] = &[
     "fuzz/",
 ];
 
+/// Where the table of words that are not used as names is.
+const GLOSSARY: &str = "docs/glossary.md";
+const GLOSSARY_HEADING: &str = "## Words not used";
+
+/// The first column of the glossary's table. The spelling of a word says what it must not name.
+#[derive(Default)]
+struct BannedWords {
+    /// `Kept`: types, and in any case modules and files.
+    types: Vec<String>,
+    /// `look()`: functions, modules and files.
+    functions: Vec<String>,
+    /// `ENOUGH`: constants.
+    constants: Vec<String>,
+}
+
+impl BannedWords {
+    fn parse(glossary: &str) -> BannedWords {
+        let mut words = BannedWords::default();
+        let table = glossary.split_once(GLOSSARY_HEADING).map_or("", |(_, rest)| rest);
+        let table = table.split("\n## ").next().unwrap_or_default();
+        for row in table.lines().filter_map(|line| line.strip_prefix('|')) {
+            let cell = row.split('|').next().unwrap_or_default();
+            for word in cell.split('`').skip(1).step_by(2) {
+                if let Some(function) = word.strip_suffix("()") {
+                    words.functions.push(function.to_owned());
+                } else if word.chars().any(char::is_lowercase) {
+                    words.types.push(word.to_owned());
+                } else {
+                    words.constants.push(word.to_owned());
+                }
+            }
+        }
+        words
+    }
+
+    fn bans_module(&self, name: &str) -> bool {
+        self.types.iter().chain(&self.functions).any(|banned| banned.eq_ignore_ascii_case(name))
+    }
+}
+
 pub(crate) fn check(files: &[String], findings: &mut Findings) {
+    let glossary = std::fs::read_to_string(root().join(GLOSSARY)).unwrap_or_default();
+    let banned = BannedWords::parse(&glossary);
+    if banned.types.is_empty() || banned.functions.is_empty() || banned.constants.is_empty() {
+        findings.push(format!("{GLOSSARY}: the table \"{GLOSSARY_HEADING}\" is missing or incomplete"));
+    }
     println!("tidy: words are not checked yet in {}", PENDING.join(" "));
     for name in files {
         if PENDING.iter().any(|folder| name.starts_with(folder)) {
@@ -87,17 +81,15 @@ pub(crate) fn check(files: &[String], findings: &mut Findings) {
         }
         let Ok(text) = std::fs::read_to_string(root().join(name)) else { continue };
         if is_rust {
-            check_rust(name, &text, findings);
+            check_rust(name, &text, &banned, findings);
         } else {
             check_markdown(name, &text, findings);
         }
     }
 }
 
-fn check_rust(name: &str, text: &str, findings: &mut Findings) {
-    if let Some(stem) = file_stem(name)
-        && BARE_TYPES.iter().chain(BARE_FUNCTIONS).any(|bare| bare.eq_ignore_ascii_case(stem))
-    {
+fn check_rust(name: &str, text: &str, banned: &BannedWords, findings: &mut Findings) {
+    if let Some(stem) = file_stem(name).filter(|stem| banned.bans_module(stem)) {
         findings.push(format!("{name}: a file named `{stem}` tells nobody what is in it"));
     }
     for (number, line) in text.lines().enumerate() {
@@ -114,8 +106,11 @@ fn check_rust(name: &str, text: &str, findings: &mut Findings) {
             }
             continue;
         }
-        if let Some((kind, bare)) = bare_name(trimmed) {
-            findings.push(format!("{}: {kind} `{bare}`: name its subject (docs/glossary.md)", place()));
+        if let Some((kind, bare)) = banned_name(trimmed, banned) {
+            findings.push(format!(
+                "{}: {kind} `{bare}`: name its subject ({GLOSSARY}, \"{GLOSSARY_HEADING}\")",
+                place()
+            ));
         }
     }
 }
@@ -137,30 +132,26 @@ fn check_markdown(name: &str, text: &str, findings: &mut Findings) {
     }
 }
 
-/// If a line declares something by a name that says nothing: what it declares, and the name.
-fn bare_name(line: &str) -> Option<(&'static str, &str)> {
+/// If a line declares something by a banned name: what it declares, and the name.
+fn banned_name<'l>(line: &'l str, banned: &BannedWords) -> Option<(&'static str, &'l str)> {
     let mut words = line.split_whitespace().skip_while(|word| {
         matches!(*word, "pub" | "async" | "unsafe" | "static" | "extern") || word.starts_with("pub(")
     });
-    let keyword = words.next()?;
+    let mut keyword = words.next()?;
     let mut next = words.next()?;
     if keyword == "const" && next == "fn" {
-        next = words.next()?;
-        return bare("function", next, BARE_FUNCTIONS);
+        (keyword, next) = (next, words.next()?);
     }
-    match keyword {
-        "struct" | "enum" | "trait" | "type" => bare("type", next, BARE_TYPES),
-        "mod" => bare("module", next, BARE_TYPES).or_else(|| bare("module", next, BARE_FUNCTIONS)),
-        "fn" => bare("function", next, BARE_FUNCTIONS),
-        "const" => bare("constant", next, BARE_CONSTANTS),
-        _ => None,
-    }
-}
-
-fn bare<'l>(kind: &'static str, word: &'l str, banned: &[&str]) -> Option<(&'static str, &'l str)> {
-    let name = word.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()?;
-    let same = |bare: &&str| if kind == "module" { bare.eq_ignore_ascii_case(name) } else { **bare == *name };
-    banned.iter().find(|bare| same(bare)).map(|_| (kind, name))
+    let name = next.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()?;
+    let is_in = |list: &[String]| list.iter().any(|word| word == name);
+    let (kind, is_banned) = match keyword {
+        "struct" | "enum" | "trait" | "type" => ("type", is_in(&banned.types)),
+        "mod" => ("module", banned.bans_module(name)),
+        "fn" => ("function", is_in(&banned.functions)),
+        "const" => ("constant", is_in(&banned.constants)),
+        _ => return None,
+    };
+    is_banned.then_some((kind, name))
 }
 
 fn begins_with(text: &str, word: &str) -> bool {
@@ -176,10 +167,28 @@ fn file_stem(name: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
+    /// The table of the glossary itself.
+    fn banned() -> BannedWords {
+        BannedWords::parse(&std::fs::read_to_string(root().join(GLOSSARY)).unwrap())
+    }
+
     fn findings_of(text: &str) -> Findings {
         let mut findings = Findings::new();
-        check_rust("crates/wire/src/frame.rs", text, &mut findings);
+        check_rust("crates/wire/src/frame.rs", text, &banned(), &mut findings);
         findings
+    }
+
+    #[test]
+    fn the_glossary_alone_says_which_names_are_refused() {
+        let glossary = "## Words\n| `Frame` | x |\n## Words not used\n\n| not | but |\n| --- | --- |\n\
+            | `Foo`, `bar()` | `Kept` |\n| `BAZ` | x |\n## More\n| `Other` | x |\n";
+        let banned = BannedWords::parse(glossary);
+        let text = "struct Foo;\nmod foo;\nfn bar() {}\nmod bar;\nconst BAZ: u8 = 1;\nfn foo() {}\n\
+            fn kept() {}\nstruct Kept;\nstruct Other;\nstruct Frame;\n";
+        let mut findings = Findings::new();
+        check_rust("crates/wire/src/frame.rs", text, &banned, &mut findings);
+        check_rust("crates/wire/src/bar.rs", "", &banned, &mut findings);
+        assert_eq!(findings.len(), 6, "{findings:?}");
     }
 
     #[test]
@@ -216,7 +225,7 @@ mod tests {
     #[test]
     fn a_file_with_a_bare_name_is_refused() {
         let mut findings = Findings::new();
-        check_rust("crates/catalog/src/kept.rs", "\n", &mut findings);
+        check_rust("crates/catalog/src/kept.rs", "\n", &banned(), &mut findings);
         assert_eq!(findings.len(), 1);
     }
 }
