@@ -55,7 +55,7 @@ impl JobLoop {
                 self.queues.touch(ids::queue(lease.block));
                 continue;
             };
-            let terms = Terms::of(&work.job, &work.file, &configured, now);
+            let terms = Terms::for_file(&work.job, &work.file, &configured, now);
             let order = order::order(&self.job_control, &work, &terms, lease);
             let order = order.map(|order| order.marked(&self.job_control.control.marks, &work.file));
             let running = Running {
@@ -73,7 +73,7 @@ impl JobLoop {
             self.running.insert(lease.attempt, running);
             match order {
                 Ok(order) => self.copies.add(lease.attempt, work.file.id, order, at < room),
-                Err(fault) => self.job_control.jobs.tell(Work::Ended(lease.attempt, Err(fault.into()))),
+                Err(fault) => self.job_control.jobs.send(Work::Ended(lease.attempt, Err(fault.into()))),
             }
             if at < room {
                 events.push(Event::Started { attempt: lease.attempt });
@@ -107,7 +107,7 @@ impl JobLoop {
             self.copies.forget(attempt);
             // Those that were cancelled are nobody's business any more.
             let Some(running) = self.running.get(&attempt) else {
-                self.job_control.jobs.handed.settle(attempt);
+                self.job_control.jobs.stream_ledger.settle(attempt);
                 continue;
             };
             changes.push(JobFileChange {
@@ -138,7 +138,7 @@ impl JobLoop {
         self.changed(changed, now, events);
         for change in &changes {
             self.running.remove(&change.attempt);
-            self.job_control.jobs.handed.settle(change.attempt);
+            self.job_control.jobs.stream_ledger.settle(change.attempt);
         }
     }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Before the host, in the name of a storage. FTS knows others, which nobody speaks here.
 pub const KIND: &str = "S3:";
 /// Storages without regions take it; FTS has none.
-const REGION: &str = "us-east-1";
+const DEFAULT_REGION: &str = "us-east-1";
 
 /// A storage, and who has keys there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ pub fn keys(
             access_key: keys.access_key.clone(),
             secret,
             session_token: None,
-            region: REGION.to_owned(),
+            region: DEFAULT_REGION.to_owned(),
         }),
         Err(error) => {
             tracing::warn!(storage = name, who, %error, "keys of a cloud storage cannot be used");

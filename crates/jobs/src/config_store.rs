@@ -94,11 +94,11 @@ pub struct ConfigStore {
 }
 
 /// Either the catalog's trouble or what is wrong with the change.
-struct Wrong(Refusal);
+struct ChangeError(Refusal);
 
-impl From<CatalogError> for Wrong {
-    fn from(error: CatalogError) -> Wrong {
-        Wrong(refusal(catalog_problem(error)))
+impl From<CatalogError> for ChangeError {
+    fn from(error: CatalogError) -> ChangeError {
+        ChangeError(refusal(catalog_problem(error)))
     }
 }
 
@@ -116,8 +116,9 @@ impl ConfigStore {
         if let Some(objects) = &*place {
             return Ok(objects.clone());
         }
-        let objects =
-            Arc::new(read(self.catalog.setting(SETTING).map_err(|error| Wrong::from(error).0)?.as_deref())?);
+        let objects = Arc::new(read(
+            self.catalog.setting(SETTING).map_err(|error| ChangeError::from(error).0)?.as_deref(),
+        )?);
         *place = Some(objects.clone());
         Ok(objects)
     }
@@ -133,10 +134,10 @@ impl ConfigStore {
         // Held over the transaction, so that what is in memory is what was written last.
         let mut place = self.cache.write().unwrap_or_else(PoisonError::into_inner);
         let mut made = None;
-        let done = self.catalog.change_setting::<Wrong>(SETTING, who, now, |present| {
-            let mut objects = read(present).map_err(Wrong)?;
-            let (result, what) = change(&mut objects).map_err(Wrong)?;
-            objects.check().map_err(Wrong)?;
+        let done = self.catalog.change_setting::<ChangeError>(SETTING, who, now, |present| {
+            let mut objects = read(present).map_err(ChangeError)?;
+            let (result, what) = change(&mut objects).map_err(ChangeError)?;
+            objects.check().map_err(ChangeError)?;
             let text = serde_json::to_string(&objects).unwrap_or_default();
             made = Some((objects, result));
             tracing::info!(by = who, "{what}");

@@ -109,12 +109,12 @@ async fn run(
     let Ready { attempt, file, order } = ready;
     // Not when the file was queued, nor when it was given out: it may have waited long for both.
     if let Err(fault) = may_begin(&job_control, &order, file).await {
-        return job_control.jobs.tell(Work::Ended(attempt, Err(fault.into())));
+        return job_control.jobs.send(Work::Ended(attempt, Err(fault.into())));
     }
     let now = job_control.kernel.now();
     let jobs: &Jobs = &job_control.jobs;
     let pair = pair(&order);
-    jobs.pairs.began(&pair, now);
+    jobs.pairs.begin(&pair, now);
     let counter = jobs.moving.begin(file, now);
     let (clock, scheduler, renewing) =
         (job_control.kernel.clock.clone(), job_control.kernel.scheduler.clone(), job_control.clone());
@@ -125,7 +125,7 @@ async fn run(
         let expiry = token_renewal::CredentialExpiry::new(&renewing, &order);
         if order.asks_tape
             && let Some(remote) = mover.remote()
-            && let Some(fault) = tape::lies_there(&renewing, &remote, &order.source).await
+            && let Some(fault) = tape::on_tape_fault(&renewing, &remote, &order.source).await
         {
             return Err(Unmoved { fault, standing: None, on_tape: true });
         }
@@ -133,7 +133,7 @@ async fn run(
         let copied = by_circuit::copy(&renewing, &*mover, order, &progress, stop).await;
         match (copied, reported) {
             (Err(fault), Some(order)) if fault.code == FaultCode::NameClash => {
-                Err(Unmoved { fault, standing: mover.standing(&order).await, on_tape: false })
+                Err(Unmoved { fault, standing: mover.existing_file(&order).await, on_tape: false })
             }
             (copied, _) => copied.map_err(|fault| expiry.explain(fault, renewing.kernel.now()).into()),
         }
@@ -144,8 +144,8 @@ async fn run(
     });
     jobs.moving.end(file);
     let ended = job_control.kernel.now();
-    jobs.pairs.ended(&pair, result.as_ref().ok().map(|moved| moved.bytes), ended.since(now), ended);
-    jobs.tell(Work::Ended(attempt, result));
+    jobs.pairs.end(&pair, result.as_ref().ok().map(|moved| moved.bytes), ended.since(now), ended);
+    jobs.send(Work::Ended(attempt, result));
 }
 
 /// Costs no question to a database, see [`still_may`]; on a thread of its own because the command that maps

@@ -21,7 +21,7 @@ const PUBLIC: &str = "public";
 /// Throughputs are given in MiB/s.
 const MIB: f64 = 1_048_576.0;
 /// What a copy has beyond the time that its size gets (`sec_per_mb`).
-const TIMEOUT_LEAST: Duration = Duration::from_secs(600);
+const TIMEOUT_S_BASE: Duration = Duration::from_secs(600);
 
 /// Nothing waits longer: a year.
 const HOURS_MAX: u64 = 366 * 24;
@@ -29,21 +29,21 @@ const HOURS_MAX: u64 = 366 * 24;
 /// Files at once that may come to a host and leave it, as far as its storages say; none: as is usual here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCopies {
-    pub come: Option<u32>,
-    pub leave: Option<u32>,
+    pub inbound: Option<u32>,
+    pub outbound: Option<u32>,
 }
 
 /// Which third-party copies two storages say that they can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ways {
+pub struct CopyModes {
     pub pull: bool,
     pub push: bool,
     pub stream: bool,
 }
 
-impl Default for Ways {
+impl Default for CopyModes {
     fn default() -> Self {
-        Ways { pull: true, push: true, stream: true }
+        CopyModes { pull: true, push: true, stream: true }
     }
 }
 
@@ -89,11 +89,11 @@ impl Objects {
         }
     }
 
-    pub fn comes_to(&self, storage: &str) -> Limit {
+    pub fn inbound_limit(&self, storage: &str) -> Limit {
         self.limit_of(storage, "inbound_max_active", "inbound_max_throughput")
     }
 
-    pub fn leaves(&self, storage: &str) -> Limit {
+    pub fn outbound_limit(&self, storage: &str) -> Limit {
         self.limit_of(storage, "outbound_max_active", "outbound_max_throughput")
     }
 
@@ -122,15 +122,15 @@ impl Objects {
             return Some(Duration::from_secs(seconds.min(longest)));
         }
         let of_size = (set("sec_per_mb")? as f64 * size? as f64 / MIB).ceil();
-        Some(TIMEOUT_LEAST + Duration::from_secs_f64(of_size.min(longest as f64)))
+        Some(TIMEOUT_S_BASE + Duration::from_secs_f64(of_size.min(longest as f64)))
     }
 
-    pub fn ways(&self, vo: &str, source: &str, target: &str) -> Ways {
+    pub fn copy_modes(&self, vo: &str, source: &str, target: &str) -> CopyModes {
         let support = |storage: &str| self.of_storage(storage, "tpc_support").and_then(Value::as_str);
         let can =
             |storage: &str, way: &str| support(storage).is_none_or(|said| said == "FULL" || said == way);
         let no_streaming = |name: &str| self.globals.get(name)?.values.get("no_streaming")?.as_bool();
-        Ways {
+        CopyModes {
             pull: can(target, "PULL"),
             push: can(source, "PUSH"),
             stream: !no_streaming(vo).or_else(|| no_streaming(ANY)).unwrap_or(false),
@@ -147,7 +147,7 @@ impl Objects {
         let element = |end: &JobEndpointRow| storage_element(&end.url);
         for end in ends {
             let Some(storage) = element(end) else { continue };
-            let (come, leave) = (self.comes_to(&storage), self.leaves(&storage));
+            let (come, leave) = (self.inbound_limit(&storage), self.outbound_limit(&storage));
             limits.into.extend((!come.is_none()).then(|| (ids::target(end.id), come)));
             limits.out.extend((!leave.is_none()).then(|| (ids::source(end.id), leave)));
         }
@@ -194,8 +194,8 @@ impl Objects {
         let most =
             |limit: &dyn Fn(&str) -> Limit| storages.iter().filter_map(|storage| limit(storage).active).max();
         HostCopies {
-            come: most(&|storage| self.comes_to(storage)),
-            leave: most(&|storage| self.leaves(storage)),
+            inbound: most(&|storage| self.inbound_limit(storage)),
+            outbound: most(&|storage| self.outbound_limit(storage)),
         }
     }
 }
@@ -302,7 +302,7 @@ mod tests {
             assert_eq!(objects_then.next_by_hand(now), (now < until).then_some(until));
         }
         let hosts = objects().host_copies(&["https://a".into(), "https://b".into()]);
-        assert_eq!(hosts, HostCopies { come: Some(7), leave: Some(70) });
+        assert_eq!(hosts, HostCopies { inbound: Some(7), outbound: Some(70) });
     }
 
     #[test]
@@ -356,11 +356,11 @@ mod tests {
         assert_eq!(objects.timeout("cms", Some(10 << 20)), Some(Duration::from_secs(630)));
         assert_eq!(objects.timeout("cms", None), None);
         let ways = |vo, source, target| {
-            let ways = objects.ways(vo, source, target);
+            let ways = objects.copy_modes(vo, source, target);
             [ways.pull, ways.push, ways.stream]
         };
         assert_eq!(ways("cms", "https://a", "https://b"), [true, false, false]);
         assert_eq!(ways("atlas", "https://b", "https://a"), [false, false, true]);
-        assert_eq!(Objects::default().ways("cms", "https://a", "https://b"), Ways::default());
+        assert_eq!(Objects::default().copy_modes("cms", "https://a", "https://b"), CopyModes::default());
     }
 }

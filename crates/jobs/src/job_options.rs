@@ -9,11 +9,11 @@ use longhaul_storage_remote::{Family, Overwrite};
 use serde::Deserialize;
 
 use crate::config_store::Objects;
-use crate::derived_limits::Ways;
+use crate::derived_limits::CopyModes;
 use crate::mover::Verify;
 
 /// Longer than that nobody waits for a copy, nor between two.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 3_600);
+const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Connections of one copy.
 const STREAMS_MAX: u32 = 64;
@@ -46,12 +46,12 @@ pub struct Terms {
     pub unmanaged_tokens: bool,
     /// What is configured of the job's community, and of the link.
     pub usual_retries: Option<u32>,
-    pub ways: Ways,
+    pub modes: CopyModes,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Said {
+struct RawOptions {
     retry: serde_json::Value,
     retry_delay: serde_json::Value,
     verify_checksum: serde_json::Value,
@@ -73,7 +73,7 @@ struct Said {
 
 impl Terms {
     /// What a job does not say is as it is configured.
-    pub fn of(job: &JobRow, file: &JobFileRow, configured: &Objects, now: Timestamp) -> Terms {
+    pub fn for_file(job: &JobRow, file: &JobFileRow, configured: &Objects, now: Timestamp) -> Terms {
         let mut terms = Terms::read(&job.details);
         terms.timeout = terms.timeout.or_else(|| configured.timeout(&job.vo, file.size));
         terms.usual_retries = configured.retries(&job.vo);
@@ -81,23 +81,23 @@ impl Terms {
             if terms.streams == 0 {
                 terms.streams = configured.streams(&source, &target, now).min(STREAMS_MAX);
             }
-            terms.ways = configured.ways(&job.vo, &source, &target);
+            terms.modes = configured.copy_modes(&job.vo, &source, &target);
         }
         terms
     }
 
     /// What the job itself says.
-    pub fn said(job: &JobRow) -> Terms {
+    pub fn for_job(job: &JobRow) -> Terms {
         Terms::read(&job.details)
     }
 
     fn read(details: &str) -> Terms {
-        let said: Said = serde_json::from_str(details).unwrap_or_default();
+        let said: RawOptions = serde_json::from_str(details).unwrap_or_default();
         let packed = said.internal_job_params.as_str().unwrap_or_default();
         let either = |value: &serde_json::Value, name| number(value).or_else(|| of_packed(packed, name));
         let seconds = |value: Option<i64>| {
             let seconds = value.filter(|value| *value > 0)?.unsigned_abs();
-            Some(Duration::from_secs(seconds).min(LONGEST))
+            Some(Duration::from_secs(seconds).min(DURATION_MAX))
         };
         let flag = |value: &serde_json::Value, name: &str| {
             *value == serde_json::Value::Bool(true) || packed.split(',').any(|one| one == name)
@@ -129,10 +129,10 @@ impl Terms {
             pin: seconds(number(&said.copy_pin_lifetime)),
             archive_timeout: number(&said.archive_timeout)
                 .and_then(|seconds| u64::try_from(seconds).ok())
-                .map(|seconds| Duration::from_secs(seconds).min(LONGEST)),
+                .map(|seconds| Duration::from_secs(seconds).min(DURATION_MAX)),
             streams: either(&said.nostreams, "nostreams").unwrap_or(0).clamp(0, STREAMS_MAX.into()) as u32,
             usual_retries: None,
-            ways: Ways::default(),
+            modes: CopyModes::default(),
         }
     }
 
@@ -192,7 +192,7 @@ mod tests {
                 pin: None,
                 archive_timeout: Some(Duration::ZERO),
                 usual_retries: None,
-                ways: Ways::default(),
+                modes: CopyModes::default(),
             }
         );
         let terms = Terms::read(
@@ -217,6 +217,6 @@ mod tests {
             assert_eq!(found, [first_hop, last_hop, last_hop_again], "{flag:?}");
         }
         let huge = Terms::read(r#"{"timeout":9223372036854775807}"#);
-        assert_eq!(huge.timeout, Some(LONGEST));
+        assert_eq!(huge.timeout, Some(DURATION_MAX));
     }
 }

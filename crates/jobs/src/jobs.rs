@@ -7,11 +7,11 @@ use longhaul_catalog::{JobCancelResult, JobChanges, NewJob, StorageStep, SubmitR
 use longhaul_model::{Fault, FaultCode, JobId};
 use tokio::sync::{broadcast, oneshot};
 
-use crate::agent_streams::Handed;
-use crate::by_circuit::ByCircuit;
+use crate::agent_streams::StreamLedger;
+use crate::by_circuit::CircuitUsage;
 use crate::executor::JobExecutor;
 use crate::pairs::Pairs;
-use crate::progress::{Moving, Progress};
+use crate::progress::{Progress, RunningCopies};
 use crate::work::{JobNews, Reply, Work};
 
 /// News that wait for the slowest listener.
@@ -19,13 +19,13 @@ const NEWS_MAX: usize = 4_096;
 
 /// Gives work to the job loop: everything is durable when it is answered.
 pub struct Jobs {
-    pub(crate) desk: Sender<Work>,
+    pub(crate) work_sender: Sender<Work>,
     pub(crate) news: broadcast::Sender<JobNews>,
-    pub(crate) moving: Moving,
+    pub(crate) moving: RunningCopies,
     pub(crate) pairs: Pairs,
-    pub(crate) by_circuit: ByCircuit,
+    pub(crate) circuit_usage: CircuitUsage,
     /// What agents stream.
-    pub handed: Arc<Handed>,
+    pub stream_ledger: Arc<StreamLedger>,
 }
 
 impl Jobs {
@@ -33,12 +33,12 @@ impl Jobs {
         let (desk, work) = channel();
         (
             Jobs {
-                desk,
+                work_sender: desk,
                 news: broadcast::Sender::new(NEWS_MAX),
-                moving: Moving::default(),
+                moving: RunningCopies::default(),
                 pairs: Pairs::default(),
-                by_circuit: ByCircuit::default(),
-                handed: Arc::default(),
+                circuit_usage: CircuitUsage::default(),
+                stream_ledger: Arc::default(),
             },
             work,
         )
@@ -51,7 +51,7 @@ impl Jobs {
 
     /// Each job for itself.
     pub async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<SubmitResult>, Fault> {
-        self.ask(|reply| Work::Submit(jobs, reply)).await
+        self.request(|reply| Work::Submit(jobs, reply)).await
     }
 
     /// Ends jobs, or some of their files, for that reason.
@@ -60,22 +60,22 @@ impl Jobs {
         wanted: Vec<(JobId, Option<Vec<u64>>)>,
         reason: &str,
     ) -> Result<Vec<JobCancelResult>, Fault> {
-        self.ask(|reply| Work::Cancel(wanted, reason.to_owned(), reply)).await
+        self.request(|reply| Work::Cancel(wanted, reason.to_owned(), reply)).await
     }
 
     /// None: there is no such job; false: it has ended.
     pub async fn priority(&self, jobs: Vec<JobId>, priority: u8) -> Result<Vec<Option<bool>>, Fault> {
-        self.ask(|reply| Work::Priority(jobs, priority.clamp(1, 5), reply)).await
+        self.request(|reply| Work::Priority(jobs, priority.clamp(1, 5), reply)).await
     }
 
     /// Puts waiting files before all others; says how many were waiting.
     pub async fn force_start(&self, files: Vec<u64>) -> Result<usize, Fault> {
-        self.ask(|reply| Work::Force(files, reply)).await
+        self.request(|reply| Work::Force(files, reply)).await
     }
 
     /// As [`Jobs::submit`], where the caller may block.
     pub fn submit_blocking(&self, jobs: Vec<NewJob>) -> Result<Vec<SubmitResult>, Fault> {
-        self.wait(|reply| Work::Submit(jobs, reply))
+        self.request_blocking(|reply| Work::Submit(jobs, reply))
     }
 
     pub fn cancel_blocking(
@@ -83,20 +83,20 @@ impl Jobs {
         wanted: Vec<(JobId, Option<Vec<u64>>)>,
         reason: &str,
     ) -> Result<Vec<JobCancelResult>, Fault> {
-        self.wait(|reply| Work::Cancel(wanted, reason.to_owned(), reply))
+        self.request_blocking(|reply| Work::Cancel(wanted, reason.to_owned(), reply))
     }
 
     pub fn priority_blocking(&self, jobs: Vec<JobId>, priority: u8) -> Result<Vec<Option<bool>>, Fault> {
-        self.wait(|reply| Work::Priority(jobs, priority.clamp(1, 5), reply))
+        self.request_blocking(|reply| Work::Priority(jobs, priority.clamp(1, 5), reply))
     }
 
     pub fn force_start_blocking(&self, files: Vec<u64>) -> Result<usize, Fault> {
-        self.wait(|reply| Work::Force(files, reply))
+        self.request_blocking(|reply| Work::Force(files, reply))
     }
 
     /// Jobs were changed in the catalog by somebody else: what runs of them is stopped, what waits is known.
     pub fn changed(&self, changed: JobChanges) {
-        self.tell(Work::Changed(Box::new(changed)));
+        self.send(Work::Changed(Box::new(changed)));
     }
 
     /// Does that to files that come from or go to a storage. Some jobs at a time: to be asked again until
@@ -107,17 +107,17 @@ impl Jobs {
         vo: Option<&str>,
         step: StorageStep<'static>,
     ) -> Result<Vec<JobId>, Fault> {
-        self.ask(|reply| Work::Storage(storage.to_owned(), vo.map(str::to_owned), step, reply)).await
+        self.request(|reply| Work::Storage(storage.to_owned(), vo.map(str::to_owned), step, reply)).await
     }
 
     /// What tape systems say of files.
     pub async fn tape(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
-        self.ask(|reply| Work::Tape(steps, reply)).await
+        self.request(|reply| Work::Tape(steps, reply)).await
     }
 
     /// The limits of storages and links were changed.
     pub fn configured(&self) {
-        self.tell(Work::Configured);
+        self.send(Work::Configured);
     }
 
     pub fn news(&self) -> broadcast::Receiver<JobNews> {
@@ -131,23 +131,23 @@ impl Jobs {
 
     /// Takes leases for this queue of work.
     pub fn executor(&self) -> Box<JobExecutor> {
-        Box::new(JobExecutor(self.desk.clone()))
+        Box::new(JobExecutor(self.work_sender.clone()))
     }
 
-    pub fn tell(&self, work: Work) {
+    pub fn send(&self, work: Work) {
         // The desk is gone only when the service stops.
-        let _ = self.desk.send(work);
+        let _ = self.work_sender.send(work);
     }
 
-    pub(crate) fn wait<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
+    pub(crate) fn request_blocking<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
         let (reply, answer) = oneshot::channel();
-        self.tell(work(reply));
+        self.send(work(reply));
         answer.blocking_recv().unwrap_or_else(|_| Err(stopping()))
     }
 
-    pub(crate) async fn ask<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
+    pub(crate) async fn request<T>(&self, work: impl FnOnce(Reply<T>) -> Work) -> Result<T, Fault> {
         let (reply, answer) = oneshot::channel();
-        self.tell(work(reply));
+        self.send(work(reply));
         answer.await.unwrap_or_else(|_| Err(stopping()))
     }
 }

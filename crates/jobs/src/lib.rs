@@ -47,16 +47,18 @@ mod work;
 
 pub use config::{JobsConfig, UserFiles};
 pub use config_store::ConfigStore;
-pub use derived_limits::{HostCopies, Ways};
+pub use derived_limits::{CopyModes, HostCopies};
 pub use executor::QueuedFilesSource;
 pub use job_control::{ChangeListener, JobControl, JobSettings};
 pub use job_loop::run;
 pub use jobs::Jobs;
-pub use mover::{Begun, CopyOrder, Credential, End, ForeignMover, Moved, Standing, Stop, Unmoved, Verify};
+pub use mover::{
+    CopyOrder, Credential, DirectCopy, End, ExistingFile, ForeignMover, Moved, Stop, Unmoved, Verify,
+};
 pub use names::{NamesConfig, url_names};
 pub use order::delegated;
 pub use pairs::{Minute, Pairs};
-pub use progress::{Moving, Progress};
+pub use progress::{Progress, RunningCopies};
 pub use queued::QueuedFiles;
 pub use remote::{end as remote_end, mover};
 pub use s3::S3Config;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use crate::derived_limits::Ways;
+use crate::derived_limits::CopyModes;
 
 /// Copies between URLs. A file that was copied is whole at its target and durable there, or it is not said.
 pub trait ForeignMover: Send + Sync {
@@ -27,20 +27,20 @@ pub trait ForeignMover: Send + Sync {
 
     /// As [`ForeignMover::copy`], but where the file would have to go through us it is left to somebody else,
     /// if that can be.
-    fn up_to_stream<'a>(
+    fn copy_directly<'a>(
         &'a self,
         order: CopyOrder,
         progress: &'a (dyn Fn(u64) + Send + Sync),
         stop: Stop,
-    ) -> Pin<Box<dyn Future<Output = Result<Begun, Fault>> + Send + 'a>> {
-        Box::pin(async move { self.copy(order, progress, stop).await.map(Begun::Moved) })
+    ) -> Pin<Box<dyn Future<Output = Result<DirectCopy, Fault>> + Send + 'a>> {
+        Box::pin(async move { self.copy(order, progress, stop).await.map(DirectCopy::Moved) })
     }
 
     /// What stands under the target's name, for a job that wants to hear of that; none if nobody can say.
-    fn standing<'a>(
+    fn existing_file<'a>(
         &'a self,
         _order: &'a CopyOrder,
-    ) -> Pin<Box<dyn Future<Output = Option<Standing>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Option<ExistingFile>> + Send + 'a>> {
         Box::pin(std::future::ready(None))
     }
 
@@ -51,7 +51,7 @@ pub trait ForeignMover: Send + Sync {
 }
 
 /// How far a copy came without a byte of it going through us.
-pub enum Begun {
+pub enum DirectCopy {
     Moved(Moved),
     /// Nothing was moved: this is left to be streamed.
     ToStream(Box<remote::CopyOrder>),
@@ -71,7 +71,7 @@ pub struct Moved {
 pub struct Unmoved {
     pub fault: Fault,
     /// In the way of it, for a job that wants to hear of that.
-    pub standing: Option<Standing>,
+    pub standing: Option<ExistingFile>,
     /// Its source has it on tape only, and was not read.
     pub on_tape: bool,
 }
@@ -125,14 +125,14 @@ pub struct CopyOrder {
     pub scitag: Option<u32>,
     /// `only` is no more than `prefer` here: whether the storages have a circuit is found out by going there.
     pub circuits: CircuitUse,
-    pub ways: Ways,
+    pub modes: CopyModes,
     /// Tokens are used as they came.
     pub unmanaged_tokens: bool,
 }
 
 /// What stands under a target's name, as FTS tells of it in the metadata of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Standing {
+pub struct ExistingFile {
     pub file_size: u64,
     pub checksum_type: String,
     /// Empty if the storage tells none.

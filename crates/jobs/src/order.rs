@@ -66,7 +66,7 @@ pub fn order(
         path_style: terms.s3alternate,
         scitag: details.scitag,
         circuits: CircuitUse::default(),
-        ways: terms.ways,
+        modes: terms.modes,
         unmanaged_tokens: terms.unmanaged_tokens,
     })
 }

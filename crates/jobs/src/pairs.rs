@@ -12,7 +12,7 @@ use longhaul_control::guard;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Minutes of pairs that are kept: those of a day on a few pairs, those of an hour on many.
-const KEPT: usize = 10_000;
+const MINUTES_MAX: usize = 10_000;
 /// As long without news as this, and the minutes between are left out.
 const GAP_MINUTES: u32 = 60;
 /// How much of the smoothed rate the last minute is, as in FTS.
@@ -72,7 +72,7 @@ struct Open {
 }
 
 impl Pairs {
-    pub fn began(&self, pair: &Pair, now: Timestamp) {
+    pub fn begin(&self, pair: &Pair, now: Timestamp) {
         let mut state = guard(&self.0);
         state.advance(now);
         let open = state.open.entry(pair.clone()).or_default();
@@ -81,7 +81,7 @@ impl Pairs {
     }
 
     /// With the bytes of one that ended well, and how long it took.
-    pub fn ended(&self, pair: &Pair, bytes: Option<u64>, took: Duration, now: Timestamp) {
+    pub fn end(&self, pair: &Pair, bytes: Option<u64>, took: Duration, now: Timestamp) {
         let mut state = guard(&self.0);
         state.advance(now);
         let Some(open) = state.open.get_mut(pair) else { return };
@@ -111,7 +111,7 @@ impl Pairs {
             let place = (minute.at, minute.pair.source.clone(), minute.pair.target.clone());
             whole.entry(place).or_default().push(minute.clone());
         }
-        whole.into_values().filter_map(together).collect()
+        whole.into_values().filter_map(merge_communities).collect()
     }
 
     /// Bytes a second from storage to storage, of those that are wanted, smoothed over the minutes in which
@@ -130,7 +130,7 @@ impl Pairs {
 
 /// Of several communities on one pair. Sizes and durations are means over all copies, and the deviation is
 /// that of all of them.
-fn together(minutes: Vec<Minute>) -> Option<Minute> {
+fn merge_communities(minutes: Vec<Minute>) -> Option<Minute> {
     let mut minutes = minutes.into_iter();
     let first = minutes.next()?;
     Some(minutes.fold(first, |a, b| {
@@ -175,7 +175,7 @@ impl State {
         for (pair, open) in &mut self.open {
             self.kept.push_back(open.end(pair, at));
         }
-        self.kept.drain(..self.kept.len().saturating_sub(KEPT));
+        self.kept.drain(..self.kept.len().saturating_sub(MINUTES_MAX));
         self.open.retain(|_, open| open.most > 0);
     }
 }
@@ -211,7 +211,7 @@ impl Open {
 
 impl Minute {
     /// As FTS tells it, with what waits on the pair.
-    pub fn told(self, waiting: Option<(u64, u64)>) -> PairMinute {
+    pub fn to_wire(self, waiting: Option<(u64, u64)>) -> PairMinute {
         PairMinute {
             at: self.at,
             source: self.pair.source,
@@ -249,13 +249,13 @@ mod tests {
         let pairs = Pairs::default();
         let (a, c) = (pair("https://a"), pair("https://c"));
         for second in 0..3 {
-            pairs.began(&a, at(second));
+            pairs.begin(&a, at(second));
         }
         let seconds = Duration::from_secs;
-        pairs.ended(&a, Some(600), seconds(10), at(10));
-        pairs.ended(&a, Some(1_800), seconds(20), at(20));
-        pairs.ended(&a, None, seconds(30), at(30));
-        pairs.began(&c, at(50));
+        pairs.end(&a, Some(600), seconds(10), at(10));
+        pairs.end(&a, Some(1_800), seconds(20), at(20));
+        pairs.end(&a, None, seconds(30), at(30));
+        pairs.begin(&c, at(50));
         assert!(pairs.last(50, at(59), |_| true).is_empty(), "the first is not over");
         assert_eq!(pairs.smoothed_rates(|_| true), BTreeMap::new());
         let minutes = pairs.last(50, at(60), |wanted| *wanted == a);
@@ -269,7 +269,7 @@ mod tests {
         let minutes = pairs.last(2, at(185), |_| true);
         assert_eq!(minutes.iter().map(|minute| &minute.pair).collect::<Vec<_>>(), [&c, &c]);
         assert_eq!((minutes[0].at, minutes[0].active, minutes[0].more), (at(180), 1, 0));
-        pairs.ended(&c, Some(6_000), seconds(60), at(190));
+        pairs.end(&c, Some(6_000), seconds(60), at(190));
         let minute = pairs.last(1, at(240), |_| true).remove(0);
         assert_eq!((minute.rate, minute.smoothed_rate), (100.0, 10.0));
     }
@@ -281,10 +281,10 @@ mod tests {
         let ours = pair("https://a");
         let theirs = Pair { community: "cms".into(), ..ours.clone() };
         for (pair, bytes, took) in [(&ours, 600, 10), (&ours, 1_800, 20), (&theirs, 1_200, 60)] {
-            pairs.began(pair, at(0));
-            pairs.ended(pair, Some(bytes), Duration::from_secs(took), at(10));
+            pairs.begin(pair, at(0));
+            pairs.end(pair, Some(bytes), Duration::from_secs(took), at(10));
         }
-        pairs.began(&theirs, at(20));
+        pairs.begin(&theirs, at(20));
         assert!(pairs.after(Timestamp::ZERO, at(59)).is_empty());
         let minutes = pairs.after(Timestamp::ZERO, at(60));
         let [minute] = &minutes[..] else { panic!("{minutes:?}") };
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_long_silence_is_not_told_minute_by_minute() {
         let pairs = Pairs::default();
-        pairs.began(&pair("https://a"), at(0));
+        pairs.begin(&pair("https://a"), at(0));
         let minutes = pairs.last(usize::MAX, at(1_000_000), |_| true);
         assert_eq!(minutes.len(), GAP_MINUTES as usize);
         assert_eq!(minutes.last().unwrap().at, at(60), "what happened is told where it was");
@@ -316,13 +316,13 @@ mod tests {
                 now += more;
                 let pair = pair(&format!("https://s{which}"));
                 match step {
-                    0 => pairs.began(&pair, at(now)),
-                    1 => pairs.ended(&pair, Some(u64::MAX), Duration::MAX, at(now)),
-                    _ => pairs.ended(&pair, None, Duration::ZERO, at(now)),
+                    0 => pairs.begin(&pair, at(now)),
+                    1 => pairs.end(&pair, Some(u64::MAX), Duration::MAX, at(now)),
+                    _ => pairs.end(&pair, None, Duration::ZERO, at(now)),
                 }
             }
             let kept = pairs.last(usize::MAX, at(now), |_| true);
-            prop_assert!(kept.len() <= KEPT);
+            prop_assert!(kept.len() <= MINUTES_MAX);
             prop_assert!(kept.iter().all(|one| one.rate.is_finite() && one.size_deviation.is_finite()));
         }
     }

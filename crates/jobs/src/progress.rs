@@ -11,15 +11,15 @@ use longhaul_model::{AttemptId, Timestamp};
 use longhaul_scheduler::Event;
 
 /// The scheduler hears of a copy's progress no more often.
-const TOLD_EVERY: Duration = Duration::from_millis(500);
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Files that are being copied, by their number.
 #[derive(Default)]
-pub struct Moving(Mutex<BTreeMap<u64, Arc<Counter>>>);
+pub struct RunningCopies(Mutex<BTreeMap<u64, Arc<Counter>>>);
 
 pub(crate) struct Counter {
     bytes: AtomicU64,
-    told: AtomicI64,
+    reported: AtomicI64,
     since: Timestamp,
 }
 
@@ -30,9 +30,9 @@ pub struct Progress {
     pub since: Timestamp,
 }
 
-impl Moving {
+impl RunningCopies {
     pub(crate) fn begin(&self, file: u64, now: Timestamp) -> Arc<Counter> {
-        let counter = Counter { bytes: AtomicU64::new(0), told: AtomicI64::new(now.0), since: now };
+        let counter = Counter { bytes: AtomicU64::new(0), reported: AtomicI64::new(now.0), since: now };
         let counter = Arc::new(counter);
         guard(&self.0).insert(file, counter.clone());
         counter
@@ -58,9 +58,9 @@ impl Counter {
         scheduler: &SchedulerHandle,
     ) {
         self.bytes.fetch_max(bytes, Ordering::Relaxed);
-        let told = self.told.load(Ordering::Relaxed);
-        if now.since(Timestamp(told)) >= TOLD_EVERY
-            && self.told.compare_exchange(told, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let told = self.reported.load(Ordering::Relaxed);
+        if now.since(Timestamp(told)) >= REPORT_INTERVAL
+            && self.reported.compare_exchange(told, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             // Dropped where the scheduler has no time for it: the next one says more.
             scheduler.try_tell(Input::Events(vec![Event::Progress { attempt, bytes_done: bytes }]));

@@ -18,17 +18,17 @@ use longhaul_model::Timestamp;
 use longhaul_control::guard;
 
 /// A refused user's files are counted again after this.
-const COUNTED_FOR: Duration = Duration::from_secs(1);
+const COUNT_TTL: Duration = Duration::from_secs(1);
 /// Users that are known; beyond it all are forgotten, and counted again when they come.
 const USERS_MAX: usize = 10_000;
 
 #[derive(Default)]
 pub struct QueuedFiles {
-    users: Mutex<HashMap<String, Arc<Mutex<Known>>>>,
+    users: Mutex<HashMap<String, Arc<Mutex<UserCount>>>>,
 }
 
 #[derive(Default)]
-struct Known {
+struct UserCount {
     /// None: nobody has counted yet.
     counted: Option<(u64, Timestamp)>,
     /// Accepted since.
@@ -38,38 +38,38 @@ struct Known {
 }
 
 /// Room for the files of one submission: to be kept once they are durable, else given back.
-pub struct Room {
-    user: Arc<Mutex<Known>>,
+pub struct Reservation {
+    user: Arc<Mutex<UserCount>>,
     files: u64,
-    kept: bool,
+    committed: bool,
 }
 
 impl QueuedFiles {
     /// Finds room for `files` more of a user, of whom `most` may be open. `count` tells how many are; the
     /// outer error is its own, the inner one is the number that is in the way.
-    pub fn room<E>(
+    pub fn reserve<E>(
         &self,
         user: &str,
         (files, most): (u64, u64),
         now: Timestamp,
         count: impl FnOnce() -> Result<u64, E>,
-    ) -> Result<Result<Room, u64>, E> {
-        let user = self.of(user);
+    ) -> Result<Result<Reservation, u64>, E> {
+        let user = self.user_count(user);
         let mut known = guard(&user);
-        let fresh = known.counted.is_some_and(|(_, at)| now.since(at) < COUNTED_FOR);
+        let fresh = known.counted.is_some_and(|(_, at)| now.since(at) < COUNT_TTL);
         if !known.fits(files, most) && !fresh {
             known.counted = Some((count()?, now));
             known.since = 0;
         }
         if !known.fits(files, most) {
-            return Ok(Err(known.at_most()));
+            return Ok(Err(known.upper_bound()));
         }
         known.under_way += files;
         drop(known);
-        Ok(Ok(Room { user, files, kept: false }))
+        Ok(Ok(Reservation { user, files, committed: false }))
     }
 
-    fn of(&self, user: &str) -> Arc<Mutex<Known>> {
+    fn user_count(&self, user: &str) -> Arc<Mutex<UserCount>> {
         let mut users = guard(&self.users);
         if !users.contains_key(user) && users.len() >= USERS_MAX {
             users.clear();
@@ -78,27 +78,27 @@ impl QueuedFiles {
     }
 }
 
-impl Known {
-    fn at_most(&self) -> u64 {
+impl UserCount {
+    fn upper_bound(&self) -> u64 {
         self.counted.map_or(0, |(counted, _)| counted) + self.since + self.under_way
     }
 
     fn fits(&self, files: u64, most: u64) -> bool {
-        self.counted.is_some() && self.at_most().saturating_add(files) <= most
+        self.counted.is_some() && self.upper_bound().saturating_add(files) <= most
     }
 }
 
-impl Room {
-    pub fn keep(mut self) {
-        self.kept = true;
+impl Reservation {
+    pub fn commit(mut self) {
+        self.committed = true;
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut known = guard(&self.user);
         known.under_way -= self.files;
-        if self.kept {
+        if self.committed {
             known.since += self.files;
         }
     }
@@ -122,9 +122,9 @@ mod tests {
             Ok::<u64, ()>(open)
         };
         let room =
-            |files, second, open| queued.room("anna", (files, 10), at(second), || count(open)).unwrap();
+            |files, second, open| queued.reserve("anna", (files, 10), at(second), || count(open)).unwrap();
         for _ in 0..4 {
-            room(2, 0, 1).unwrap().keep();
+            room(2, 0, 1).unwrap().commit();
         }
         assert_eq!(counts.get(), 1);
         // 1 and 8 since: the truth is asked, and told.
@@ -141,13 +141,13 @@ mod tests {
     #[test]
     fn what_is_refused_elsewhere_gives_its_room_back() {
         let queued = QueuedFiles::default();
-        let room = |files| queued.room("anna", (files, 10), at(0), || Ok::<u64, ()>(0)).unwrap();
+        let room = |files| queued.reserve("anna", (files, 10), at(0), || Ok::<u64, ()>(0)).unwrap();
         let held = room(6).unwrap();
         assert_eq!(room(6).err(), Some(6), "while it is made durable");
         drop(held);
-        room(6).unwrap().keep();
+        room(6).unwrap().commit();
         assert_eq!(room(6).err(), Some(6));
-        assert!(queued.room("bert", (6, 10), at(0), || Ok::<u64, ()>(0)).unwrap().is_ok(), "another user");
+        assert!(queued.reserve("bert", (6, 10), at(0), || Ok::<u64, ()>(0)).unwrap().is_ok(), "another user");
     }
 
     /// Promise 7.
@@ -156,7 +156,7 @@ mod tests {
         let queued = QueuedFiles::default();
         for number in 0..=USERS_MAX {
             let name = number.to_string();
-            assert!(queued.room(&name, (1, 1), at(0), || Ok::<u64, ()>(0)).unwrap().is_ok());
+            assert!(queued.reserve(&name, (1, 1), at(0), || Ok::<u64, ()>(0)).unwrap().is_ok());
         }
         assert!(guard(&queued.users).len() <= USERS_MAX);
     }
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_count_that_fails_refuses_nobody_for_good() {
         let queued = QueuedFiles::default();
-        assert!(matches!(queued.room("anna", (1, 5), at(0), || Err("busy")), Err("busy")));
-        assert!(matches!(queued.room("anna", (1, 5), at(0), || Ok::<u64, &str>(4)), Ok(Ok(_))));
+        assert!(matches!(queued.reserve("anna", (1, 5), at(0), || Err("busy")), Err("busy")));
+        assert!(matches!(queued.reserve("anna", (1, 5), at(0), || Ok::<u64, &str>(4)), Ok(Ok(_))));
     }
 }

@@ -162,8 +162,8 @@ impl Host {
     fn event(&self, configured: &Objects, usual: u32) -> Event {
         let copies = self.copies(configured);
         let limits = SiteLimits {
-            active_in: Some(copies.come.unwrap_or(0).max(usual)),
-            active_out: Some(copies.leave.unwrap_or(0).max(usual)),
+            active_in: Some(copies.inbound.unwrap_or(0).max(usual)),
+            active_out: Some(copies.outbound.unwrap_or(0).max(usual)),
             ..SiteLimits::default()
         };
         let (id, name) = (ids::site(self.number), self.name.clone());

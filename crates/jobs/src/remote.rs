@@ -12,11 +12,11 @@ use longhaul_storage_remote::{
 use zeroize::Zeroizing;
 
 use crate::config::JobsConfig;
-use crate::mover::{Begun, CopyOrder, Credential, End, ForeignMover, Moved, Standing, Stop, Verify};
+use crate::mover::{CopyOrder, Credential, DirectCopy, End, ExistingFile, ForeignMover, Moved, Stop, Verify};
 use crate::s3::{self, S3Config};
 
 /// By which what stands at a target is compared with its source, where nobody named another.
-const USUAL: Algorithm = Algorithm::Adler32;
+const DEFAULT_ALGORITHM: Algorithm = Algorithm::Adler32;
 
 /// Below the state directory: which files are half sent to S3.
 const UPLOADS: &str = "s3-uploads";
@@ -39,8 +39,8 @@ impl RemoteMover {
             records: Some(state.join(UPLOADS)),
             ..remote::S3Config::default()
         };
-        for fault in config.s3.iter().filter_map(|one| one.look().err()) {
-            tracing::warn!(fault = %fault.chain(), "copies with S3 will fail");
+        for fault in config.s3.iter().filter_map(|one| one.check_secret().err()) {
+            tracing::warn!(%fault, "copies with S3 will fail");
         }
         let settings =
             RemoteConfig { trust, allow: config.allowed_networks()?, s3, ..RemoteConfig::default() };
@@ -54,13 +54,13 @@ impl RemoteMover {
         over.map_or(&self.remote, |(_, remote)| remote)
     }
 
-    async fn bring(
+    async fn run_copy(
         &self,
         order: CopyOrder,
         progress: &(dyn Fn(u64) + Send + Sync),
         mut stop: Stop,
         leaves_stream: bool,
-    ) -> Result<Begun, Fault> {
+    ) -> Result<DirectCopy, Fault> {
         let (canceller, cancel) = cancellation();
         let mut wanted = translate(&order, &self.keys)?;
         let remote = self.remote_for(&order);
@@ -83,24 +83,24 @@ impl RemoteMover {
         match done {
             Ok(CopyOutcome::Done(done)) => {
                 let how = if order.strict { ", unchecked" } else { "" };
-                Ok(Begun::Moved(Moved { bytes: done.bytes, mode: format!("{}{how}", done.mode) }))
+                Ok(DirectCopy::Moved(Moved { bytes: done.bytes, mode: format!("{}{how}", done.mode) }))
             }
             Ok(CopyOutcome::ToStream(_)) => {
                 wanted.modes = vec![Mode::Stream];
-                Ok(Begun::ToStream(Box::new(wanted)))
+                Ok(DirectCopy::ToStream(Box::new(wanted)))
             }
             Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => {
-                self.found(&wanted).await.map(Begun::Moved).ok_or(fault)
+                self.already_moved(&wanted).await.map(DirectCopy::Moved).ok_or(fault)
             }
             Err(fault) => Err(fault),
         }
     }
 
-    async fn look(&self, order: &CopyOrder) -> Option<Standing> {
+    async fn stat_target(&self, order: &CopyOrder) -> Option<ExistingFile> {
         let wanted = translate(order, &self.keys).ok()?;
-        let algorithm = wanted.checksum.as_ref().map_or(USUAL, |checksum| checksum.algorithm);
+        let algorithm = wanted.checksum.as_ref().map_or(DEFAULT_ALGORITHM, |checksum| checksum.algorithm);
         match self.remote_for(order).standing(&wanted.target, algorithm).await {
-            Ok(there) => there.map(|there| Standing {
+            Ok(there) => there.map(|there| ExistingFile {
                 file_size: there.size,
                 checksum_type: Checksum::unknown(algorithm).label(),
                 checksum_value: there.checksum.map(|checksum| checksum.hex()).unwrap_or_default(),
@@ -116,8 +116,8 @@ impl RemoteMover {
 
     /// What stands at the target, if it is what should come there: an attempt before brought it, and nobody
     /// was left to say so.
-    async fn found(&self, order: &remote::CopyOrder) -> Option<Moved> {
-        let algorithm = order.checksum.as_ref().map_or(USUAL, |checksum| checksum.algorithm);
+    async fn already_moved(&self, order: &remote::CopyOrder) -> Option<Moved> {
+        let algorithm = order.checksum.as_ref().map_or(DEFAULT_ALGORITHM, |checksum| checksum.algorithm);
         let source = self.remote.stat(&order.source, None).await.ok()??;
         let target = self.remote.stat(&order.target, None).await.ok()??;
         if source.size != target.size {
@@ -137,32 +137,32 @@ impl ForeignMover for RemoteMover {
         stop: Stop,
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>> {
         Box::pin(async move {
-            match self.bring(order, progress, stop, false).await? {
-                Begun::Moved(moved) => Ok(moved),
-                Begun::ToStream(_) => Err(Fault::new(FaultCode::Internal, "nothing was to be left")),
+            match self.run_copy(order, progress, stop, false).await? {
+                DirectCopy::Moved(moved) => Ok(moved),
+                DirectCopy::ToStream(_) => Err(Fault::new(FaultCode::Internal, "nothing was to be left")),
             }
         })
     }
 
-    fn up_to_stream<'a>(
+    fn copy_directly<'a>(
         &'a self,
         order: CopyOrder,
         progress: &'a (dyn Fn(u64) + Send + Sync),
         stop: Stop,
-    ) -> Pin<Box<dyn Future<Output = Result<Begun, Fault>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<DirectCopy, Fault>> + Send + 'a>> {
         Box::pin(async move {
             // Keys of S3 open more than this file: they stay here, and so does what needs them.
             let of_s3 = |end: &End| RemoteUrl::parse(&end.url).is_ok_and(|url| url.is_s3());
             let leaves = !of_s3(&order.source) && !of_s3(&order.target);
-            self.bring(order, progress, stop, leaves).await
+            self.run_copy(order, progress, stop, leaves).await
         })
     }
 
-    fn standing<'a>(
+    fn existing_file<'a>(
         &'a self,
         order: &'a CopyOrder,
-    ) -> Pin<Box<dyn Future<Output = Option<Standing>> + Send + 'a>> {
-        Box::pin(self.look(order))
+    ) -> Pin<Box<dyn Future<Output = Option<ExistingFile>> + Send + 'a>> {
+        Box::pin(self.stat_target(order))
     }
 
     fn remote(&self) -> Option<Arc<Remote>> {
@@ -210,7 +210,7 @@ fn translate(order: &CopyOrder, keys: &[S3Config]) -> Result<remote::CopyOrder, 
         Some(Err(error)) => return Err(Fault::new(FaultCode::BadRequest, error)),
         None => None,
     };
-    let ways = order.ways;
+    let ways = order.modes;
     let modes = [(ways.pull, Mode::Pull), (ways.push, Mode::Push), (ways.stream, Mode::Stream)];
     let modes: Vec<Mode> = modes.iter().filter(|(may, _)| *may).map(|(_, mode)| *mode).collect();
     if modes.is_empty() {

@@ -86,7 +86,7 @@ impl S3Config {
     }
 
     /// Whether they could be used now.
-    pub fn look(&self) -> Result<(), Fault> {
+    pub fn check_secret(&self) -> Result<(), Fault> {
         self.keys().map(drop)
     }
 }
@@ -183,7 +183,7 @@ mod tests {
     fn a_secret_that_others_may_read_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("secret");
-        let look = || configured(&file, "h", None, &["*"], "A").look().unwrap_err().detail;
+        let look = || configured(&file, "h", None, &["*"], "A").check_secret().unwrap_err().detail;
         assert!(look().contains("No such file"), "{}", look());
         std::fs::write(&file, "canary two").unwrap();
         std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::job_control::JobControl;
 use crate::names::url_names;
-use crate::queued::Room;
+use crate::queued::Reservation;
 
 /// Status of a refusal by the number of files. FTS's clients show no text with it, see `fts::submit`.
 pub const TOO_MANY: u16 = 429;
@@ -79,7 +79,7 @@ impl JobControl {
         let room = self.room_for(person, &job)?;
         match self.submit_job(job)? {
             SubmitResult::Created => {
-                room.into_iter().for_each(Room::keep);
+                room.into_iter().for_each(Reservation::commit);
                 if may_renew {
                     self.tokens.queue_exchange(tokens.into_keys());
                 }
@@ -103,11 +103,11 @@ impl JobControl {
 
 impl JobControl {
     /// Whether the user may have so many files more under way.
-    fn room_for(&self, person: &Person, job: &NewJob) -> Result<Option<Room>, Refusal> {
+    fn room_for(&self, person: &Person, job: &NewJob) -> Result<Option<Reservation>, Refusal> {
         let Some(most) = self.settings.jobs.files_of_user(person.vo()) else { return Ok(None) };
         let files = job.files.len() as u64;
         let count = || self.kernel.catalog.open_job_files_of(&job.credential);
-        let room = self.queued.room(&job.credential, (files, most), self.kernel.now(), count);
+        let room = self.queued.reserve(&job.credential, (files, most), self.kernel.now(), count);
         room.map_err(|error| refusal(catalog_problem(error)))?.map(Some).map_err(|queued| {
             let (who, community) = (printable(&person.dn), printable(person.vo()));
             Refusal::new(

@@ -171,7 +171,7 @@ fn shown(
 /// might have been.
 fn mover(job_control: &JobControl, file: &JobFileRow) -> Option<String> {
     let running = file.attempt.filter(|_| file.state.is_running());
-    if let Some(choice) = running.and_then(|attempt| job_control.jobs.handed.choice(attempt)) {
+    if let Some(choice) = running.and_then(|attempt| job_control.jobs.stream_ledger.choice(attempt)) {
         return Some(choice);
     }
     let may_have_one = match &file.mode {

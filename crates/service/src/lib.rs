@@ -10,6 +10,7 @@
 //! `control::commit_loop` → `control::agents` (outboxes) → `http`.
 
 mod config;
+mod context;
 mod database;
 mod fts;
 mod http;
@@ -17,7 +18,6 @@ mod marking;
 mod messages;
 mod operations;
 mod service;
-mod shared;
 mod state;
 mod views;
 
@@ -28,8 +28,8 @@ pub use fts::ROUTES as FTS_ROUTES;
 pub use http::cookie;
 pub use longhaul_identity::{Clock, FtsConfig, LoginConfig};
 pub use longhaul_jobs::{
-    Begun, CopyOrder, Credential, End, ForeignMover, JobNews, Jobs, JobsConfig, Moved, Progress, Standing,
-    Stop, TapeConfig, UserFiles, Verify,
+    CopyOrder, Credential, DirectCopy, End, ExistingFile, ForeignMover, JobNews, Jobs, JobsConfig, Moved,
+    Progress, Stop, TapeConfig, UserFiles, Verify,
 };
 pub use longhaul_netops::{ArchiveConfig, BudgetConfig, CircuitsConfig, Level, ProviderConfig};
 pub use marking::MarkingConfig;

@@ -34,9 +34,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use crate::context::ServiceContext;
 use crate::http::{self, Http, Listening};
 use crate::messages::{self, Messages};
-use crate::shared::Shared;
 use crate::state::State;
 use crate::{Clock, Config, Operations};
 
@@ -222,7 +222,7 @@ impl Drop for Service {
         let shared = &self.operations.shared;
         // After `stop` nobody listens any more. Otherwise the threads end by themselves.
         shared.kernel.scheduler.try_tell(Input::Stop);
-        shared.job_control.jobs.tell(Work::Stop);
+        shared.job_control.jobs.send(Work::Stop);
         let _ = shared.kernel.writer.send(CommitWork::Stop);
     }
 }
@@ -230,13 +230,13 @@ impl Drop for Service {
 impl Threads {
     /// The scheduler loop first, since it gives the commit loop work; then the commit loop, which finishes what
     /// it has.
-    fn end(&mut self, shared: &Shared) {
+    fn end(&mut self, shared: &ServiceContext) {
         shared.kernel.tell(Input::Stop);
         let scheduler = self.brain.take().and_then(|brain| brain.join().ok());
         let _ = shared.kernel.writer.send(CommitWork::Stop);
         drop(self.commit_loop.take().map(JoinHandle::join));
         drop(self.query_loop.take().map(JoinHandle::join));
-        shared.job_control.jobs.tell(Work::Stop);
+        shared.job_control.jobs.send(Work::Stop);
         drop(self.job_loop.take().map(JoinHandle::join));
         write_decisions(shared);
         if let Some(scheduler) = scheduler {
@@ -294,7 +294,7 @@ fn share(
     sockets: &Sockets,
     (scheduler, writer): (SchedulerHandle, WriterHandle),
     (jobs, tokens, remote): (Jobs, Tokens, Option<Arc<Remote>>),
-) -> Result<Shared, Fault> {
+) -> Result<ServiceContext, Fault> {
     let last_id = state.catalog.last_id()?;
     let agents = Agents::default();
     state.catalog.agents()?.into_iter().for_each(|row| agents.add(row));
@@ -330,7 +330,7 @@ fn share(
         state.authority,
         agents,
         config.marking.table()?,
-        jobs.handed.clone(),
+        jobs.stream_ledger.clone(),
         config.report_every_ms,
     ));
     let hosts = config.circuits.hosts.clone();
@@ -356,7 +356,7 @@ fn share(
         backlog,
         listener: messages.clone(),
     };
-    Ok(Shared {
+    Ok(ServiceContext {
         kernel,
         control,
         job_control: Arc::new(job_control),
@@ -383,7 +383,7 @@ fn public_url(config: &Config, addresses: &[SocketAddr]) -> String {
 }
 
 fn start_threads(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServiceContext>,
     inputs: Receiver<Input>,
     work: Receiver<CommitWork>,
     (queries, questions): (Sender<ExpandQuery>, Receiver<ExpandQuery>),
@@ -418,7 +418,7 @@ fn start_threads(
 }
 
 /// After a start: names, demands, and the transfers that were live.
-fn take_up(shared: &Shared) -> Result<(), Fault> {
+fn take_up(shared: &ServiceContext) -> Result<(), Fault> {
     shared.kernel.refresh_directory()?;
     shared.kernel.tell(Input::Events(steering::events(
         &shared.kernel.catalog,
@@ -445,7 +445,7 @@ fn take_up(shared: &Shared) -> Result<(), Fault> {
     Ok(())
 }
 
-fn adopt(shared: &Shared, row: LiveTransferRow, sources: Vec<StorageId>) {
+fn adopt(shared: &ServiceContext, row: LiveTransferRow, sources: Vec<StorageId>) {
     if row.state == TransferState::Leased {
         let running = Running {
             transfer: row.transfer,
@@ -473,7 +473,7 @@ fn adopt(shared: &Shared, row: LiveTransferRow, sources: Vec<StorageId>) {
     shared.kernel.tell(Input::Adopt(Box::new(row), sources));
 }
 
-fn acceptor(shared: &Shared) -> Result<TlsAcceptor, Fault> {
+fn acceptor(shared: &ServiceContext) -> Result<TlsAcceptor, Fault> {
     let mut names = shared.config.names.clone();
     names.push("localhost".to_owned());
     names.extend(
@@ -505,7 +505,7 @@ fn acceptor(shared: &Shared) -> Result<TlsAcceptor, Fault> {
 }
 
 /// Once a second: who is connected, what changed, and now and then the housekeeping.
-async fn tick(shared: Arc<Shared>, tls: http::Acceptor, mut stop: watch::Receiver<bool>) {
+async fn tick(shared: Arc<ServiceContext>, tls: http::Acceptor, mut stop: watch::Receiver<bool>) {
     let mut ticks: u64 = 0;
     let mut issued = shared.kernel.now();
     loop {
@@ -537,7 +537,7 @@ async fn tick(shared: Arc<Shared>, tls: http::Acceptor, mut stop: watch::Receive
 /// The service's own certificate is replaced this often; new connections get the new one.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-fn housekeeping(shared: &Shared, ticks: u64) {
+fn housekeeping(shared: &ServiceContext, ticks: u64) {
     let now = shared.kernel.now();
     for (agent, site, storages, connected) in shared.control.agents.transitions(now) {
         tracing::info!(%agent, %site, connected, "agent");
@@ -580,13 +580,13 @@ fn housekeeping(shared: &Shared, ticks: u64) {
     }
 }
 
-fn write_decisions(shared: &Shared) {
+fn write_decisions(shared: &ServiceContext) {
     if let Err(error) = shared.identity.write_audit_log() {
         tracing::warn!(%error, "decisions wait to be written");
     }
 }
 
-fn save_knowledge(shared: &Shared, scheduler: &Scheduler) {
+fn save_knowledge(shared: &ServiceContext, scheduler: &Scheduler) {
     let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
     if let Err(error) = shared.kernel.catalog.set_setting(KNOWLEDGE, &text) {
         tracing::warn!(%error, "what is believed of the network could not be kept");

@@ -15,12 +15,12 @@ use tokio::time::Instant;
 use super::choice::{Candidate, choose};
 
 #[derive(Default)]
-pub struct Handed {
-    given: Mutex<BTreeMap<AttemptId, Given>>,
+pub struct StreamLedger {
+    given: Mutex<BTreeMap<AttemptId, AssignedCopy>>,
     settled: Notify,
 }
 
-struct Given {
+struct AssignedCopy {
     agent: AgentId,
     site: SiteName,
     epoch: Epoch,
@@ -31,31 +31,31 @@ struct Given {
     bytes: u64,
     heard: Instant,
     /// None: it has ended, and what follows from that is not durable yet.
-    end: Option<oneshot::Sender<Ended>>,
+    end: Option<oneshot::Sender<StreamResult>>,
 }
 
 /// With the bytes of a file that is whole at its target.
-pub type Ended = Result<u64, Fault>;
+pub type StreamResult = Result<u64, Fault>;
 
 /// Who got it, why, and where its end will be told.
-pub struct Taken {
+pub struct Assignment {
     pub candidate: Candidate,
     pub choice: String,
-    pub end: oneshot::Receiver<Ended>,
+    pub end: oneshot::Receiver<StreamResult>,
 }
 
-impl Handed {
+impl StreamLedger {
     /// Gives a place of one of these agents to a copy, counting what each has; or says why none has one.
-    pub fn take(
+    pub fn assign(
         &self,
         attempt: AttemptId,
         epoch: Epoch,
         mut candidates: Vec<Candidate>,
         now: Instant,
-    ) -> Result<Taken, String> {
+    ) -> Result<Assignment, String> {
         let mut given = guard(&self.given);
         for candidate in &mut candidates {
-            let count = |counts: &dyn Fn(&Given) -> bool| {
+            let count = |counts: &dyn Fn(&AssignedCopy) -> bool| {
                 let running = given.values().filter(|one| one.end.is_some() && counts(one));
                 u32::try_from(running.count()).unwrap_or(u32::MAX)
             };
@@ -64,7 +64,7 @@ impl Handed {
         }
         let (candidate, choice) = choose(&candidates)?;
         let (sender, end) = oneshot::channel();
-        let one = Given {
+        let one = AssignedCopy {
             agent: candidate.agent,
             site: candidate.site.clone(),
             epoch,
@@ -75,10 +75,10 @@ impl Handed {
             end: Some(sender),
         };
         given.insert(attempt, one);
-        Ok(Taken { candidate: candidate.clone(), choice, end })
+        Ok(Assignment { candidate: candidate.clone(), choice, end })
     }
 
-    pub fn sent(&self, attempt: AttemptId, now: Instant) {
+    pub fn mark_sent(&self, attempt: AttemptId, now: Instant) {
         if let Some(one) = guard(&self.given).get_mut(&attempt) {
             one.sent = true;
             one.heard = now;
@@ -86,7 +86,7 @@ impl Handed {
     }
 
     /// Its agent has it still.
-    pub fn heard(&self, agent: AgentId, attempt: AttemptId, bytes: u64, now: Instant) {
+    pub fn record_progress(&self, agent: AgentId, attempt: AttemptId, bytes: u64, now: Instant) {
         if let Some(one) = guard(&self.given).get_mut(&attempt).filter(|one| one.agent == agent) {
             one.bytes = one.bytes.max(bytes);
             one.heard = now;
@@ -103,7 +103,7 @@ impl Handed {
         guard(&self.given).get(&attempt).map(|one| one.choice.clone())
     }
 
-    pub fn of(&self, agent: AgentId) -> BTreeSet<AttemptId> {
+    pub fn attempts_of(&self, agent: AgentId) -> BTreeSet<AttemptId> {
         let given = guard(&self.given);
         given.iter().filter(|(_, one)| one.agent == agent).map(|(&attempt, _)| attempt).collect()
     }
@@ -117,7 +117,7 @@ impl Handed {
 
     /// An agent says how one has ended. False: it is none of ours any more, or of another epoch. What came
     /// before counts.
-    pub fn ended(&self, agent: AgentId, attempt: AttemptId, epoch: Epoch, result: Ended) -> bool {
+    pub fn record_end(&self, agent: AgentId, attempt: AttemptId, epoch: Epoch, result: StreamResult) -> bool {
         let mut given = guard(&self.given);
         let Some(one) = given.get_mut(&attempt) else { return false };
         if one.agent != agent || one.epoch != epoch {
@@ -131,7 +131,7 @@ impl Handed {
     }
 
     /// An agent tells all that it holds: what it was sent and does not hold is lost.
-    pub fn holds(&self, agent: AgentId, held: &BTreeSet<AttemptId>) {
+    pub fn drop_lost(&self, agent: AgentId, held: &BTreeSet<AttemptId>) {
         for (attempt, one) in guard(&self.given).iter_mut() {
             if one.agent == agent && one.sent && !held.contains(attempt) {
                 let fault = Fault::new(
@@ -151,7 +151,7 @@ impl Handed {
     }
 
     /// Ends when all of these are settled, or the time is over; then false.
-    pub async fn are_settled(&self, attempts: &[AttemptId], within: Duration) -> bool {
+    pub async fn wait_settled(&self, attempts: &[AttemptId], within: Duration) -> bool {
         let all = async {
             loop {
                 let settled = self.settled.notified();
@@ -170,10 +170,10 @@ impl Handed {
     }
 }
 
-impl AgentStreams for Handed {
+impl AgentStreams for StreamLedger {
     fn reconcile(&self, agent: AgentId, held: &BTreeSet<AttemptId>) -> Vec<AttemptId> {
-        self.holds(agent, held);
-        self.of(agent).into_iter().collect()
+        self.drop_lost(agent, held);
+        self.attempts_of(agent).into_iter().collect()
     }
 }
 
@@ -187,8 +187,8 @@ mod tests {
     use super::super::choice::Near;
     use super::*;
 
-    const ONE: AgentId = AgentId(1);
-    const OTHER: AgentId = AgentId(2);
+    const FIRST_AGENT: AgentId = AgentId(1);
+    const OTHER_AGENT: AgentId = AgentId(2);
 
     fn candidate(agent: AgentId, files: u32) -> Candidate {
         Candidate {
@@ -204,49 +204,61 @@ mod tests {
         }
     }
 
-    fn take(handed: &Handed, attempt: u64, candidates: Vec<Candidate>) -> Result<Taken, String> {
-        handed.take(AttemptId(attempt), Epoch(attempt), candidates, Instant::now())
+    fn take(handed: &StreamLedger, attempt: u64, candidates: Vec<Candidate>) -> Result<Assignment, String> {
+        handed.assign(AttemptId(attempt), Epoch(attempt), candidates, Instant::now())
     }
 
     #[test]
     fn places_are_counted_over_all_copies_and_over_those_of_a_site() {
-        let handed = Handed::default();
-        let both = || vec![candidate(ONE, 2), candidate(OTHER, 2)];
+        let handed = StreamLedger::default();
+        let both = || vec![candidate(FIRST_AGENT, 2), candidate(OTHER_AGENT, 2)];
         let taken: Vec<_> = (1..=4).map(|attempt| take(&handed, attempt, both()).unwrap()).collect();
-        assert_eq!(taken.iter().map(|one| one.candidate.agent).collect::<Vec<_>>(), [ONE, OTHER, ONE, OTHER]);
+        assert_eq!(
+            taken.iter().map(|one| one.candidate.agent).collect::<Vec<_>>(),
+            [FIRST_AGENT, OTHER_AGENT, FIRST_AGENT, OTHER_AGENT]
+        );
         assert!(take(&handed, 5, both()).is_err(), "all places are taken");
-        handed.ended(ONE, AttemptId(1), Epoch(1), Ok(1));
-        assert_eq!((handed.busy(ONE), handed.busy(OTHER)), (1, 2));
+        handed.record_end(FIRST_AGENT, AttemptId(1), Epoch(1), Ok(1));
+        assert_eq!((handed.busy(FIRST_AGENT), handed.busy(OTHER_AGENT)), (1, 2));
         let limited = || both().into_iter().map(|one| Candidate { site_files: Some(3), ..one }).collect();
         assert!(take(&handed, 6, limited()).is_err(), "three run at the site");
-        assert_eq!(take(&handed, 7, both()).unwrap().candidate.agent, ONE);
+        assert_eq!(take(&handed, 7, both()).unwrap().candidate.agent, FIRST_AGENT);
     }
 
     #[tokio::test]
     async fn an_end_counts_once_and_of_its_epoch_and_agent_only() {
-        let handed = Handed::default();
-        let taken = take(&handed, 3, vec![candidate(ONE, 1)]).unwrap();
-        assert!(!handed.ended(OTHER, AttemptId(3), Epoch(3), Ok(7)));
-        assert!(!handed.ended(ONE, AttemptId(3), Epoch(2), Ok(7)), "a late word of a former epoch");
-        assert!(handed.ended(ONE, AttemptId(3), Epoch(3), Ok(8)));
-        assert!(handed.ended(ONE, AttemptId(3), Epoch(3), Ok(9)), "said again, and not durable yet");
+        let handed = StreamLedger::default();
+        let taken = take(&handed, 3, vec![candidate(FIRST_AGENT, 1)]).unwrap();
+        assert!(!handed.record_end(OTHER_AGENT, AttemptId(3), Epoch(3), Ok(7)));
+        assert!(
+            !handed.record_end(FIRST_AGENT, AttemptId(3), Epoch(2), Ok(7)),
+            "a late word of a former epoch"
+        );
+        assert!(handed.record_end(FIRST_AGENT, AttemptId(3), Epoch(3), Ok(8)));
+        assert!(
+            handed.record_end(FIRST_AGENT, AttemptId(3), Epoch(3), Ok(9)),
+            "said again, and not durable yet"
+        );
         assert_eq!(taken.end.await.unwrap(), Ok(8));
         let soon = Duration::from_millis(1);
-        assert!(!handed.are_settled(&[AttemptId(3)], soon).await);
+        assert!(!handed.wait_settled(&[AttemptId(3)], soon).await);
         handed.settle(AttemptId(3));
-        assert!(handed.are_settled(&[AttemptId(3)], soon).await);
-        assert!(!handed.ended(ONE, AttemptId(3), Epoch(3), Ok(8)), "it is none of ours any more");
+        assert!(handed.wait_settled(&[AttemptId(3)], soon).await);
+        assert!(
+            !handed.record_end(FIRST_AGENT, AttemptId(3), Epoch(3), Ok(8)),
+            "it is none of ours any more"
+        );
     }
 
     #[tokio::test]
     async fn what_an_agent_does_not_hold_any_more_is_lost_unless_it_is_yet_to_be_sent() {
-        let handed = Handed::default();
+        let handed = StreamLedger::default();
         let taken: Vec<_> =
-            (1..=3).map(|attempt| take(&handed, attempt, vec![candidate(ONE, 9)]).unwrap()).collect();
+            (1..=3).map(|attempt| take(&handed, attempt, vec![candidate(FIRST_AGENT, 9)]).unwrap()).collect();
         for attempt in [1, 2] {
-            handed.sent(AttemptId(attempt), Instant::now());
+            handed.mark_sent(AttemptId(attempt), Instant::now());
         }
-        handed.holds(ONE, &BTreeSet::from([AttemptId(2)]));
+        handed.drop_lost(FIRST_AGENT, &BTreeSet::from([AttemptId(2)]));
         let mut ends = taken.into_iter().map(|one| one.end);
         assert_eq!(ends.next().unwrap().await.unwrap().unwrap_err().code, FaultCode::Interrupted);
         assert!(ends.all(|mut end| end.try_recv().is_err()), "the others go on");

@@ -22,19 +22,19 @@ use longhaul_storage_remote::RemoteUrl;
 use tokio::time::Instant;
 
 use crate::by_circuit::hosts;
-use crate::derived_limits::Ways;
+use crate::derived_limits::CopyModes;
 use crate::job_control::JobControl;
-use crate::mover::{Begun, CopyOrder, ForeignMover, Moved, Stop};
+use crate::mover::{CopyOrder, DirectCopy, ForeignMover, Moved, Stop};
 use crate::work::Work;
 
 use choice::{Candidate, Near};
-pub use ledger::Handed;
-use ledger::{Ended, Taken, is_lost};
+pub use ledger::StreamLedger;
+use ledger::{Assignment, StreamResult, is_lost};
 
 /// How often it is looked whether an agent still speaks of its copy, and how far it is.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A report waits so long until what it says of copies is durable; then it is asked for again.
-const DURABLE_WITHIN: Duration = Duration::from_secs(20);
+const DURABLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// As the mover's own; streamed by an agent, where one can and nothing else does.
 pub(crate) async fn copy(
@@ -44,40 +44,43 @@ pub(crate) async fn copy(
     progress: &(dyn Fn(u64) + Send + Sync),
     stop: Stop,
 ) -> Result<Moved, Fault> {
-    if !order.ways.stream || job_control.control.agents.movers(job_control.kernel.now()).is_empty() {
+    if !order.modes.stream || job_control.control.agents.movers(job_control.kernel.now()).is_empty() {
         return mover.copy(order, progress, stop).await;
     }
-    let wanted = match mover.up_to_stream(order.clone(), progress, stop.clone()).await? {
-        Begun::Moved(moved) => return Ok(moved),
-        Begun::ToStream(wanted) => wanted,
+    let wanted = match mover.copy_directly(order.clone(), progress, stop.clone()).await? {
+        DirectCopy::Moved(moved) => return Ok(moved),
+        DirectCopy::ToStream(wanted) => wanted,
     };
     let mut tried: Vec<AgentId> = Vec::new();
     let mut before: Vec<String> = Vec::new();
     let why_ours = loop {
         let candidates = candidates(job_control, &order, &tried);
-        let taken = match job_control.jobs.handed.take(order.attempt, order.epoch, candidates, Instant::now())
-        {
+        let taken = match job_control.jobs.stream_ledger.assign(
+            order.attempt,
+            order.epoch,
+            candidates,
+            Instant::now(),
+        ) {
             Ok(taken) => taken,
             Err(why) => break why,
         };
-        let Some(copy) = wire::told(&order, order.epoch, &wanted).await else {
-            job_control.jobs.handed.settle(order.attempt);
+        let Some(copy) = wire::to_wire(&order, order.epoch, &wanted).await else {
+            job_control.jobs.stream_ledger.settle(order.attempt);
             break "keys of S3 stay with the service".to_owned();
         };
         let (name, agent) = (taken.candidate.name(), taken.candidate.agent);
-        note(job_control, order.attempt, &taken.choice).await?;
+        record_executor(job_control, order.attempt, &taken.choice).await?;
         job_control.control.agents.put_copy(agent, copy);
-        job_control.jobs.handed.sent(order.attempt, Instant::now());
-        match word(job_control, order.attempt, taken, progress, stop.clone()).await {
+        job_control.jobs.stream_ledger.mark_sent(order.attempt, Instant::now());
+        match await_end(job_control, order.attempt, taken, progress, stop.clone()).await {
             Ok(bytes) => return Ok(Moved { bytes, mode: format!("stream by {name}") }),
             Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => break fault.detail,
-            Err(fault) if is_of_place(&fault) && !*stop.borrow() => {
-                tracing::info!(attempt = %order.attempt, agent = %agent, fault = %fault.chain(),
-                    "an agent cannot stream a \
+            Err(fault) if is_local_to_agent(&fault) && !*stop.borrow() => {
+                tracing::info!(attempt = %order.attempt, agent = %agent, %fault, "an agent cannot stream a \
                     copy; another way is taken");
                 before.push(format!("{name}: {}", fault.detail));
                 tried.push(agent);
-                job_control.jobs.handed.settle(order.attempt);
+                job_control.jobs.stream_ledger.settle(order.attempt);
             }
             Err(mut fault) => {
                 fault.detail = format!("{} (streamed by {name})", fault.detail);
@@ -85,12 +88,12 @@ pub(crate) async fn copy(
             }
         }
     };
-    job_control.jobs.handed.settle(order.attempt);
+    job_control.jobs.stream_ledger.settle(order.attempt);
     let why = [before, vec![why_ours]].concat();
     let why: Vec<String> = why.into_iter().filter(|text| !text.is_empty()).collect();
-    note(job_control, order.attempt, &format!("the service itself: {}", why.join("; "))).await?;
-    let ways = Ways { pull: false, push: false, stream: true };
-    let streamed = mover.copy(CopyOrder { ways, ..order }, progress, stop).await;
+    record_executor(job_control, order.attempt, &format!("the service itself: {}", why.join("; "))).await?;
+    let ways = CopyModes { pull: false, push: false, stream: true };
+    let streamed = mover.copy(CopyOrder { modes: ways, ..order }, progress, stop).await;
     streamed.map_err(|mut fault| {
         if !why.is_empty() {
             fault.detail = format!("{} (before: {})", fault.detail, why.join("; "));
@@ -100,23 +103,23 @@ pub(crate) async fn copy(
 }
 
 /// Durable before it leaves: who moves it, in the explanation of the attempt.
-async fn note(job_control: &JobControl, attempt: AttemptId, by: &str) -> Result<(), Fault> {
-    let noted = job_control.jobs.ask(|reply| Work::Carried(attempt, by.to_owned(), reply)).await;
+async fn record_executor(job_control: &JobControl, attempt: AttemptId, by: &str) -> Result<(), Fault> {
+    let noted = job_control.jobs.request(|reply| Work::Carried(attempt, by.to_owned(), reply)).await;
     if noted.is_err() {
-        job_control.jobs.handed.settle(attempt);
+        job_control.jobs.stream_ledger.settle(attempt);
     }
     noted
 }
 
 /// The agent's, or what follows from its silence.
-async fn word(
+async fn await_end(
     job_control: &JobControl,
     attempt: AttemptId,
-    taken: Taken,
+    taken: Assignment,
     progress: &(dyn Fn(u64) + Send + Sync),
     mut stop: Stop,
-) -> Ended {
-    let Taken { candidate, mut end, .. } = taken;
+) -> StreamResult {
+    let Assignment { candidate, mut end, .. } = taken;
     let agent = candidate.agent;
     let take_back = |fault: Fault| {
         job_control.control.agents.cancel(agent, [attempt]);
@@ -133,9 +136,9 @@ async fn word(
             _ = stop.wait_for(|stop| *stop) => {
                 return take_back(Fault::new(FaultCode::Cancelled, longhaul_model::job::TRANSFER_CANCELED));
             }
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
-        let Some((bytes, silent)) = job_control.jobs.handed.progress(attempt, Instant::now()) else {
+        let Some((bytes, silent)) = job_control.jobs.stream_ledger.progress(attempt, Instant::now()) else {
             continue;
         };
         progress(bytes);
@@ -157,7 +160,7 @@ fn site_state(job_control: &JobControl, candidate: &Candidate) -> Option<SiteSta
 }
 
 /// It lies with where the agent is and what its site allows, not with the storages: elsewhere it may go well.
-fn is_of_place(fault: &Fault) -> bool {
+fn is_local_to_agent(fault: &Fault) -> bool {
     match fault.code {
         // An address that its policy refuses. What a storage refuses is the credential's.
         FaultCode::NotAllowed => fault.blame == Blame::Request,
@@ -209,15 +212,15 @@ fn site_at(job_control: &JobControl, url: &str) -> Option<SiteId> {
 }
 
 /// What a report says of copies, durable when this is true; else it is to be said again.
-pub async fn take_in(job_control: &JobControl, agent: AgentId, report: &Report) -> bool {
-    let handed = &job_control.jobs.handed;
+pub async fn apply_report(job_control: &JobControl, agent: AgentId, report: &Report) -> bool {
+    let handed = &job_control.jobs.stream_ledger;
     let mut ended = Vec::new();
     for entry in &report.entries {
         let Fact::Outcome(outcome) = &entry.fact else { continue };
         let result = outcome.fault.clone().map_or(Ok(outcome.bytes_moved), Err);
-        if handed.ended(agent, outcome.attempt, outcome.epoch, result) {
+        if handed.record_end(agent, outcome.attempt, outcome.epoch, result) {
             ended.push(outcome.attempt);
         }
     }
-    ended.is_empty() || handed.are_settled(&ended, DURABLE_WITHIN).await
+    ended.is_empty() || handed.wait_settled(&ended, DURABLE_TIMEOUT).await
 }

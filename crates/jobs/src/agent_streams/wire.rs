@@ -9,7 +9,7 @@ use longhaul_storage_remote::{ChecksumMode, CopyOrder, Credential, End, Family, 
 use crate::mover;
 
 /// None of one that only the service can make: keys of S3 open more than one file, and stay here.
-pub async fn told(order: &mover::CopyOrder, epoch: Epoch, wanted: &CopyOrder) -> Option<ForeignCopy> {
+pub async fn to_wire(order: &mover::CopyOrder, epoch: Epoch, wanted: &CopyOrder) -> Option<ForeignCopy> {
     Some(ForeignCopy {
         attempt: order.attempt,
         epoch,

@@ -10,17 +10,17 @@ use longhaul_model::{CircuitUse, SiteId, StorageId, Timestamp};
 use longhaul_netops::{BacklogSource, HostConfig, JobBacklog};
 use longhaul_scheduler::{MissingBytes, Party, Scheduler};
 
-use super::hosts::{named, site};
+use super::hosts::{host_config, site_id};
 use crate::ids;
 
 /// What jobs want moved between sites whose storages can be reached by circuits.
-pub struct Ahead {
+pub struct PairBacklog {
     pub pair: SitePair,
     pub bytes: u64,
     /// What is expected of the plain way.
     pub bytes_per_s: f64,
     /// Of the whole target, from wherever it comes.
-    lacking: Vec<MissingBytes>,
+    missing: Vec<MissingBytes>,
     since: Timestamp,
 }
 
@@ -33,12 +33,12 @@ pub struct CircuitBacklog {
 
 impl BacklogSource for CircuitBacklog {
     fn by_pair(&self) -> Result<Vec<JobBacklog>, CatalogError> {
-        let backlog = |row: &Ahead| JobBacklog {
+        let backlog = |row: &PairBacklog| JobBacklog {
             pair: row.pair,
             bytes_per_s: row.bytes_per_s,
-            pending: row.waits().collect(),
+            pending: row.pending_work().collect(),
         };
-        Ok(self.ahead()?.iter().map(backlog).collect())
+        Ok(self.backlogs()?.iter().map(backlog).collect())
     }
 }
 
@@ -47,7 +47,7 @@ impl CircuitBacklog {
         CircuitBacklog { kernel, control, hosts }
     }
 
-    pub(super) fn ahead(&self) -> Result<Vec<Ahead>, CatalogError> {
+    pub(super) fn backlogs(&self) -> Result<Vec<PairBacklog>, CatalogError> {
         let hosts = &self.hosts;
         if hosts.is_empty() {
             return Ok(Vec::new());
@@ -58,7 +58,7 @@ impl CircuitBacklog {
             .catalog
             .job_endpoints()?
             .into_iter()
-            .filter_map(|end| Some((end.id, site(&directory, named(hosts, &end.url)?)?)))
+            .filter_map(|end| Some((end.id, site_id(&directory, host_config(hosts, &end.url)?)?)))
             .collect();
         let targets: Vec<(StorageId, SiteId)> =
             ends.iter().map(|(&end, &site)| (ids::target(end), site)).collect();
@@ -76,39 +76,39 @@ impl CircuitBacklog {
                 else {
                     continue;
                 };
-                let ahead = Ahead {
+                let ahead = PairBacklog {
                     pair: SitePair { source, target },
                     bytes: link.bytes,
                     bytes_per_s: link.plain_expected,
-                    lacking: lacking.clone(),
+                    missing: lacking.clone(),
                     since,
                 };
-                all.extend(ahead.of(|party| goes(&self.control, party)));
+                all.extend(ahead.for_parties(|party| may_use_circuits(&self.control, party)));
             }
         }
         Ok(all)
     }
 }
 
-fn goes(control: &Control, party: &Party) -> bool {
+fn may_use_circuits(control: &Control, party: &Party) -> bool {
     control.marks.of(&party.community, party.activity.as_ref()).circuits != CircuitUse::Never
 }
 
-impl Ahead {
+impl PairBacklog {
     /// What is left of it for those who want circuits, if anything.
-    fn of(self, goes: impl Fn(&Party) -> bool) -> Option<Ahead> {
+    fn for_parties(self, goes: impl Fn(&Party) -> bool) -> Option<PairBacklog> {
         let sum = |rows: &[MissingBytes]| rows.iter().map(|row| u128::from(row.bytes)).sum::<u128>();
-        let all = sum(&self.lacking);
-        let lacking: Vec<MissingBytes> = self.lacking.into_iter().filter(|row| goes(&row.party)).collect();
+        let all = sum(&self.missing);
+        let lacking: Vec<MissingBytes> = self.missing.into_iter().filter(|row| goes(&row.party)).collect();
         let bytes = u128::from(self.bytes) * sum(&lacking) / all.max(1);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        (!lacking.is_empty()).then_some(Ahead { bytes, lacking, ..self })
+        (!lacking.is_empty()).then_some(PairBacklog { bytes, missing: lacking, ..self })
     }
 
     /// As the plan of circuits counts it: each party's and priority's part.
-    pub fn waits(&self) -> impl Iterator<Item = PendingWork> + '_ {
-        let all: u128 = self.lacking.iter().map(|row| u128::from(row.bytes)).sum();
-        self.lacking.iter().map(move |row| PendingWork {
+    pub fn pending_work(&self) -> impl Iterator<Item = PendingWork> + '_ {
+        let all: u128 = self.missing.iter().map(|row| u128::from(row.bytes)).sum();
+        self.missing.iter().map(move |row| PendingWork {
             target: self.pair.target,
             sources: vec![self.pair.source],
             bytes: u64::try_from(u128::from(self.bytes) * u128::from(row.bytes) / all.max(1))
@@ -131,18 +131,21 @@ mod tests {
             priority,
             bytes,
         };
-        let ahead = Ahead {
+        let ahead = PairBacklog {
             pair: SitePair { source: SiteId(1), target: SiteId(2) },
             bytes: 600,
             bytes_per_s: 1.0,
-            lacking: vec![lacking("atlas", 8, 2_000), lacking("cms", 5, 1_000)],
+            missing: vec![lacking("atlas", 8, 2_000), lacking("cms", 5, 1_000)],
             since: Timestamp(0),
         };
         let waits: Vec<_> =
-            ahead.waits().map(|row| (row.community.to_string(), row.priority, row.bytes)).collect();
+            ahead.pending_work().map(|row| (row.community.to_string(), row.priority, row.bytes)).collect();
         assert_eq!(waits, [("atlas".to_owned(), 8, 400), ("cms".to_owned(), 5, 200)]);
-        let ahead = ahead.of(|party| party.community.as_str() == "cms").unwrap();
-        assert_eq!((ahead.bytes, ahead.waits().map(|row| row.bytes).collect::<Vec<_>>()), (200, vec![200]));
-        assert!(ahead.of(|_| false).is_none());
+        let ahead = ahead.for_parties(|party| party.community.as_str() == "cms").unwrap();
+        assert_eq!(
+            (ahead.bytes, ahead.pending_work().map(|row| row.bytes).collect::<Vec<_>>()),
+            (200, vec![200])
+        );
+        assert!(ahead.for_parties(|_| false).is_none());
     }
 }

@@ -6,7 +6,7 @@ use longhaul_netops::HostConfig;
 use longhaul_storage_remote::RemoteUrl;
 
 /// What is known of the host in a URL; nothing in those of S3, which stay on the plain way.
-pub(super) fn named<'a>(hosts: &'a [HostConfig], url: &str) -> Option<&'a HostConfig> {
+pub(super) fn host_config<'a>(hosts: &'a [HostConfig], url: &str) -> Option<&'a HostConfig> {
     if hosts.is_empty() {
         return None;
     }
@@ -16,10 +16,10 @@ pub(super) fn named<'a>(hosts: &'a [HostConfig], url: &str) -> Option<&'a HostCo
 
 /// The site of the host in a URL, where the administrator has said it.
 pub(crate) fn site_of(directory: &Directory, hosts: &[HostConfig], url: &str) -> Option<SiteId> {
-    site(directory, named(hosts, url)?)
+    site_id(directory, host_config(hosts, url)?)
 }
 
-pub(super) fn site(directory: &Directory, host: &HostConfig) -> Option<SiteId> {
+pub(super) fn site_id(directory: &Directory, host: &HostConfig) -> Option<SiteId> {
     directory.sites.iter().find(|(_, row)| row.name == host.site).map(|(&id, _)| id)
 }
 
@@ -35,12 +35,12 @@ mod tests {
             on_circuit: "x".to_owned(),
         };
         let hosts = [row("SE.example"), row("2001:db8::1")];
-        let found = |url: &str| named(&hosts, url).map(|row| row.host.as_str());
+        let found = |url: &str| host_config(&hosts, url).map(|row| row.host.as_str());
         assert_eq!(found("davs://se.EXAMPLE:1094/f"), Some("SE.example"));
         assert_eq!(found("https://[2001:DB8::1]:8443/f"), Some("2001:db8::1"));
         assert_eq!(found("https://se.example.org/f"), None);
         assert_eq!(found("se.example"), None);
         assert_eq!(found("s3s://se.example/bucket/f"), None);
-        assert!(named(&[], "https://se.example/f").is_none());
+        assert!(host_config(&[], "https://se.example/f").is_none());
     }
 }

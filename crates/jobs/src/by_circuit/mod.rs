@@ -23,11 +23,11 @@ use crate::job_control::JobControl;
 use crate::mover::{CopyOrder, ForeignMover, Moved, Stop};
 
 pub use backlog::CircuitBacklog;
-use hosts::{named, site};
-pub(crate) use usage::ByCircuit;
+use hosts::{host_config, site_id};
+pub(crate) use usage::CircuitUsage;
 
 /// What can be done instead of a plain copy.
-struct Way {
+struct CircuitRoute {
     key: LinkKey,
     circuit: String,
     order: CopyOrder,
@@ -41,18 +41,18 @@ pub(crate) async fn copy(
     progress: &(dyn Fn(u64) + Send + Sync),
     stop: Stop,
 ) -> Result<Moved, Fault> {
-    let Some(way) = way(job_control, &order) else {
+    let Some(way) = circuit_route(job_control, &order) else {
         return agent_streams::copy(job_control, mover, order, progress, stop).await;
     };
-    let used = &job_control.jobs.by_circuit;
-    used.began(&way.key, &way.circuit, job_control.kernel.now());
+    let used = &job_control.jobs.circuit_usage;
+    used.begin(&way.key, &way.circuit, job_control.kernel.now());
     let tried = mover.copy(way.order, progress, stop.clone()).await;
     let bytes = tried.as_ref().map_or(0, |moved| moved.bytes);
-    let during = used.stopped(&way.circuit, job_control.kernel.now());
+    let during = used.end(&way.circuit, job_control.kernel.now());
     circuits::carried(&job_control.netops, &way.key, &way.circuit, bytes, during);
     let fault = match tried {
         Ok(moved) => {
-            used.judged(&way.circuit, true);
+            used.record_result(&way.circuit, true);
             return Ok(Moved { mode: format!("{} by circuit", moved.mode), ..moved });
         }
         Err(fault) if *stop.borrow() => return Err(fault),
@@ -64,45 +64,45 @@ pub(crate) async fn copy(
     let again = CopyOrder { may_be_there: true, ..order };
     let done = agent_streams::copy(job_control, mover, again, progress, stop).await;
     if done.is_ok() {
-        used.judged(&way.circuit, false);
+        used.record_result(&way.circuit, false);
     }
     done
 }
 
 /// A circuit that may be used now between the sites of both ends.
-fn way(job_control: &JobControl, order: &CopyOrder) -> Option<Way> {
+fn circuit_route(job_control: &JobControl, order: &CopyOrder) -> Option<CircuitRoute> {
     if order.circuits == CircuitUse::Never {
         return None;
     }
     let hosts = &job_control.netops.settings.circuits.hosts;
-    let (source, target) = (named(hosts, &order.source.url)?, named(hosts, &order.target.url)?);
+    let (source, target) = (host_config(hosts, &order.source.url)?, host_config(hosts, &order.target.url)?);
     let directory = job_control.kernel.directory();
-    let wanted = SitePair { source: site(&directory, source)?, target: site(&directory, target)? };
+    let wanted = SitePair { source: site_id(&directory, source)?, target: site_id(&directory, target)? };
     let now = job_control.kernel.now();
     let (key, circuit) = job_control.netops.circuits.used().into_iter().find(|(key, circuit)| {
         pair_of(&job_control.netops, &directory, key) == Some(wanted)
             && job_control.control.agents.is_connected(key.0, now)
-            && !job_control.jobs.by_circuit.is_left(circuit)
+            && !job_control.jobs.circuit_usage.is_given_up(circuit)
     })?;
     let mut moved = order.clone();
     moved.source.url = on_host(&order.source.url, &source.on_circuit)?;
     moved.target.url = on_host(&order.target.url, &target.on_circuit)?;
-    Some(Way { key, circuit, order: moved })
+    Some(CircuitRoute { key, circuit, order: moved })
 }
 
 /// As an agent hears it, which gives no circuit back under them.
-pub fn under_way(job_control: &JobControl, agent: AgentId) -> Vec<CircuitCopies> {
-    let copies = job_control.jobs.by_circuit.under_way(agent);
+pub fn circuit_copies(job_control: &JobControl, agent: AgentId) -> Vec<CircuitCopies> {
+    let copies = job_control.jobs.circuit_usage.under_way(agent);
     copies.into_iter().map(|(source, copies)| CircuitCopies { source, copies }).collect()
 }
 
 /// The same as agents hear it that may ask for circuits: by the storage whose link it is, with bytes a
 /// second.
-pub fn ahead_of(
+pub fn link_backlogs(
     job_control: &JobControl,
     agent: AgentId,
 ) -> Result<Vec<(StorageName, u64, f64)>, CatalogError> {
-    let all = job_control.backlog.ahead()?;
+    let all = job_control.backlog.backlogs()?;
     if all.is_empty() {
         return Ok(Vec::new());
     }

@@ -11,14 +11,14 @@ use longhaul_netops::circuits::LinkKey;
 /// Copies in a row that failed on a circuit and went well without it; then it is left.
 const FAILURES_MAX: u32 = 3;
 /// Circuits that are remembered; beyond it those on which nothing runs are forgotten.
-const REMEMBERED_MAX: usize = 1_000;
+const CIRCUITS_MAX: usize = 1_000;
 
 /// How copies did on each circuit, by its name.
 #[derive(Default)]
-pub(crate) struct ByCircuit(Mutex<BTreeMap<String, Used>>);
+pub(crate) struct CircuitUsage(Mutex<BTreeMap<String, Usage>>);
 
 #[derive(Default)]
-struct Used {
+struct Usage {
     link: Option<LinkKey>,
     running: u32,
     /// Since when without a pause.
@@ -26,10 +26,10 @@ struct Used {
     failed: u32,
 }
 
-impl ByCircuit {
-    pub(super) fn began(&self, link: &LinkKey, circuit: &str, now: Timestamp) {
+impl CircuitUsage {
+    pub(super) fn begin(&self, link: &LinkKey, circuit: &str, now: Timestamp) {
         let mut all = guard(&self.0);
-        if all.len() >= REMEMBERED_MAX {
+        if all.len() >= CIRCUITS_MAX {
             all.retain(|_, used| used.running > 0);
         }
         let used = all.entry(circuit.to_owned()).or_default();
@@ -39,7 +39,7 @@ impl ByCircuit {
     }
 
     /// One copy less; for how long the circuit was used since the one before.
-    pub(super) fn stopped(&self, circuit: &str, now: Timestamp) -> Duration {
+    pub(super) fn end(&self, circuit: &str, now: Timestamp) -> Duration {
         let mut all = guard(&self.0);
         let Some(used) = all.get_mut(circuit) else { return Duration::ZERO };
         used.running = used.running.saturating_sub(1);
@@ -58,13 +58,13 @@ impl ByCircuit {
         copies
     }
 
-    pub(super) fn judged(&self, circuit: &str, good: bool) {
+    pub(super) fn record_result(&self, circuit: &str, good: bool) {
         if let Some(used) = guard(&self.0).get_mut(circuit) {
             used.failed = if good { 0 } else { used.failed.saturating_add(1) };
         }
     }
 
-    pub(super) fn is_left(&self, circuit: &str) -> bool {
+    pub(super) fn is_given_up(&self, circuit: &str) -> bool {
         guard(&self.0).get(circuit).is_some_and(|used| used.failed >= FAILURES_MAX)
     }
 }
@@ -75,30 +75,30 @@ mod tests {
 
     #[test]
     fn a_circuit_is_left_after_failures_in_a_row() {
-        let used = ByCircuit::default();
-        used.began(&(AgentId(1), "beta".parse().unwrap()), "one", Timestamp(0));
+        let used = CircuitUsage::default();
+        used.begin(&(AgentId(1), "beta".parse().unwrap()), "one", Timestamp(0));
         for good in [false, false, true, false, false] {
-            used.judged("one", good);
-            assert!(!used.is_left("one"));
+            used.record_result("one", good);
+            assert!(!used.is_given_up("one"));
         }
-        used.judged("one", false);
-        assert!(used.is_left("one") && !used.is_left("another"));
+        used.record_result("one", false);
+        assert!(used.is_given_up("one") && !used.is_given_up("another"));
     }
 
     #[test]
     fn an_agent_hears_of_the_copies_on_its_own_circuits() {
-        let used = ByCircuit::default();
+        let used = CircuitUsage::default();
         let link = |agent, source: &str| (AgentId(agent), source.parse().unwrap());
         let (beta, gamma): (StorageName, StorageName) = ("beta".parse().unwrap(), "gamma".parse().unwrap());
-        used.began(&link(1, "beta"), "one", Timestamp(0));
-        used.began(&link(1, "beta"), "one", Timestamp(0));
+        used.begin(&link(1, "beta"), "one", Timestamp(0));
+        used.begin(&link(1, "beta"), "one", Timestamp(0));
         // The next one of the same link, and those of others.
-        used.began(&link(1, "beta"), "two", Timestamp(0));
-        used.began(&link(1, "gamma"), "three", Timestamp(0));
-        used.began(&link(2, "beta"), "four", Timestamp(0));
+        used.begin(&link(1, "beta"), "two", Timestamp(0));
+        used.begin(&link(1, "gamma"), "three", Timestamp(0));
+        used.begin(&link(2, "beta"), "four", Timestamp(0));
         assert_eq!(used.under_way(AgentId(1)), BTreeMap::from([(beta.clone(), 3), (gamma.clone(), 1)]));
         assert_eq!(used.under_way(AgentId(2)), BTreeMap::from([(beta.clone(), 1)]));
-        used.stopped("three", Timestamp(1));
+        used.end("three", Timestamp(1));
         assert_eq!(used.under_way(AgentId(1)), BTreeMap::from([(beta, 3)]));
         assert!(used.under_way(AgentId(3)).is_empty());
     }

@@ -13,7 +13,7 @@ use crate::job_options::Terms;
 use crate::{order, remote};
 
 /// Files that are looked at together; the others have their turn with the next look.
-const FILES_AT_ONCE: usize = 2_000;
+const FILES_PER_POLL_MAX: usize = 2_000;
 
 struct Watched {
     file: u64,
@@ -29,7 +29,8 @@ type Group = (String, String, String);
 impl Tape {
     pub(super) async fn watch_archives(&self) -> Result<(), Fault> {
         let now = self.job_control.kernel.now();
-        let read = move |catalog: &longhaul_catalog::Catalog| catalog.archiving_files(now, FILES_AT_ONCE);
+        let read =
+            move |catalog: &longhaul_catalog::Catalog| catalog.archiving_files(now, FILES_PER_POLL_MAX);
         let due = self.read(read).await?;
         let mut groups: BTreeMap<Group, Vec<(JobFileRow, JobRow)>> = BTreeMap::new();
         for (file, job) in due {
@@ -60,7 +61,7 @@ impl Tape {
         let mut steps = Vec::new();
         for (file, job) in &files {
             let began = file.tape.archiving_began.unwrap_or(Timestamp::ZERO);
-            let until = began + Terms::said(job).archive_timeout.unwrap_or_default();
+            let until = began + Terms::for_job(job).archive_timeout.unwrap_or_default();
             match Remote::tape_path(&file.target) {
                 Ok(path) => watched.push(Watched { file: file.id, path, began, until }),
                 Err(fault) => steps.push(TapeStep::NotArchived { files: vec![(file.id, reason(&fault))] }),
@@ -72,7 +73,7 @@ impl Tape {
             let now = self.job_control.kernel.now();
             steps.extend(bulk.iter().map(|one| self.judge(one, &answer, now)));
         }
-        self.tell(steps).await
+        self.apply_steps(steps).await
     }
 
     async fn archive_info(

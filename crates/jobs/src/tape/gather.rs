@@ -10,7 +10,7 @@ use longhaul_model::{Fault, Timestamp};
 use crate::job_control::JobControl;
 
 /// Files of one end point that are looked at together; further ones wait until these have been asked for.
-const FILES_AT_ONCE: usize = 4_000;
+const FILES_PER_POLL_MAX: usize = 4_000;
 
 /// What can be asked for in one request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,11 +30,11 @@ pub struct Gather {
 
 impl Gather {
     /// The bulks that are to be made now.
-    pub fn look(&mut self, job_control: &JobControl, now: Timestamp) -> Result<Vec<TapeStep>, Fault> {
+    pub fn next_bulks(&mut self, job_control: &JobControl, now: Timestamp) -> Result<Vec<TapeStep>, Fault> {
         let catalog = &job_control.kernel.catalog;
         let mut groups: BTreeMap<Group, Vec<u64>> = BTreeMap::new();
         for end in catalog.staging_endpoints()? {
-            for file in catalog.staging_files(end, FILES_AT_ONCE, now)? {
+            for file in catalog.staging_files(end, FILES_PER_POLL_MAX, now)? {
                 let group = Group { end, vo: file.vo, party: file.requester, stays: file.pin_only };
                 groups.entry(group).or_default().push(file.file);
             }

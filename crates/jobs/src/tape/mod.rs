@@ -31,13 +31,13 @@ pub use config::TapeConfig;
 use gather::Gather;
 
 /// Between two looks at what there is to do.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// After something that could not be written.
-const PAUSE: Duration = Duration::from_secs(1);
+const ERROR_BACKOFF: Duration = Duration::from_secs(1);
 /// Questions under way at a time.
-const QUESTIONS_MAX: usize = 32;
+const TASKS_MAX: usize = 32;
 /// Those that are under way when the service stops have so long to end.
-const STOP_WITHIN: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the questions share.
 #[derive(Clone)]
@@ -51,13 +51,13 @@ pub async fn run(job_control: Arc<JobControl>, remote: Option<Arc<Remote>>, mut 
     let Some(remote) = remote else { return };
     let tape = Tape { job_control, remote };
     let mut gather = Gather::default();
-    let mut at_work = AtWork::default();
+    let mut at_work = InFlight::default();
     loop {
-        let pause = match tape.look(&mut gather, &mut at_work).await {
-            Ok(()) => LOOK_EVERY,
+        let pause = match tape.poll(&mut gather, &mut at_work).await {
+            Ok(()) => POLL_INTERVAL,
             Err(fault) => {
-                tracing::error!(fault = %fault.chain(), "tape systems cannot be looked after");
-                PAUSE
+                tracing::error!(%fault, "tape systems cannot be looked after");
+                ERROR_BACKOFF
             }
         };
         tokio::select! {
@@ -66,13 +66,13 @@ pub async fn run(job_control: Arc<JobControl>, remote: Option<Arc<Remote>>, mut 
         }
     }
     // A request that a tape system has taken meanwhile shall be known by its id.
-    let _ =
-        tokio::time::timeout(STOP_WITHIN, async { while at_work.tasks.join_next().await.is_some() {} }).await;
+    let _ = tokio::time::timeout(STOP_TIMEOUT, async { while at_work.tasks.join_next().await.is_some() {} })
+        .await;
 }
 
 /// What is being asked now; none of it twice.
 #[derive(Default)]
-struct AtWork {
+struct InFlight {
     tasks: JoinSet<Done>,
     bulks: BTreeSet<u64>,
     archives: bool,
@@ -83,7 +83,7 @@ enum Done {
     Archives,
 }
 
-impl AtWork {
+impl InFlight {
     fn done(&mut self) {
         while let Some(done) = self.tasks.try_join_next() {
             match done {
@@ -104,7 +104,7 @@ impl AtWork {
 
 /// Why a file is not to be read from there: it is on tape only. None where it is on disk, or nothing says
 /// otherwise.
-pub(crate) async fn lies_there(
+pub(crate) async fn on_tape_fault(
     job_control: &JobControl,
     remote: &Remote,
     source: &mover::End,
@@ -132,28 +132,28 @@ pub(crate) async fn lies_there(
 }
 
 impl Tape {
-    async fn look(&self, gather: &mut Gather, at_work: &mut AtWork) -> Result<(), Fault> {
+    async fn poll(&self, gather: &mut Gather, at_work: &mut InFlight) -> Result<(), Fault> {
         at_work.done();
         let now = self.job_control.kernel.now();
         let (job_control, mut gathering) = (self.job_control.clone(), std::mem::take(gather));
         let (steps, gathering) = blocking(move || {
-            let steps = gathering.look(&job_control, now)?;
+            let steps = gathering.next_bulks(&job_control, now)?;
             Ok((steps, gathering))
         })
         .await?;
         *gather = gathering;
-        self.tell(steps).await?;
-        let room = QUESTIONS_MAX.saturating_sub(at_work.bulks.len());
-        let due = self.read(move |catalog| catalog.due_tape_requests(now, QUESTIONS_MAX * 2)).await?;
+        self.apply_steps(steps).await?;
+        let room = TASKS_MAX.saturating_sub(at_work.bulks.len());
+        let due = self.read(move |catalog| catalog.due_tape_requests(now, TASKS_MAX * 2)).await?;
         let next: Vec<u64> =
             due.into_iter().filter(|bulk| !at_work.bulks.contains(bulk)).take(room).collect();
         for bulk in next {
             at_work.bulks.insert(bulk);
             let tape = self.clone();
             at_work.tasks.spawn(async move {
-                if let Err(fault) = tape.look_after(bulk).await {
-                    tracing::error!(fault = %fault.chain(), bulk, "files from tape cannot be looked after");
-                    tokio::time::sleep(PAUSE).await;
+                if let Err(fault) = tape.poll_bulk(bulk).await {
+                    tracing::error!(%fault, bulk, "files from tape cannot be looked after");
+                    tokio::time::sleep(ERROR_BACKOFF).await;
                 }
                 Done::Bulk(bulk)
             });
@@ -163,9 +163,8 @@ impl Tape {
             let tape = self.clone();
             at_work.tasks.spawn(async move {
                 if let Err(fault) = tape.watch_archives().await {
-                    tracing::error!(fault = %fault.chain(),
-                        "files on their way to tape cannot be looked after");
-                    tokio::time::sleep(PAUSE).await;
+                    tracing::error!(%fault, "files on their way to tape cannot be looked after");
+                    tokio::time::sleep(ERROR_BACKOFF).await;
                 }
                 Done::Archives
             });
@@ -174,7 +173,7 @@ impl Tape {
     }
 
     /// Passes steps to the job loop; durable when it returns.
-    async fn tell(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
+    async fn apply_steps(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
         if steps.is_empty() { Ok(()) } else { self.job_control.jobs.tape(steps).await }
     }
 

@@ -30,7 +30,7 @@ struct Wish {
 }
 
 impl Tape {
-    pub(super) async fn look_after(&self, bulk: u64) -> Result<(), Fault> {
+    pub(super) async fn poll_bulk(&self, bulk: u64) -> Result<(), Fault> {
         let Some(row) = self.read(move |catalog| catalog.tape_request(bulk)).await? else { return Ok(()) };
         let Some(end) = self.end(&row).await? else { return Ok(()) };
         let mut wishes = self.wishes(&row).await?;
@@ -43,7 +43,7 @@ impl Tape {
                 let base = End::new(base.clone(), end.credential);
                 self.follow(&row, &base, id, wishes).await
             }
-            _ => self.ask(&row, &end, wishes).await,
+            _ => self.request_staging(&row, &end, wishes).await,
         }
     }
 
@@ -62,7 +62,7 @@ impl Tape {
         let mut wishes = Vec::with_capacity(row.files.len());
         let mut nameless = Vec::new();
         for (stands, file) in &row.files {
-            let terms = row.jobs.get(&file.job).map(Terms::said).unwrap_or_default();
+            let terms = row.jobs.get(&file.job).map(Terms::for_job).unwrap_or_default();
             let began = file.tape.staging_began.unwrap_or(row.made);
             match Remote::tape_path(&file.source) {
                 Ok(path) => wishes.push(Wish {
@@ -79,7 +79,7 @@ impl Tape {
         if !nameless.is_empty() {
             let files = nameless.iter().map(|(file, _)| *file).collect();
             let let_go = TapeStep::Released { request: row.id, files };
-            self.tell(vec![TapeStep::NotStaged { files: nameless }, let_go]).await?;
+            self.apply_steps(vec![TapeStep::NotStaged { files: nameless }, let_go]).await?;
         }
         Ok(wishes)
     }
@@ -115,7 +115,7 @@ impl Tape {
         wishes.retain(|wish| !gone.contains(&wish.file));
         let let_go = TapeStep::Released { request: row.id, files: gone.into_iter().collect() };
         let files = never.iter().map(|(file, why)| (*file, shortened(reason(why)))).collect();
-        self.tell(vec![TapeStep::NotStaged { files }, let_go]).await
+        self.apply_steps(vec![TapeStep::NotStaged { files }, let_go]).await
     }
 
     async fn give_up_late(&self, wishes: &mut [Wish]) -> Result<(), Fault> {
@@ -127,18 +127,22 @@ impl Tape {
             wish.stands = TapeFileState::Abandoned;
             late.push((wish.file, STAGING_TOO_LONG.to_owned()));
         }
-        if late.is_empty() { Ok(()) } else { self.tell(vec![TapeStep::NotStaged { files: late }]).await }
+        if late.is_empty() {
+            Ok(())
+        } else {
+            self.apply_steps(vec![TapeStep::NotStaged { files: late }]).await
+        }
     }
 
     // ---- not asked for yet ---------------------------------------------------------------------------
 
-    async fn ask(&self, row: &TapeRequestRow, end: &End, wishes: Vec<Wish>) -> Result<(), Fault> {
+    async fn request_staging(&self, row: &TapeRequestRow, end: &End, wishes: Vec<Wish>) -> Result<(), Fault> {
         let request = row.id;
         let (wanted, others): (Vec<Wish>, Vec<Wish>) = wishes
             .into_iter()
             .partition(|wish| wish.stands == TapeFileState::Requested && wish.state == JobFileState::Staging);
         // Nobody has heard of them.
-        self.tell(vec![TapeStep::Released { request, files: ids(&others) }]).await?;
+        self.apply_steps(vec![TapeStep::Released { request, files: ids(&others) }]).await?;
         if wanted.is_empty() {
             return Ok(());
         }
@@ -149,7 +153,7 @@ impl Tape {
                     files");
                 let next = now + Duration::from_secs(u64::from(self.config().poll_first_s));
                 let taken = TapeStep::Accepted { request, base: base.clone(), id: id.clone(), next };
-                let Err(fault) = self.tell(vec![taken]).await else { return Ok(()) };
+                let Err(fault) = self.apply_steps(vec![taken]).await else { return Ok(()) };
                 // Nobody would know it any more.
                 let base = End::new(base, end.credential.clone());
                 let ended = self.remote.stage_end(&base, &id).await;
@@ -167,17 +171,17 @@ impl Tape {
                 // The first half at once, the others by another bulk.
                 let files = ids(&wanted[wanted.len() / 2..]);
                 let look = TapeStep::Polled { request, next: Some(now), failed: false };
-                return self.tell(vec![TapeStep::Restage { request, files }, look]).await;
+                return self.apply_steps(vec![TapeStep::Restage { request, files }, look]).await;
             }
             Retry::Never => {
                 let why = shortened(reason(&fault));
                 let files = wanted.iter().map(|wish| (wish.file, why.clone())).collect();
                 let let_go = TapeStep::Released { request, files: ids(&wanted) };
-                return self.tell(vec![TapeStep::NotStaged { files }, let_go]).await;
+                return self.apply_steps(vec![TapeStep::NotStaged { files }, let_go]).await;
             }
             Retry::Now | Retry::Later => self.later(row, now, true),
         };
-        self.tell(vec![step]).await
+        self.apply_steps(vec![step]).await
     }
 
     async fn stage(
@@ -222,13 +226,13 @@ impl Tape {
         let given_up = row.tries >= LET_GO_TRIES;
         let stays = row.files.iter().any(|(_, file)| file.source == file.target);
         match self.let_go(base, id, &wishes, stays).await {
-            Ok(gone) => self.tell(vec![TapeStep::Released { request, files: gone }]).await?,
+            Ok(gone) => self.apply_steps(vec![TapeStep::Released { request, files: gone }]).await?,
             Err(fault) if given_up => {
                 tracing::warn!(fault = %fault.chain(), request = %id,
                     "a tape system does not let go of files; their pins \
                     end by themselves");
                 let gone = wishes.iter().filter(|wish| is_over(wish)).map(|wish| wish.file).collect();
-                self.tell(vec![TapeStep::Released { request, files: gone }]).await?;
+                self.apply_steps(vec![TapeStep::Released { request, files: gone }]).await?;
             }
             Err(fault) => {
                 tracing::info!(fault = %fault.chain(), "a tape system does not let go of files");
@@ -242,7 +246,7 @@ impl Tape {
         } else {
             TapeStep::Polled { request, next: None, failed }
         };
-        self.tell(vec![look]).await
+        self.apply_steps(vec![look]).await
     }
 
     /// What is on disk can be copied, what does not come fails.
@@ -279,7 +283,7 @@ impl Tape {
         // Nothing is held for those.
         let gone: BTreeSet<u64> = not_staged.iter().map(|(file, _)| *file).collect();
         wishes.retain(|wish| !gone.contains(&wish.file));
-        self.tell(vec![
+        self.apply_steps(vec![
             TapeStep::OnDisk { request, files: on_disk },
             TapeStep::NotStaged { files: not_staged },
             TapeStep::Released { request, files: gone.into_iter().collect() },
@@ -296,7 +300,7 @@ impl Tape {
             those.map(|wish| wish.file).collect()
         };
         let (again, gone) = (of(true), of(false));
-        self.tell(vec![
+        self.apply_steps(vec![
             TapeStep::Restage { request, files: again },
             TapeStep::Released { request, files: gone },
         ])

@@ -5,8 +5,8 @@ use longhaul_api::fts::{Ban, BanStatus, Level, Refusal};
 use longhaul_catalog::StorageStep;
 use longhaul_model::JobId;
 
-use super::ask::{Ask, Reply};
 use super::jobs::cancel_where;
+use super::request::{FtsRequest, Reply};
 use super::routes;
 use crate::operations::Operations;
 
@@ -14,7 +14,7 @@ const STORAGE_BANNED: &str = "Storage banned";
 const USER_BANNED: &str = "User banned";
 
 /// The VO that the caller's bans are about: their own, or everybody's for an administrator.
-fn whose(ask: &Ask) -> String {
+fn whose(ask: &FtsRequest) -> String {
     if ask.person.is_root { "*".to_owned() } else { ask.person.vo().to_owned() }
 }
 
@@ -22,7 +22,7 @@ fn at(operations: &Operations) -> i64 {
     operations.now().as_micros() / 1_000_000
 }
 
-pub fn storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+pub fn storages(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let level = ask.person.needs("config")?;
     let kept = || operations.shared.job_control.config_store.get();
     let vo = whose(ask);
@@ -73,7 +73,7 @@ pub fn storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
 /// A change of the configuration, recorded.
 pub fn change<T>(
     operations: &Operations,
-    ask: &Ask,
+    ask: &FtsRequest,
     change: impl FnOnce(&mut longhaul_jobs::config_store::Objects) -> Result<(T, String), Refusal>,
 ) -> Result<T, Refusal> {
     operations.shared.job_control.config_store.change(&ask.person.dn, operations.now(), change)
@@ -99,7 +99,7 @@ fn step_all(
     }
 }
 
-pub fn people(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+pub fn people(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     ask.person.needs_all("config")?;
     if ask.method == Method::GET {
         let kept = operations.shared.job_control.config_store.get()?;

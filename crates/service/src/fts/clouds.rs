@@ -10,8 +10,8 @@ use longhaul_jobs::config_store::Objects;
 use longhaul_model::units::printable;
 use serde_json::{Map, Value, json};
 
-use super::ask::{Ask, Reply};
 use super::bans::change;
+use super::request::{FtsRequest, Reply};
 use super::routes;
 use crate::operations::{Operations, problem};
 
@@ -19,7 +19,12 @@ const TEXT_BYTES_MAX: usize = 1_024;
 /// Users and VOs of one storage.
 const USERS_MAX: usize = 10_000;
 
-pub fn answer(operations: &Operations, ask: &Ask, words: &[&str], kept: &Objects) -> Result<Reply, Refusal> {
+pub fn answer(
+    operations: &Operations,
+    ask: &FtsRequest,
+    words: &[&str],
+    kept: &Objects,
+) -> Result<Reply, Refusal> {
     match (words, ask.method.as_str()) {
         ([], "GET") => {
             let all = kept.clouds.iter().map(|(name, cloud)| view(name, cloud));
@@ -80,7 +85,7 @@ fn either<'a>(body: &'a Map<String, Value>, names: [&str; 2]) -> Result<&'a str,
     found.ok_or_else(|| Refusal::bad(format!("Missing {}", names[0])))
 }
 
-fn add(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn add(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let body = ask.dictionary()?;
     let name = text(&body, "storage_name")?.ok_or_else(|| Refusal::bad("Missing storage_name"))?;
     if host_of(name).is_none() {
@@ -95,7 +100,7 @@ fn add(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     })
 }
 
-fn add_user(operations: &Operations, ask: &Ask, name: &str) -> Result<Reply, Refusal> {
+fn add_user(operations: &Operations, ask: &FtsRequest, name: &str) -> Result<Reply, Refusal> {
     let body = ask.dictionary()?;
     let (who, is_vo) = match (text(&body, "user_dn")?, text(&body, "vo_name")?) {
         (Some(dn), None) => (dn, false),

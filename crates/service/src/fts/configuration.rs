@@ -11,16 +11,16 @@ use longhaul_jobs::config_store::Objects;
 use longhaul_model::CommunityName;
 use serde_json::{Map, Value, json};
 
-use super::ask::{Ask, Reply};
 use super::bans::change;
 use super::clouds;
+use super::request::{FtsRequest, Reply};
 use super::routes;
 use super::views::own_host;
 use crate::operations::{Operations, problem};
 
 const AUDIT_ROWS: usize = 100;
 
-pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Reply, Refusal> {
+pub fn answer(operations: &Operations, ask: &FtsRequest, words: &[&str]) -> Result<Reply, Refusal> {
     ask.person.needs_all("config")?;
     let kept = operations.shared.job_control.config_store.get()?;
     match (words, ask.method.as_str()) {
@@ -62,7 +62,7 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
     }
 }
 
-fn parameter<'a>(ask: &'a Ask, name: &str) -> Result<&'a str, Refusal> {
+fn parameter<'a>(ask: &'a FtsRequest, name: &str) -> Result<&'a str, Refusal> {
     ask.query.get(name).ok_or_else(|| Refusal::bad(format!("Missing parameter: {name}")))
 }
 
@@ -92,7 +92,7 @@ fn audit(operations: &Operations) -> Result<Reply, Refusal> {
     Reply::json(&shown)
 }
 
-fn drain(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn drain(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let body = ask.dictionary()?;
     let hostname =
         body.get("hostname").and_then(Value::as_str).filter(|name| !name.is_empty() && name.len() <= 255);
@@ -117,7 +117,7 @@ fn globals(kept: &Objects) -> Value {
     Value::Object(all)
 }
 
-fn set_global(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn set_global(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let (vo, values) = GlobalSettings::parse(&ask.dictionary()?)?;
     change(operations, ask, |objects| {
         let what = format!("global settings of {vo}: {}", Value::Object(values.clone()));
@@ -127,7 +127,7 @@ fn set_global(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     })
 }
 
-fn remove_global(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn remove_global(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let vo = parameter(ask, "vo_name")?;
     if vo == "*" {
         return Err(Refusal::bad("Can not delete the global configuration"));
@@ -142,7 +142,7 @@ fn no_link(name: &str) -> Refusal {
     Refusal::missing(format!("Link {} does not exist", longhaul_model::units::printable(name)))
 }
 
-fn set_link(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn set_link(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let link = LinkSettings::parse(&ask.dictionary()?)?;
     let known = |kept: &LinkSettings| kept.source == link.source && kept.destination == link.destination;
     change(operations, ask, |objects| {
@@ -161,7 +161,7 @@ fn set_link(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     .inspect(|_| operations.jobs().configured())
 }
 
-fn remove_link(operations: &Operations, ask: &Ask, name: &str) -> Result<Reply, Refusal> {
+fn remove_link(operations: &Operations, ask: &FtsRequest, name: &str) -> Result<Reply, Refusal> {
     change(operations, ask, |objects| {
         let link = objects.links.remove(name).ok_or_else(|| no_link(name))?;
         objects.shares.retain(|share| share.source != link.source || share.destination != link.destination);
@@ -174,7 +174,7 @@ fn same_place(kept: &ShareSetting, share: &ShareSetting) -> bool {
     kept.source == share.source && kept.destination == share.destination && kept.vo == share.vo
 }
 
-fn set_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn set_share(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let share = ShareSetting::parse(&ask.dictionary()?)?;
     let everywhere = is_everywhere(&share.source, &share.destination);
     let (vo, weight) = (share.vo.clone(), share.share);
@@ -213,12 +213,17 @@ fn is_everywhere(source: &str, destination: &str) -> bool {
     source == "*" && destination == "*"
 }
 
-fn weigh(operations: &Operations, ask: &Ask, community: String, weight: Option<f64>) -> Result<(), Refusal> {
+fn weigh(
+    operations: &Operations,
+    ask: &FtsRequest,
+    community: String,
+    weight: Option<f64>,
+) -> Result<(), Refusal> {
     let change = ShareChange { community, activity: None, weight };
     operations.share_set_by(&ask.person.dn, &change).map_err(refusal).map(drop)
 }
 
-fn remove_share(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn remove_share(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let (source, destination, vo) =
         (parameter(ask, "source")?, parameter(ask, "destination")?, parameter(ask, "vo")?);
     let reply = change(operations, ask, |objects| {
@@ -242,7 +247,7 @@ fn show_storages(kept: &Objects, only: Option<&str>) -> Result<Reply, Refusal> {
     )
 }
 
-fn set_storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn set_storages(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let changes = StorageSettings::parse(&ask.dictionary()?)?;
     change(operations, ask, |objects| {
         let mut last = StorageSettings::default();
@@ -262,7 +267,7 @@ fn set_storages(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     .inspect(|_| operations.jobs().configured())
 }
 
-fn remove_storage(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn remove_storage(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let name = parameter(ask, "se")?;
     change(operations, ask, |objects| {
         objects.storages.remove(name);
@@ -271,14 +276,14 @@ fn remove_storage(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> 
     .inspect(|_| operations.jobs().configured())
 }
 
-fn show_grants(kept: &Objects, ask: &Ask) -> Result<Reply, Refusal> {
+fn show_grants(kept: &Objects, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let fits = |name: &str, value: &str| ask.query.get(name).is_none_or(|wanted| wanted == value);
     let shown =
         kept.grants.iter().filter(|grant| fits("dn", &grant.dn) && fits("operation", &grant.operation));
     Reply::json(&shown.collect::<Vec<_>>())
 }
 
-fn set_grant(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn set_grant(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let grant = Grant::parse(&ask.dictionary()?)?;
     change(operations, ask, |objects| {
         objects.grants.insert(grant.clone());
@@ -286,7 +291,7 @@ fn set_grant(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     })
 }
 
-fn remove_grant(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn remove_grant(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let dn = parameter(ask, "dn")?;
     let operation = ask.query.get("operation");
     change(operations, ask, |objects| {
@@ -301,7 +306,7 @@ fn activity_view(shares: &ActivityShares) -> Value {
     json!({ "share": shares.share, "active": shares.active })
 }
 
-fn set_activities(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn set_activities(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let shares = ActivityShares::parse(&ask.dictionary()?)?;
     steer(operations, ask, &shares)?;
     change(operations, ask, |objects| {
@@ -312,7 +317,7 @@ fn set_activities(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> 
 }
 
 /// The same weights in the scheduler's own shares, as `longhaul share` would set them.
-fn steer(operations: &Operations, ask: &Ask, shares: &ActivityShares) -> Result<(), Refusal> {
+fn steer(operations: &Operations, ask: &FtsRequest, shares: &ActivityShares) -> Result<(), Refusal> {
     if !shares.active {
         return Ok(());
     }

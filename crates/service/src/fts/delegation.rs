@@ -6,7 +6,7 @@ use longhaul_identity::{AuthMethod, Person, refusal};
 use longhaul_model::Timestamp;
 use serde_json::json;
 
-use super::ask::{Ask, Reply};
+use super::request::{FtsRequest, Reply};
 use super::routes;
 use crate::operations::{Operations, problem};
 
@@ -14,7 +14,7 @@ const ID_HEADER: HeaderName = HeaderName::from_static("x-delegation-id");
 /// When what never ends is said to end: some clients cannot do without a time.
 const NEVER: Timestamp = Timestamp(4_102_444_800_000_000);
 
-pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Reply, Refusal> {
+pub fn answer(operations: &Operations, ask: &FtsRequest, words: &[&str]) -> Result<Reply, Refusal> {
     let Some((id, rest)) = words.split_first() else { return Err(routes::refused(ask)) };
     let person = &ask.person;
     person.needs("deleg")?;
@@ -59,7 +59,7 @@ fn needs_certificate(person: &Person) -> Result<(), Refusal> {
     }
 }
 
-fn show(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn show(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let person = &ask.person;
     if person.method == AuthMethod::Token {
         // The token is the credential; clients look for its end here.

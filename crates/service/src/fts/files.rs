@@ -9,7 +9,7 @@ use longhaul_identity::refusal;
 use longhaul_model::{JobId, JobKind};
 use serde_json::json;
 
-use super::ask::{Ask, Reply};
+use super::request::{FtsRequest, Reply};
 use super::{jobs, views};
 use crate::operations::{Operations, problem};
 
@@ -20,7 +20,7 @@ fn rows(operations: &Operations, job: JobId) -> Result<Vec<catalog::JobFileRow>,
     Ok(rows.into_iter().next().unwrap_or_default())
 }
 
-pub fn of_job(operations: &Operations, ask: &Ask, id: &str) -> Result<Reply, Refusal> {
+pub fn of_job(operations: &Operations, ask: &FtsRequest, id: &str) -> Result<Reply, Refusal> {
     let job = jobs::find(operations, ask, id, "check")?;
     let host = views::own_host(operations);
     let files: Vec<_> = rows(operations, job.id)?.iter().map(|row| views::file(row, &host)).collect();
@@ -28,12 +28,12 @@ pub fn of_job(operations: &Operations, ask: &Ask, id: &str) -> Result<Reply, Ref
 }
 
 /// There are no deletion jobs; clients ask nevertheless.
-pub fn deletions(operations: &Operations, ask: &Ask, id: &str) -> Result<Reply, Refusal> {
+pub fn deletions(operations: &Operations, ask: &FtsRequest, id: &str) -> Result<Reply, Refusal> {
     jobs::find(operations, ask, id, "check")?;
     Reply::json(&json!([]))
 }
 
-pub fn retries(operations: &Operations, ask: &Ask, id: &str, file: &str) -> Result<Reply, Refusal> {
+pub fn retries(operations: &Operations, ask: &FtsRequest, id: &str, file: &str) -> Result<Reply, Refusal> {
     let job = jobs::find(operations, ask, id, "check")?;
     let wanted = file.parse::<u64>().ok();
     let known = rows(operations, job.id)?.into_iter().any(|row| Some(row.id) == wanted);
@@ -46,7 +46,7 @@ pub fn retries(operations: &Operations, ask: &Ask, id: &str, file: &str) -> Resu
 }
 
 /// `DELETE /jobs/{id}/files/{f1},{f2}`
-pub fn cancel(operations: &Operations, ask: &Ask, id: &str, chosen: &str) -> Result<Reply, Refusal> {
+pub fn cancel(operations: &Operations, ask: &FtsRequest, id: &str, chosen: &str) -> Result<Reply, Refusal> {
     let job = jobs::find(operations, ask, id, "cancel")?;
     if job.kind != JobKind::Regular {
         let text = format!("Multihop or reuse jobs must be cancelled at once ({})", job.kind);
@@ -87,7 +87,7 @@ pub fn cancel(operations: &Operations, ask: &Ask, id: &str, chosen: &str) -> Res
 }
 
 /// `GET /files`
-pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+pub fn list(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let person = &ask.person;
     let level = person.needs("transfer")?;
     let query = FileQuery::parse(&ask.query)?;
@@ -118,7 +118,11 @@ pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     Reply::json(&files)
 }
 
-fn keep_own(operations: &Operations, ask: &Ask, files: &mut Vec<catalog::JobFileRow>) -> Result<(), Refusal> {
+fn keep_own(
+    operations: &Operations,
+    ask: &FtsRequest,
+    files: &mut Vec<catalog::JobFileRow>,
+) -> Result<(), Refusal> {
     let mut ids: Vec<JobId> = files.iter().map(|row| row.job).collect();
     ids.dedup();
     let rows = operations.shared.kernel.catalog.jobs(&ids).map_err(|error| refusal(problem(error)))?;
@@ -130,7 +134,12 @@ fn keep_own(operations: &Operations, ask: &Ask, files: &mut Vec<catalog::JobFile
 }
 
 /// A job that ended long ago, with its files. It is found under `/jobs` too.
-pub fn archived(operations: &Operations, ask: &Ask, id: &str, field: Option<&str>) -> Result<Reply, Refusal> {
+pub fn archived(
+    operations: &Operations,
+    ask: &FtsRequest,
+    id: &str,
+    field: Option<&str>,
+) -> Result<Reply, Refusal> {
     let missing = || {
         let refusal = no_such_job(id);
         Refusal::new(404, format!("{} in the archive", refusal.message))

@@ -13,7 +13,7 @@ use longhaul_model::{JobId, JobState};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::ask::{Ask, Reply};
+use super::request::{FtsRequest, Reply};
 use super::{routes, views};
 use crate::operations::{Operations, problem};
 
@@ -25,7 +25,7 @@ const LIST_MAX: usize = 500;
 const CANCEL_BATCH: usize = 500;
 const OK: &str = "200 Ok";
 
-pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+pub fn list(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let person = &ask.person;
     let level = person.needs("transfer")?;
     let query = JobQuery::parse(&ask.query)?;
@@ -64,15 +64,20 @@ pub fn list(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
 }
 
 /// A job that the caller may see, or why not.
-pub fn find(operations: &Operations, ask: &Ask, id: &str, doing: &str) -> Result<JobRow, Refusal> {
-    let (_, mut found) = look(operations, ask, id, doing)?;
+pub fn find(operations: &Operations, ask: &FtsRequest, id: &str, doing: &str) -> Result<JobRow, Refusal> {
+    let (_, mut found) = find_all(operations, ask, id, doing)?;
     found.pop().map(|(_, row)| row).unwrap_or_else(|| Err(no_such_job(id)))
 }
 
-type Found = Vec<(String, Result<JobRow, Refusal>)>;
+type JobLookups = Vec<(String, Result<JobRow, Refusal>)>;
 
 /// The jobs of a comma list, each with the caller's leave; whether it was a list.
-fn look(operations: &Operations, ask: &Ask, ids: &str, doing: &str) -> Result<(bool, Found), Refusal> {
+fn find_all(
+    operations: &Operations,
+    ask: &FtsRequest,
+    ids: &str,
+    doing: &str,
+) -> Result<(bool, JobLookups), Refusal> {
     ask.person.needs("transfer")?;
     let several = ids.contains(',');
     let words = split_list(ids)?;
@@ -93,8 +98,8 @@ fn look(operations: &Operations, ask: &Ask, ids: &str, doing: &str) -> Result<(b
     Ok((several, words.into_iter().map(str::to_owned).zip(found).collect()))
 }
 
-pub fn show(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Refusal> {
-    let (several, found) = look(operations, ask, ids, "check")?;
+pub fn show(operations: &Operations, ask: &FtsRequest, ids: &str) -> Result<Reply, Refusal> {
+    let (several, found) = find_all(operations, ask, ids, "check")?;
     let fields: Option<Vec<String>> = match ask.query.get("files") {
         Some(list) => Some(split_list(list)?.into_iter().map(str::to_owned).collect()),
         None => None,
@@ -157,7 +162,7 @@ fn answer(several: bool, entries: Vec<Entry<'_>>) -> Result<Reply, Refusal> {
 }
 
 /// `GET /jobs/{id}/{field}`: the bare value.
-pub fn field(operations: &Operations, ask: &Ask, id: &str, field: &str) -> Result<Reply, Refusal> {
+pub fn field(operations: &Operations, ask: &FtsRequest, id: &str, field: &str) -> Result<Reply, Refusal> {
     let row = find(operations, ask, id, "check")?;
     let view = views::job(&row, &views::own_host(operations));
     one_field(&view, field)
@@ -172,8 +177,8 @@ pub fn one_field<T: Fielded + Serialize>(view: &T, field: &str) -> Result<Reply,
     Reply::json(&chosen[field])
 }
 
-pub fn cancel(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Refusal> {
-    let (several, found) = look(operations, ask, ids, "cancel")?;
+pub fn cancel(operations: &Operations, ask: &FtsRequest, ids: &str) -> Result<Reply, Refusal> {
+    let (several, found) = find_all(operations, ask, ids, "cancel")?;
     change(operations, several, found, |live| {
         let wanted: Vec<_> = live.iter().map(|id| (*id, None)).collect();
         operations.shared.job_control.cancel_jobs(wanted, longhaul_model::job::CANCELED_BY_USER).map(drop)
@@ -181,8 +186,8 @@ pub fn cancel(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Re
 }
 
 /// `POST /jobs/{id}`: nothing but the priority can change.
-pub fn modify(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Refusal> {
-    let (several, found) = look(operations, ask, ids, "modify")?;
+pub fn modify(operations: &Operations, ask: &FtsRequest, ids: &str) -> Result<Reply, Refusal> {
+    let (several, found) = find_all(operations, ask, ids, "modify")?;
     let body = ask.dictionary()?;
     let params = body.get("params").and_then(Value::as_object);
     let params = params.ok_or_else(|| Refusal::bad("Missing parameter: params"))?;
@@ -199,7 +204,7 @@ pub fn modify(operations: &Operations, ask: &Ask, ids: &str) -> Result<Reply, Re
 fn change(
     operations: &Operations,
     several: bool,
-    found: Found,
+    found: JobLookups,
     act: impl FnOnce(&[JobId]) -> Result<(), Refusal>,
 ) -> Result<Reply, Refusal> {
     let host = views::own_host(operations);
@@ -229,7 +234,7 @@ fn change(
 }
 
 /// `DELETE /jobs/all` and `/jobs/vo/{vo}`.
-pub fn cancel_all(operations: &Operations, ask: &Ask, vo: Option<&str>) -> Result<Reply, Refusal> {
+pub fn cancel_all(operations: &Operations, ask: &FtsRequest, vo: Option<&str>) -> Result<Reply, Refusal> {
     ask.person.needs_root()?;
     let (jobs, files) = cancel_where(operations, longhaul_model::job::CANCELED_BY_USER, |query| {
         query.vo = vo.map(str::to_owned);

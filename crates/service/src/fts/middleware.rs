@@ -11,7 +11,7 @@ use longhaul_api::fts::{self, Parameters, Refusal};
 use longhaul_control::guard;
 use longhaul_identity::{Origin, Person, Requester, refusal};
 
-use super::ask::{Ask, Reply, refused};
+use super::request::{FtsRequest, Reply, refused};
 use super::{
     bans, configuration, delegation, files, jobs, monitor, namespace, network, routes, status, submit,
 };
@@ -128,7 +128,7 @@ async fn answer(
             in_time(&inside, &guard(&requester).rate_limit_key()).map_err(too_many)?;
             let person = identified?;
             person.may_ask(&path, !method.is_safe())?;
-            let ask = Ask { method, path, query, content_type, user_agent, person, requester, body };
+            let ask = FtsRequest { method, path, query, content_type, user_agent, person, requester, body };
             routes::check(&ask)?;
             match ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
                 ["dm", verb] => namespace::question(operations, &ask, verb).map(Answer::OfStorage),
@@ -141,7 +141,7 @@ async fn answer(
     drop(admission);
     match answer.map_err(refusal)?? {
         Answer::Ours(reply) => Ok(reply),
-        Answer::OfStorage(question) => question.ask().await,
+        Answer::OfStorage(question) => question.execute().await,
     }
 }
 
@@ -168,7 +168,7 @@ fn same_origin(headers: &HeaderMap, trusted: &[String]) -> Result<(), Refusal> {
     Err(Refusal::forbidden("Host and Origin do not match"))
 }
 
-fn dispatch(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Reply, Refusal> {
+fn dispatch(operations: &Operations, ask: &FtsRequest, words: &[&str]) -> Result<Reply, Refusal> {
     let (get, post, put, delete) = (
         ask.method == Method::GET || ask.method == Method::HEAD,
         ask.method == Method::POST,
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use axum::body::Body;
 
-    fn of(uri: &str, accept: &str) -> Option<Vec<String>> {
+    fn words_of(uri: &str, accept: &str) -> Option<Vec<String>> {
         path_of(&Request::builder().uri(uri).header(header::ACCEPT, accept).body(Body::empty()).unwrap())
     }
 
@@ -227,13 +227,13 @@ mod tests {
     fn doubled_and_trailing_slashes_mean_one() {
         let json = "application/json";
         for uri in ["/jobs", "//jobs", "/jobs/", "///jobs//"] {
-            assert_eq!(of(uri, json), Some(vec!["jobs".to_owned()]), "{uri}");
+            assert_eq!(words_of(uri, json), Some(vec!["jobs".to_owned()]), "{uri}");
         }
-        assert_eq!(of("//config/links/a%2Fb+c", json).unwrap()[2], "a/b+c");
-        assert_eq!(of("//", json), Some(Vec::new()));
-        assert_eq!(of("/", "text/html,*/*"), None);
-        assert_eq!(of("/api/v1/status", json), None);
-        assert_eq!(of("/ui/", json), None);
+        assert_eq!(words_of("//config/links/a%2Fb+c", json).unwrap()[2], "a/b+c");
+        assert_eq!(words_of("//", json), Some(Vec::new()));
+        assert_eq!(words_of("/", "text/html,*/*"), None);
+        assert_eq!(words_of("/api/v1/status", json), None);
+        assert_eq!(words_of("/ui/", json), None);
     }
 
     #[test]

@@ -7,7 +7,6 @@
 //! (`scheduler`). Start with [`route_fts`].
 
 pub(crate) mod admission;
-mod ask;
 mod bans;
 mod clouds;
 mod configuration;
@@ -18,6 +17,7 @@ mod middleware;
 mod monitor;
 mod namespace;
 mod network;
+mod request;
 mod routes;
 mod status;
 mod strict;

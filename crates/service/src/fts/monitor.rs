@@ -6,7 +6,7 @@
 use http::HeaderName;
 use longhaul_api::fts::Refusal;
 
-use super::ask::{Ask, Reply};
+use super::request::{FtsRequest, Reply};
 use super::routes;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; frame-ancestors 'none'; base-uri 'none'";
@@ -23,7 +23,7 @@ const SCRIPT: &str = r#"const job = /^#\/?job\/([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}
 location.replace(job ? "/ui/jobs/" + job[1].toLowerCase() : "/ui/jobs");
 "#;
 
-pub fn answer(ask: &Ask, words: &[&str]) -> Result<Reply, Refusal> {
+pub fn answer(ask: &FtsRequest, words: &[&str]) -> Result<Reply, Refusal> {
     match words {
         [] => Ok(guarded("text/html; charset=utf-8", PAGE)),
         ["lead.js"] => Ok(guarded("text/javascript; charset=utf-8", SCRIPT)),

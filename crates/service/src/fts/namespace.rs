@@ -13,13 +13,13 @@ use longhaul_storage_remote::{End, Entry, Remote, Stat};
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
-use super::ask::{Ask, Reply};
 use super::delegation;
+use super::request::{FtsRequest, Reply};
 use super::routes;
 use crate::operations::{Operations, problem};
 
 /// A person waits for the answer.
-const WITHIN: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// What the names of kinds and rights are in POSIX: a directory and a file that their owner may change.
 /// Storages tell no more.
 const DIRECTORY_MODE: u32 = 0o040_755;
@@ -41,7 +41,7 @@ enum What {
 }
 
 /// Checks who asks and what; the storage is asked by [`Question::ask`], which does not block.
-pub fn question(operations: &Operations, ask: &Ask, verb: &str) -> Result<Question, Refusal> {
+pub fn question(operations: &Operations, ask: &FtsRequest, verb: &str) -> Result<Question, Refusal> {
     ask.person.needs("transfer")?;
     let text = |value: Option<&str>, name: &str| {
         let value = value.map(str::trim).filter(|value| !value.is_empty());
@@ -64,7 +64,7 @@ pub fn question(operations: &Operations, ask: &Ask, verb: &str) -> Result<Questi
     Ok(Question { remote, what, end: jobs::remote_end(&end) })
 }
 
-fn credential(operations: &Operations, ask: &Ask) -> Result<Credential, Refusal> {
+fn credential(operations: &Operations, ask: &FtsRequest) -> Result<Credential, Refusal> {
     let person = &ask.person;
     if let Some(token) = &person.token {
         let bearer = || Credential::Bearer(Zeroizing::new(token.text.clone()));
@@ -76,13 +76,13 @@ fn credential(operations: &Operations, ask: &Ask) -> Result<Credential, Refusal>
 }
 
 impl Question {
-    pub async fn ask(self) -> Result<Reply, Refusal> {
-        let answered = tokio::time::timeout(WITHIN, self.answer()).await;
+    pub async fn execute(self) -> Result<Reply, Refusal> {
+        let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.answer()).await;
         let late = |_| Fault::new(FaultCode::Stalled, "the storage did not answer in time");
         answered
             .map_err(late)
             .and_then(|answer| answer)
-            .map_err(|fault| said(&fault))
+            .map_err(|fault| posix_refusal(&fault))
             .and_then(|value| Reply::json(&value))
     }
 
@@ -93,7 +93,7 @@ impl Question {
                 let members = remote.list(&directory(end)).await?;
                 Ok(Value::Object(members.iter().map(listed).collect::<Map<_, _>>()))
             }
-            What::Stat => Ok(told(&self.found(end).await?)),
+            What::Stat => Ok(stat_json(&self.found(end).await?)),
             What::MakeDirectory => remote.mkdir(end).await.map(|()| Value::Null),
             What::Remove { directory: false } => {
                 if self.found(end).await?.is_collection {
@@ -137,7 +137,7 @@ fn listed(entry: &Entry) -> (String, Value) {
     (format!("{}{slash}", entry.name), value)
 }
 
-fn told(stat: &Stat) -> Value {
+fn stat_json(stat: &Stat) -> Value {
     let time = stat.modified_s().unwrap_or(0);
     json!({
         "size": stat.size, "mode": mode(stat), "nlink": 1, "atime": time, "mtime": time, "ctime": time,
@@ -149,7 +149,7 @@ fn mode(stat: &Stat) -> u32 {
 }
 
 /// A storage's refusal as FTS tells it: by the number of the error in POSIX.
-fn said(fault: &Fault) -> Refusal {
+fn posix_refusal(fault: &Fault) -> Refusal {
     let (status, number) = match fault.code {
         FaultCode::NotAllowed | FaultCode::NotAuthenticated | FaultCode::PermitRefused => (403, 13),
         FaultCode::SourceMissing | FaultCode::NotFound => (404, 2),
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn refusals_have_the_numbers_of_posix() {
-        let of = |code: FaultCode| said(&Fault::new(code, "why"));
+        let of = |code: FaultCode| posix_refusal(&Fault::new(code, "why"));
         assert_eq!(
             (of(FaultCode::NotAllowed).status, of(FaultCode::NotAllowed).message.as_str()),
             (403, "[13] why")

@@ -15,8 +15,8 @@ use longhaul_model::JobFileState;
 use longhaul_model::job::storage_element;
 use serde_json::{Value, json};
 
-use super::ask::{Ask, Reply};
 use super::bans::change;
+use super::request::{FtsRequest, Reply};
 use super::routes;
 use crate::operations::{Operations, problem};
 
@@ -28,9 +28,9 @@ const BY_HAND_S_MAX: u32 = 86_400;
 const ACTIVE_MAX: u32 = 10_000;
 const STREAMS_MAX: u32 = 64;
 /// As many as FTS tells.
-const MINUTES_TOLD: usize = 50;
+const MINUTES_MAX: usize = 50;
 
-pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Reply, Refusal> {
+pub fn answer(operations: &Operations, ask: &FtsRequest, words: &[&str]) -> Result<Reply, Refusal> {
     // FTS asks for nothing here; which storages are busy with what is not everybody's business.
     ask.person.needs("transfer")?;
     match (words, ask.method.as_str()) {
@@ -44,7 +44,7 @@ pub fn answer(operations: &Operations, ask: &Ask, words: &[&str]) -> Result<Repl
 
 /// FTS's own number counts until its optimizer decides again, which it does every minute, and five after a
 /// change at the latest.
-fn set_current(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+fn set_current(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     ask.person.needs_all("config")?;
     let body = ask.dictionary()?;
     let storage = |name: &str| {
@@ -89,18 +89,18 @@ fn set_current(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
 }
 
 /// Of the newest minutes, the newest first.
-fn evolution(operations: &Operations, ask: &Ask) -> Result<Vec<Value>, Refusal> {
-    let own = own(ask);
+fn evolution(operations: &Operations, ask: &FtsRequest) -> Result<Vec<Value>, Refusal> {
+    let own = visible_community(ask);
     let (source, target) = (ask.query.get("source_se"), ask.query.get("dest_se"));
     let fits = |wanted: Option<&str>, found: &str| wanted.is_none_or(|wanted| wanted == found);
-    let minutes = operations.shared.job_control.jobs.pairs().last(MINUTES_TOLD, operations.now(), |pair| {
+    let minutes = operations.shared.job_control.jobs.pairs().last(MINUTES_MAX, operations.now(), |pair| {
         fits(own.as_deref(), &pair.community) && fits(source, &pair.source) && fits(target, &pair.target)
     });
-    Ok(minutes.into_iter().map(told).collect())
+    Ok(minutes.into_iter().map(minute_json).collect())
 }
 
-fn told(minute: Minute) -> Value {
-    let minute = minute.told(None);
+fn minute_json(minute: Minute) -> Value {
+    let minute = minute.to_wire(None);
     json!({
         "datetime": Moment(minute.at), "source_se": minute.source, "dest_se": minute.target,
         "active": minute.active, "actual_active": minute.active, "diff": minute.more,
@@ -113,13 +113,13 @@ fn told(minute: Minute) -> Value {
 }
 
 /// Whose copies may be told: none is everybody's.
-fn own(ask: &Ask) -> Option<String> {
+fn visible_community(ask: &FtsRequest) -> Option<String> {
     let all = ask.person.needs_all("transfer").is_ok();
     (!all).then(|| ask.person.vo().to_owned())
 }
 
-fn current(operations: &Operations, ask: &Ask) -> Result<Vec<Value>, Refusal> {
-    let own = own(ask);
+fn current(operations: &Operations, ask: &FtsRequest) -> Result<Vec<Value>, Refusal> {
+    let own = visible_community(ask);
     let running = operations.shared.kernel.catalog.list_job_files(&JobFileQuery {
         vo: own.clone(),
         states: vec![JobFileState::Ready, JobFileState::Active],

@@ -3,7 +3,7 @@
 use http::Method;
 use longhaul_api::fts::Refusal;
 
-use super::ask::Ask;
+use super::request::FtsRequest;
 
 /// Method and path; `{}` is any word, `GET` also answers `HEAD`.
 pub const ROUTES: &[(&str, &str)] = &[
@@ -97,7 +97,7 @@ fn fits(pattern: &str, words: &[String]) -> bool {
 }
 
 /// Whether there is an answer for it at all.
-pub fn check(ask: &Ask) -> Result<(), Refusal> {
+pub fn check(ask: &FtsRequest) -> Result<(), Refusal> {
     let method = if ask.method == Method::HEAD { "GET" } else { ask.method.as_str() };
     let of_path = || ROUTES.iter().filter(|(_, pattern)| fits(pattern, &ask.path));
     if of_path().any(|(known, _)| *known == method) { Ok(()) } else { Err(refused(ask)) }
@@ -115,7 +115,7 @@ pub fn name(method: &Method, path: &[String]) -> String {
 }
 
 /// The path may be one for another method.
-pub fn refused(ask: &Ask) -> Refusal {
+pub fn refused(ask: &FtsRequest) -> Refusal {
     if ROUTES.iter().any(|(_, pattern)| fits(pattern, &ask.path)) {
         Refusal::new(405, "The method is not allowed for the requested URL.")
     } else {

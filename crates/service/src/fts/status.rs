@@ -6,7 +6,7 @@ use longhaul_identity::refusal;
 use longhaul_model::JobFileState;
 use serde_json::{Value, json};
 
-use super::ask::{Ask, Reply};
+use super::request::{FtsRequest, Reply};
 use super::views::own_host;
 use crate::operations::{Operations, problem};
 
@@ -14,7 +14,7 @@ const FORCED_MAX: usize = 1_000;
 const NAMES_MAX: usize = 10;
 
 /// All copies of jobs belong to one service: it is the only host.
-pub fn hosts(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+pub fn hosts(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     ask.person.needs("config")?;
     let counts =
         operations.shared.kernel.catalog.count_job_files().map_err(|error| refusal(problem(error)))?;
@@ -27,7 +27,7 @@ pub fn hosts(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
     )
 }
 
-pub fn force_start(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+pub fn force_start(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     ask.person.needs_all("admin")?;
     let body = ask.value()?;
     let ids: Option<Vec<u64>> = body.as_array().and_then(|list| list.iter().map(Value::as_u64).collect());
@@ -49,7 +49,7 @@ pub fn force_start(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal>
     Reply::json(&refused)
 }
 
-pub fn autocomplete(operations: &Operations, ask: &Ask, what: &str) -> Result<Reply, Refusal> {
+pub fn autocomplete(operations: &Operations, ask: &FtsRequest, what: &str) -> Result<Reply, Refusal> {
     ask.person.needs_all("config")?;
     let prefix = ask.query.get("term").unwrap_or_default();
     let names = |what| {

@@ -5,14 +5,14 @@ use longhaul_identity::AuthMethod;
 use longhaul_jobs::TOO_MANY;
 use serde_json::json;
 
-use super::ask::{Ask, Reply};
 use super::delegation;
+use super::request::{FtsRequest, Reply};
 use crate::operations::Operations;
 
 /// A delegated credential that lives no longer is not worth beginning with.
 const CREDENTIAL_LIFE_S: u64 = 3_600;
 
-pub fn submit(operations: &Operations, ask: &Ask) -> Result<Reply, Refusal> {
+pub fn submit(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let person = &ask.person;
     person.needs("transfer")?;
     let body = serde_json::Value::Object(ask.dictionary()?);

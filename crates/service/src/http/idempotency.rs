@@ -23,12 +23,12 @@ pub struct InFlight {
     keys: Arc<Mutex<BTreeSet<String>>>,
 }
 
-struct Held {
+struct KeyGuard {
     keys: Arc<Mutex<BTreeSet<String>>>,
     key: String,
 }
 
-impl Drop for Held {
+impl Drop for KeyGuard {
     fn drop(&mut self) {
         guard(&self.keys).remove(&self.key);
     }
@@ -61,7 +61,7 @@ pub async fn once(http: &Arc<Http>, key: String, call: Call) -> Result<Answer, P
         let detail = "the same request is being answered just now";
         return Err(Fault::new(FaultCode::Busy, detail).into());
     }
-    let _held = Held { keys, key: key.clone() };
+    let _held = KeyGuard { keys, key: key.clone() };
     let asked = fingerprint(&call);
     let look = key.clone();
     let kept = http

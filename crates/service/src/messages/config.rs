@@ -95,7 +95,7 @@ impl Default for StompConfig {
 
 /// One of the two ways, as it is used.
 #[derive(Clone)]
-pub struct Way {
+pub struct Transport {
     /// In names of files, metrics and logs.
     pub name: &'static str,
     pub brokers: Vec<Broker>,
@@ -140,7 +140,7 @@ impl MessagesConfig {
         Duration::from_secs(u64::from(self.expire_hours) * 3_600)
     }
 
-    pub fn ways(&self) -> Result<Vec<Way>, Fault> {
+    pub fn ways(&self) -> Result<Vec<Transport>, Fault> {
         let mut ways = Vec::new();
         if !self.stomp.brokers.is_empty() {
             let stomp = &self.stomp;
@@ -153,7 +153,7 @@ impl MessagesConfig {
             };
             let (brokers, login) = place(&stomp.brokers, Protocol::Stomp, "stomp.brokers", &files)?;
             let prefix = if stomp.topics { "/topic/" } else { "/queue/" };
-            ways.push(Way { name: "stomp", brokers, login, confirmed: true, prefix });
+            ways.push(Transport { name: "stomp", brokers, login, confirmed: true, prefix });
         }
         if !self.nats.servers.is_empty() {
             let nats = &self.nats;
@@ -165,7 +165,7 @@ impl MessagesConfig {
                 authorities: nats.authorities.clone(),
             };
             let (brokers, login) = place(&nats.servers, Protocol::Nats, "nats.servers", &files)?;
-            ways.push(Way { name: "nats", brokers, login, confirmed: nats.jetstream, prefix: "" });
+            ways.push(Transport { name: "nats", brokers, login, confirmed: nats.jetstream, prefix: "" });
         }
         Ok(ways)
     }

@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 use longhaul_jobs::ChangeListener;
 
 use crate::Config;
-use crate::shared::Shared;
+use crate::context::ServiceContext;
 
 pub use config::{MessagesConfig, NatsConfig, StompConfig};
 use spool::Spool;
@@ -127,12 +127,12 @@ impl Messages {
 
 /// Before the job loop does anything: from then on changes are noted, or those noted by an earlier start are
 /// forgotten.
-pub fn prepare(shared: &Shared) -> Result<(), Fault> {
+pub fn prepare(shared: &ServiceContext) -> Result<(), Fault> {
     Ok(shared.kernel.catalog.record_job_events(shared.config.messages.is_wanted())?)
 }
 
 /// Spools and publishes until told to stop; nothing if no broker is named.
-pub async fn run(shared: Arc<Shared>, stop: watch::Receiver<bool>) {
+pub async fn run(shared: Arc<ServiceContext>, stop: watch::Receiver<bool>) {
     let config = &shared.config.messages;
     if !config.is_wanted() {
         return;
@@ -158,13 +158,13 @@ pub async fn run(shared: Arc<Shared>, stop: watch::Receiver<bool>) {
         let publisher = publisher::Publisher::new(means, spool.clone(), way, state);
         tasks.spawn(publisher.run(stop.clone()));
     }
-    tasks.spawn(queues::tell(shared.clone(), spool.clone(), stop.clone()));
+    tasks.spawn(queues::publish_minutes(shared.clone(), spool.clone(), stop.clone()));
     tasks.spawn(spooler(shared.clone(), spool, directory.clone(), stop));
     while tasks.join_next().await.is_some() {}
 }
 
 async fn spooler(
-    shared: Arc<Shared>,
+    shared: Arc<ServiceContext>,
     spool: Arc<Spool>,
     directory: std::path::PathBuf,
     mut stop: watch::Receiver<bool>,
@@ -217,7 +217,7 @@ impl Bringing {
 }
 
 /// From the catalog to the spool, all that there is.
-fn bring(shared: &Shared, spool: &Spool, sayer: &Sayer) -> Result<(), Bringing> {
+fn bring(shared: &ServiceContext, spool: &Spool, sayer: &Sayer) -> Result<(), Bringing> {
     let catalog = |error: longhaul_catalog::CatalogError| Bringing::Catalog(error.to_string());
     loop {
         let rows = shared.kernel.catalog.job_events(0).map_err(catalog)?;
@@ -247,8 +247,8 @@ fn spool_fault(directory: &Path, error: &std::io::Error) -> Fault {
     Fault::new(FaultCode::StateDirectory, text)
 }
 
-fn note(shared: &Shared, fault: Fault) {
-    tracing::error!(fault = %fault.chain(), "messages");
+fn note(shared: &ServiceContext, fault: Fault) {
+    tracing::error!(%fault, "messages");
     let mut trouble = guard(&shared.messages.trouble);
     let since = trouble.as_ref().map_or_else(|| shared.kernel.now(), |(since, _)| *since);
     *trouble = Some((since, fault));

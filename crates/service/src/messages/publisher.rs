@@ -12,7 +12,7 @@ use longhaul_model::{Backoff, Fault, FaultCode, Jitter};
 use tokio::sync::watch;
 
 use super::WayState;
-use super::config::{MessagesConfig, Way};
+use super::config::{MessagesConfig, Transport};
 use super::record::Record;
 use super::spool::{Reader, Spool};
 use crate::Clock;
@@ -31,7 +31,7 @@ pub struct Publisher {
     clock: Clock,
     pause: Pause,
     spool: Arc<Spool>,
-    way: Way,
+    way: Transport,
     state: Arc<WayState>,
 }
 
@@ -39,7 +39,7 @@ impl Publisher {
     pub fn new(
         (config, clock): (MessagesConfig, Clock),
         spool: Arc<Spool>,
-        way: Way,
+        way: Transport,
         state: Arc<WayState>,
     ) -> Publisher {
         let pause: Pause = Box::new(|wait| Box::pin(tokio::time::sleep(wait)));

@@ -11,10 +11,10 @@ use tokio::sync::watch;
 
 use super::sayer;
 use super::spool::Spool;
-use crate::shared::Shared;
+use crate::context::ServiceContext;
 
 /// A minute is told so long after its end at the latest.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Pairs that have something waiting and did nothing, told in one minute.
 const IDLE_MAX: usize = 5_000;
 
@@ -22,15 +22,19 @@ const IDLE_MAX: usize = 5_000;
 type Waiting = BTreeMap<(String, String), (u64, u64)>;
 
 /// Until told to stop.
-pub async fn tell(shared: Arc<Shared>, spool: Arc<Spool>, mut stop: watch::Receiver<bool>) {
+pub async fn publish_minutes(
+    shared: Arc<ServiceContext>,
+    spool: Arc<Spool>,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut told = shared.kernel.now();
     loop {
         tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
         let (at_work, to) = (shared.clone(), spool.clone());
-        match tokio::task::spawn_blocking(move || bring(&at_work, &to, told)).await {
+        match tokio::task::spawn_blocking(move || append_minutes(&at_work, &to, told)).await {
             Ok(Ok(last)) => told = last,
             // The next minute is told all the same.
             Ok(Err(error)) => tracing::warn!(%error, "what pairs of storages did is not told"),
@@ -40,7 +44,7 @@ pub async fn tell(shared: Arc<Shared>, spool: Arc<Spool>, mut stop: watch::Recei
 }
 
 /// What has ended since then; says until when it told.
-fn bring(shared: &Shared, spool: &Spool, told: Timestamp) -> std::io::Result<Timestamp> {
+fn append_minutes(shared: &ServiceContext, spool: &Spool, told: Timestamp) -> std::io::Result<Timestamp> {
     let now = shared.kernel.now();
     let minutes = shared.job_control.jobs.pairs().after(told, now);
     let Some(last) = minutes.last().map(|minute| minute.at) else { return Ok(told) };
@@ -60,7 +64,7 @@ fn bring(shared: &Shared, spool: &Spool, told: Timestamp) -> std::io::Result<Tim
         // What waits now is of the newest minute; of those before it nobody knows.
         let of_it = waiting.as_ref().filter(|_| minute.at == last);
         let counted = of_it.map(|waiting| waiting.get(&pair).copied().unwrap_or_default());
-        messages.push(minute.told(counted).message(&says));
+        messages.push(minute.to_wire(counted).message(&says));
     }
     messages.extend(idle.into_iter().take(IDLE_MAX).map(|((source, target), counted)| {
         PairMinute { at: last, source, target, waiting: Some(counted), ..PairMinute::default() }
@@ -70,7 +74,7 @@ fn bring(shared: &Shared, spool: &Spool, told: Timestamp) -> std::io::Result<Tim
     Ok(last)
 }
 
-fn waiting(shared: &Shared) -> Result<Waiting, longhaul_catalog::CatalogError> {
+fn waiting(shared: &ServiceContext) -> Result<Waiting, longhaul_catalog::CatalogError> {
     let ends = shared.kernel.catalog.job_endpoints()?;
     let names: BTreeMap<u64, String> =
         ends.iter().filter_map(|end| Some((end.id, storage_element(&end.url)?))).collect();

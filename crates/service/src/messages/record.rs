@@ -23,7 +23,7 @@ pub struct Record {
 
 /// What stands at the beginning of some bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum DecodeResult {
     /// With all its bytes.
     Record(Record, usize),
     /// So many bytes are needed to tell.
@@ -49,20 +49,20 @@ impl Record {
         out[begin + 4..begin + FRAME].copy_from_slice(&sum.to_le_bytes());
     }
 
-    pub fn decode(bytes: &[u8]) -> Found {
-        let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Found::More(FRAME) };
-        let Some((sum, rest)) = rest.split_first_chunk::<4>() else { return Found::More(FRAME) };
+    pub fn decode(bytes: &[u8]) -> DecodeResult {
+        let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return DecodeResult::More(FRAME) };
+        let Some((sum, rest)) = rest.split_first_chunk::<4>() else { return DecodeResult::More(FRAME) };
         let length = u32::from_le_bytes(*length) as usize;
         if !(FIXED..=RECORD_BYTES_MAX).contains(&length) {
-            return Found::Damaged;
+            return DecodeResult::Damaged;
         }
-        let Some(content) = rest.get(..length) else { return Found::More(FRAME + length) };
+        let Some(content) = rest.get(..length) else { return DecodeResult::More(FRAME + length) };
         if crc32c::crc32c(content) != u32::from_le_bytes(*sum) {
-            return Found::Damaged;
+            return DecodeResult::Damaged;
         }
         match parse(content) {
-            Some(record) => Found::Record(record, FRAME + length),
-            None => Found::Damaged,
+            Some(record) => DecodeResult::Record(record, FRAME + length),
+            None => DecodeResult::Damaged,
         }
     }
 }
@@ -99,14 +99,14 @@ mod tests {
             let record = Record { number, at: Timestamp(at), kind, vo, body };
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
-            prop_assert_eq!(Record::decode(&bytes), Found::Record(record, bytes.len()));
+            prop_assert_eq!(Record::decode(&bytes), DecodeResult::Record(record, bytes.len()));
             for end in 0..bytes.len() {
-                let Found::More(wanted) = Record::decode(&bytes[..end]) else { panic!("{end}") };
+                let DecodeResult::More(wanted) = Record::decode(&bytes[..end]) else { panic!("{end}") };
                 prop_assert!(wanted > end && wanted <= bytes.len());
             }
             let place = place % bytes.len();
             bytes[place] ^= 1 << bit;
-            prop_assert!(!matches!(Record::decode(&bytes), Found::Record(..)));
+            prop_assert!(!matches!(Record::decode(&bytes), DecodeResult::Record(..)));
         }
 
         #[test]

@@ -22,7 +22,7 @@ use longhaul_control::guard;
 use longhaul_model::Timestamp;
 use tokio::sync::watch;
 
-use super::record::{Found, Record};
+use super::record::{DecodeResult, Record};
 
 const SUFFIX: &str = "spool";
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
@@ -321,7 +321,7 @@ fn read_piece(path: &Path, offset: u64, bytes: u64, mut wanted: usize) -> io::Re
             return Ok(piece);
         }
         match Record::decode(&piece) {
-            Found::More(needed) if needed > piece.len() => wanted = needed,
+            DecodeResult::More(needed) if needed > piece.len() => wanted = needed,
             _ => return Ok(piece),
         }
     }
@@ -330,7 +330,7 @@ fn read_piece(path: &Path, offset: u64, bytes: u64, mut wanted: usize) -> io::Re
 /// Whole records, and how many bytes they take.
 fn records(bytes: &[u8]) -> (Vec<Record>, usize) {
     let (mut found, mut at) = (Vec::new(), 0);
-    while let Found::Record(record, length) = Record::decode(&bytes[at..]) {
+    while let DecodeResult::Record(record, length) = Record::decode(&bytes[at..]) {
         found.push(record);
         at += length;
     }

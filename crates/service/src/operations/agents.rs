@@ -119,7 +119,7 @@ impl Operations {
             if let Some(hello) = &report.hello {
                 check_hello(hello)?;
             }
-            if !agent_streams::take_in(&self.shared.job_control, peer.agent, &report).await {
+            if !agent_streams::apply_report(&self.shared.job_control, peer.agent, &report).await {
                 return Err(busy("the ends of copies cannot be written down yet"));
             }
             self.durable(peer, &report).await?
@@ -140,7 +140,7 @@ impl Operations {
         let circuits =
             if say_hello { Vec::new() } else { self.shared.netops.circuits.orders(peer.agent, now) };
         let circuits_planned = self.config().circuits.level == Level::Service;
-        let circuit_copies = by_circuit::under_way(&self.shared.job_control, peer.agent);
+        let circuit_copies = by_circuit::circuit_copies(&self.shared.job_control, peer.agent);
         let circuit_peers = self.circuit_peers(&circuits);
         Ok(ReportReply {
             version,
@@ -174,7 +174,7 @@ impl Operations {
         let own = |id: &StorageId| self.shared.control.agents.of_storage(*id) == Some(agent);
         let targets: Vec<StorageId> = directory.storages.keys().copied().filter(own).collect();
         let first = targets.first().and_then(|&id| directory.name(id));
-        let found = self.ask(move |scheduler, now| {
+        let found = self.query_scheduler(move |scheduler, now| {
             let of = |target: StorageId| {
                 scheduler.link_backlogs(target, now).into_iter().map(move |link| (target, link))
             };
@@ -189,7 +189,7 @@ impl Operations {
             })
         });
         // What jobs bring to other storages of the site counts as if it came to one of the agent's.
-        let of_jobs = by_circuit::ahead_of(&self.shared.job_control, agent).unwrap_or_else(|error| {
+        let of_jobs = by_circuit::link_backlogs(&self.shared.job_control, agent).unwrap_or_else(|error| {
             tracing::warn!(%error, "an agent is not told what jobs want moved");
             Vec::new()
         });
@@ -265,9 +265,14 @@ impl Operations {
         self.run(move |operations| {
             let now = operations.now();
             let mut events = Vec::with_capacity(report.progress.len());
-            let handed = &operations.shared.job_control.jobs.handed;
+            let handed = &operations.shared.job_control.jobs.stream_ledger;
             for progress in &report.progress {
-                handed.heard(agent, progress.attempt, progress.bytes_done, tokio::time::Instant::now());
+                handed.record_progress(
+                    agent,
+                    progress.attempt,
+                    progress.bytes_done,
+                    tokio::time::Instant::now(),
+                );
                 let Some(change) =
                     operations.shared.control.live.progress(progress.attempt, progress.bytes_done, now)
                 else {

@@ -39,7 +39,7 @@ use longhaul_scheduler::{ImportedKnowledge, Scheduler};
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::Config;
-use crate::shared::Shared;
+use crate::context::ServiceContext;
 
 pub use agents::AgentPeer;
 pub use datasets::FileList;
@@ -51,7 +51,7 @@ pub use subscriptions::SubscriptionList;
 pub use tasks::TaskList;
 
 pub struct Operations {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ServiceContext>,
     /// Blocking operations under way.
     slots: Arc<Semaphore>,
     /// Reports that wait for the commit loop.
@@ -85,7 +85,7 @@ impl PageQuery {
 }
 
 impl Operations {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<ServiceContext>) -> Self {
         let slots = Arc::new(Semaphore::new(shared.config.limits.operations as usize));
         Operations {
             shared,
@@ -142,7 +142,7 @@ impl Operations {
     }
 
     /// Asks the scheduler; none if it does not answer in time.
-    pub(crate) fn ask<T: Send + 'static>(
+    pub(crate) fn query_scheduler<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Scheduler, Timestamp) -> T + Send + 'static,
     ) -> Option<T> {

@@ -134,7 +134,7 @@ impl Operations {
                 what_if: what_if_view(&knowledge.what_if(link, &questions, now)),
             })
         };
-        let detail = self.ask(ask).ok_or_else(|| busy("the service is starting or stopping"))?;
+        let detail = self.query_scheduler(ask).ok_or_else(|| busy("the service is starting or stopping"))?;
         let detail = detail.ok_or_else(|| super::not_found("storage", source, "longhaul site list"))?;
         let (sites, now) = ((source_row.site, target_row.site), self.now());
         let probed = probe_state::shorts(&self.shared.netops, now).remove(&sites);
@@ -176,7 +176,7 @@ impl Operations {
         &self,
         question: impl FnOnce(&Knowledge, Timestamp) -> T + Send + 'static,
     ) -> Result<T, Problem> {
-        self.ask(move |scheduler, now| question(scheduler.knowledge(), now))
+        self.query_scheduler(move |scheduler, now| question(scheduler.knowledge(), now))
             .ok_or_else(|| busy("the service is starting or stopping"))
     }
 }

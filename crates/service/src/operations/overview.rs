@@ -120,7 +120,7 @@ impl Operations {
                     ..standing(fault, StorageName::parse(site.name.as_str()).ok(), now)
                 });
             }
-            let busy = |agent| self.shared.job_control.jobs.handed.busy(agent);
+            let busy = |agent| self.shared.job_control.jobs.stream_ledger.busy(agent);
             let agents = self.shared.control.agents.views(site.id, now, busy);
             for agent in agents.into_iter().filter(|agent| !agent.connected) {
                 let last = agent.last_contact.map_or("never".to_owned(), |last| format!("at {last}"));
@@ -251,7 +251,7 @@ impl Operations {
 
     /// Whether the process works at all.
     pub fn healthz(&self) -> Health {
-        let answers = self.ask(|_, _| ()).is_some();
+        let answers = self.query_scheduler(|_, _| ()).is_some();
         let detail = if answers { "answers" } else { "does not answer" };
         health(vec![HealthReason { part: "scheduler".into(), ok: answers, detail: detail.into() }])
     }
@@ -337,7 +337,7 @@ impl Operations {
         self.circuit_gauges(&mut gauges);
         changes::gauges(&self.shared.netops, &mut gauges);
         probe_state::uplink_gauges(&self.shared.netops, now, &mut gauges);
-        if let Some(counts) = self.ask(|scheduler, _| scheduler.counts()) {
+        if let Some(counts) = self.query_scheduler(|scheduler, _| scheduler.counts()) {
             for (state, files) in [
                 ("queued", counts.queued),
                 ("resting", counts.in_backoff),

@@ -147,7 +147,7 @@ impl Operations {
         let ids: Vec<StorageId> = own.iter().map(|storage| storage.id).collect();
         let into: Vec<_> = ids.iter().map(|&id| live.arriving_at(id, now)).collect();
         let out: Vec<_> = ids.iter().map(|&id| live.leaving_from(id, now)).collect();
-        let queued = self.ask(move |scheduler, _| {
+        let queued = self.query_scheduler(move |scheduler, _| {
             let counts: Vec<_> = ids.iter().map(|&id| scheduler.counts_of(id)).collect();
             counts.iter().fold((0, 0), |(files, bytes), counts| {
                 (files + counts.queued + counts.in_backoff + counts.parked, bytes + counts.queued_bytes)
@@ -164,7 +164,7 @@ impl Operations {
                 .shared
                 .control
                 .agents
-                .views(row.id, now, |agent| self.shared.job_control.jobs.handed.busy(agent)),
+                .views(row.id, now, |agent| self.shared.job_control.jobs.stream_ledger.busy(agent)),
             rate_in: into.iter().map(|now| now.rate).sum(),
             rate_out: out.iter().map(|now| now.rate).sum(),
             active_in: into.iter().map(|now| now.files).sum(),

@@ -140,8 +140,9 @@ impl Operations {
 
     fn outlooks(&self, ids: Vec<SubscriptionId>) -> Vec<Option<Outlook>> {
         let count = ids.len();
-        let all = self
-            .ask(move |scheduler, now| ids.into_iter().map(|id| Some(scheduler.outlook(id, now))).collect());
+        let all = self.query_scheduler(move |scheduler, now| {
+            ids.into_iter().map(|id| Some(scheduler.outlook(id, now))).collect()
+        });
         all.unwrap_or_else(|| vec![None; count])
     }
 

@@ -91,7 +91,7 @@ impl Operations {
             rows.iter().filter(|row| row.state == TransferState::Waiting).map(|row| row.id).collect();
         let mut reasons: BTreeMap<TransferId, String> = BTreeMap::new();
         if !waiting.is_empty() {
-            let asked = self.ask(move |scheduler, now| {
+            let asked = self.query_scheduler(move |scheduler, now| {
                 waiting.into_iter().filter_map(|id| Some((id, scheduler.explain_wait(id, now)?))).collect()
             });
             reasons = asked.unwrap_or_default();

@@ -20,7 +20,7 @@ fn bomb(what: &'static str, body: String, statuses: &'static [u16], told: &'stat
 }
 
 fn bombs() -> Vec<Bomb> {
-    const MANY: usize = 300_000;
+    const VALUES_COUNT: usize = 300_000;
     let deep = |open: &str, close: &str, levels: usize| {
         format!("{{\"files\":{}0{}}}", open.repeat(levels), close.repeat(levels))
     };
@@ -54,7 +54,7 @@ fn bombs() -> Vec<Bomb> {
         bomb("a text of ten megabytes", format!("{{\"storage\":\"{}\"}}", "x".repeat(10 << 20)), &[400], ""),
         bomb("a key of ten megabytes", format!("{{\"{}\":1}}", "x".repeat(10 << 20)), &[400], ""),
         bomb("a list of ten million", format!("[{}0]", "0,".repeat(7 << 20)), &[400], "values"),
-        bomb("keys by the hundred thousand", keys(MANY), &[400], ""),
+        bomb("keys by the hundred thousand", keys(VALUES_COUNT), &[400], ""),
         bomb("half a character", "{\"storage\":\"\\ud800\"}".into(), &[400], ""),
     ]
 }
@@ -92,7 +92,7 @@ async fn in_a_process_of_its_own() {
     let kept = || async {
         let mut kept = Vec::new();
         for path in ["/jobs", "/config/se", "/ban/se", "/config/links"] {
-            kept.push(world.ask(&world.admin_token, "GET", path, "").await);
+            kept.push(world.request(&world.admin_token, "GET", path, "").await);
         }
         kept
     };
@@ -100,7 +100,7 @@ async fn in_a_process_of_its_own() {
     let all = async || {
         for bomb in bombs() {
             for path in PATHS {
-                let (status, answer) = world.ask(&world.admin_token, "POST", path, &bomb.body).await;
+                let (status, answer) = world.request(&world.admin_token, "POST", path, &bomb.body).await;
                 let what = format!("{} at {path}: {status} {answer}", bomb.what);
                 assert!(bomb.statuses.contains(&status), "{what}");
                 let text = answer["message"].as_str().unwrap_or_else(|| panic!("{what}"));
@@ -121,10 +121,10 @@ async fn in_a_process_of_its_own() {
     assert_eq!(kept().await, before);
     // And whoever is nobody is not even read.
     for bomb in bombs() {
-        let (status, _) = world.ask("lht_unknown", "POST", "/jobs", &bomb.body).await;
+        let (status, _) = world.request("lht_unknown", "POST", "/jobs", &bomb.body).await;
         assert_eq!(status, 401, "{}", bomb.what);
     }
-    let (status, me) = world.ask(&world.admin_token, "GET", "/whoami", "").await;
+    let (status, me) = world.request(&world.admin_token, "GET", "/whoami", "").await;
     assert_eq!((status, &me["is_root"]), (200, &json!(true)), "it serves on");
     world.assert_sound().await;
 }

@@ -18,7 +18,7 @@ fn files(play: &Play, name: &str, count: usize) -> Vec<(String, String)> {
 async fn by_fts(play: &Play, who: &str, name: &str, count: usize) -> (u16, Value) {
     let file = |(source, target)| json!({ "sources": [source], "destinations": [target] });
     let list: Vec<Value> = files(play, name, count).into_iter().map(file).collect();
-    let (status, answer) = play.ask(who, "POST", "/jobs", &json!({ "files": list }).to_string()).await;
+    let (status, answer) = play.request(who, "POST", "/jobs", &json!({ "files": list }).to_string()).await;
     (status, serde_json::from_str(&answer).unwrap())
 }
 
@@ -74,7 +74,7 @@ async fn one_user_has_so_many_files_under_way() {
 
     // What has ended makes room, also in the eyes of a service that was restarted.
     let job = first["job_id"].as_str().unwrap();
-    assert_eq!(play.ask("alice", "DELETE", &format!("/jobs/{job}"), "").await.0, 200);
+    assert_eq!(play.request("alice", "DELETE", &format!("/jobs/{job}"), "").await.0, 200);
     play.world.shift_s.fetch_add(2, Ordering::Relaxed);
     assert_eq!(by_fts(&play, "alice", "g", 2).await.0, 200);
     let mut play = play;

@@ -47,7 +47,7 @@ fn link(circuit: Option<Circuit>) -> CircuitLink {
     }
 }
 
-async fn tell(agent: &Agent, circuits: Vec<CircuitLink>) -> ReportReply {
+async fn report_circuits(agent: &Agent, circuits: Vec<CircuitLink>) -> ReportReply {
     agent.report(&Report { circuits, ..agent.empty_report() }).await.unwrap()
 }
 
@@ -84,7 +84,7 @@ async fn world() -> (World, Agent) {
 async fn circuits_are_kept_over_restarts_of_agent_and_service() {
     let (mut world, beta) = world().await;
     let asked = beta.now();
-    tell(&beta, vec![link(Some(circuit(FIRST, asked)))]).await;
+    report_circuits(&beta, vec![link(Some(circuit(FIRST, asked)))]).await;
     let shown = list(&world).await.remove(0);
     assert_eq!((shown.link.as_str(), shown.gain_s, shown.connected), ("alpha:beta", Some(40.0), true));
     world.restart().await;
@@ -102,16 +102,16 @@ async fn circuits_are_kept_over_restarts_of_agent_and_service() {
         (1_500, 15.0, "what waits takes 8.0 h")
     );
     let later = Circuit { carried_bytes: 600, carried_s: 6.0, ..again };
-    tell(&beta, vec![link(Some(later))]).await;
+    report_circuits(&beta, vec![link(Some(later))]).await;
     assert_eq!(show(&world, &FIRST[..30]).await.unwrap().link.unwrap().circuit.unwrap().carried_bytes, 1_600);
     // Killed, it gave it back, and has another now.
-    tell(&beta, vec![link(Some(circuit(SECOND, asked)))]).await;
+    report_circuits(&beta, vec![link(Some(circuit(SECOND, asked)))]).await;
     let over = show(&world, FIRST).await.unwrap().circuits.remove(0).circuit;
     assert!(over.ended.is_some() && over.end.unwrap().contains("started again"));
     // An end is told once more and changes nothing.
     let ended = Circuit { ended: Some(asked), end: Some("it expires".into()), ..circuit(SECOND, asked) };
     for _ in 0..2 {
-        tell(&beta, vec![CircuitLink { ended: vec![ended.clone()], ..link(None) }]).await;
+        report_circuits(&beta, vec![CircuitLink { ended: vec![ended.clone()], ..link(None) }]).await;
     }
     let history: Page<CircuitRecord> = world.admin().request(&routes::CIRCUIT_HISTORY).send().await.unwrap();
     let ends: Vec<_> = history.items.iter().map(|record| record.circuit.end.clone().unwrap()).collect();
@@ -125,7 +125,7 @@ async fn circuits_are_kept_over_restarts_of_agent_and_service() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_people_want_is_told_until_something_came_of_it() {
     let (mut world, beta) = world().await;
-    tell(&beta, vec![link(None)]).await;
+    report_circuits(&beta, vec![link(None)]).await;
     for (source, target, mbit, why) in [
         ("alpha", "beta", 0, "0 Mbit/s"),
         ("beta", "alpha", 100, "no link with circuits"),
@@ -138,19 +138,22 @@ async fn what_people_want_is_told_until_something_came_of_it() {
     let id = detail.orders[0].id;
     assert_eq!(detail.orders[0].state, CircuitOrderState::Sent);
     let wants = |reply: &ReportReply| reply.circuits.iter().map(|order| order.id).collect::<Vec<_>>();
-    assert_eq!(wants(&tell(&beta, vec![link(None)]).await), [id]);
+    assert_eq!(wants(&report_circuits(&beta, vec![link(None)]).await), [id]);
     world.restart().await;
     beta.hello(&[]).await.unwrap();
     let ordered = |id, state, words: &str| CircuitLink {
         orders: vec![CircuitOrdered { id, state, words: words.into() }],
         ..link(None)
     };
-    assert_eq!(wants(&tell(&beta, vec![ordered(id, CircuitOrderState::Taken, "")]).await), [id]);
+    assert_eq!(wants(&report_circuits(&beta, vec![ordered(id, CircuitOrderState::Taken, "")]).await), [id]);
     // Another one stands in its place.
     let second = request(&world, "alpha", "beta", 300).await.unwrap().orders[0].id;
-    assert_eq!(wants(&tell(&beta, vec![link(None)]).await), [second]);
+    assert_eq!(wants(&report_circuits(&beta, vec![link(None)]).await), [second]);
     let refused = "300 Mbit/s were refused: maintenance";
-    assert_eq!(wants(&tell(&beta, vec![ordered(second, CircuitOrderState::Failed, refused)]).await), []);
+    assert_eq!(
+        wants(&report_circuits(&beta, vec![ordered(second, CircuitOrderState::Failed, refused)]).await),
+        []
+    );
     let orders = show(&world, "alpha:beta").await.unwrap().orders;
     assert_eq!((orders[0].state, orders[0].words.as_str()), (CircuitOrderState::Failed, refused));
     assert!(orders[1].words.contains("wanted something else"), "{orders:?}");
@@ -158,14 +161,14 @@ async fn what_people_want_is_told_until_something_came_of_it() {
     let nothing = release(&world, "alpha:beta").await.unwrap_err();
     assert!(nothing.detail.contains("no circuit on alpha:beta"), "{nothing:?}");
     let has = link(Some(circuit(FIRST, beta.now())));
-    tell(&beta, vec![has.clone()]).await;
+    report_circuits(&beta, vec![has.clone()]).await;
     release(&world, SECOND).await.unwrap_err();
     release(&world, &FIRST[..8]).await.unwrap();
-    let given = tell(&beta, vec![has]).await.circuits.remove(0);
+    let given = report_circuits(&beta, vec![has]).await.circuits.remove(0);
     assert_eq!(given.what, CircuitWish::Release { circuit: FIRST.into() });
     // Asked for in one breath: first the one, then the other.
     request(&world, "alpha", "beta", 300).await.unwrap();
-    let both = tell(&beta, vec![link(None)]).await;
+    let both = report_circuits(&beta, vec![link(None)]).await;
     assert_eq!((both.circuits.len(), both.circuits[0].id), (2, given.id));
     let audit: Page<AuditEntry> = world.admin().request(&routes::AUDIT_LIST).send().await.unwrap();
     let said: Vec<&str> = audit.items.iter().map(|entry| entry.what.as_str()).collect();
@@ -200,19 +203,20 @@ async fn what_cannot_be_is_refused_and_the_rest_of_the_report_taken() {
         with(&|link| link.ended = vec![of(link)]),
     ];
     for link in wrong {
-        tell(&beta, vec![link.clone()]).await;
+        report_circuits(&beta, vec![link.clone()]).await;
         assert!(list(&world).await.is_empty(), "{link:?}");
     }
     // Said twice, the first counts; and nothing of it reaches a terminal as it is.
     let odd = with(&|link| link.look.words = "a\u{1b}[2Jb".into());
-    tell(&beta, vec![odd, link(None)]).await;
+    report_circuits(&beta, vec![odd, link(None)]).await;
     let shown = list(&world).await.remove(0);
     assert!(shown.circuit.is_some() && !shown.why.contains('\u{1b}'), "{shown:?}");
     // A name that is another's stays that one's.
     let alpha = world.agent("gamma").await;
     alpha.hello(&[]).await.unwrap();
     let claimed = Circuit { carried_bytes: 9_000_000, ..good };
-    tell(&alpha, vec![CircuitLink { source: "beta".parse().unwrap(), ..link(Some(claimed)) }]).await;
+    report_circuits(&alpha, vec![CircuitLink { source: "beta".parse().unwrap(), ..link(Some(claimed)) }])
+        .await;
     assert_eq!(show(&world, FIRST).await.unwrap().circuits[0].circuit.carried_bytes, 1_000);
     for name in ["", "alpha", ":", "alpha:", "alpha:\u{1b}", "00000000-0000-8000-8000-00000000000f"] {
         assert!(show(&world, name).await.is_err(), "{name}");

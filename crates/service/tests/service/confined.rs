@@ -47,7 +47,7 @@ fn opened_by_tokens() -> impl Iterator<Item = &'static Route> {
 async fn status(world: &World, token: &str, route: &Route) -> (u16, Value) {
     let values: Vec<String> = route.parameters().map(|name| format!("no-such-{name}")).collect();
     let path = route.fill(&values.iter().map(String::as_str).collect::<Vec<_>>());
-    world.ask(token, route.method.word(), &path, "{}").await
+    world.request(token, route.method.word(), &path, "{}").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,7 +82,7 @@ async fn a_token_of_one_community_is_for_its_jobs() {
             let (status, answer) = status(&world, &token, route).await;
             assert_eq!(status != 403, may, "{} as {role}: {status} {answer}", route.operation);
         }
-        let (_, me) = world.ask(&token, "GET", "/api/v1/whoami", "").await;
+        let (_, me) = world.request(&token, "GET", "/api/v1/whoami", "").await;
         assert_eq!((&me["role"], &me["community"]), (&json!(role), &json!("higgs")));
     }
 }
@@ -98,7 +98,7 @@ async fn communities_are_apart_for_their_administrators_too() {
     };
     let ask = |who: &'static str, method: &'static str, path: String, body: String| {
         let (play, token) = (&play, play.tokens[who].clone());
-        async move { play.world.ask(&token, method, &path, &body).await }
+        async move { play.world.request(&token, method, &path, &body).await }
     };
     let (status, made) = ask("member", "POST", "/api/v1/jobs".into(), submit(None)).await;
     assert_eq!((status, &made["community"]), (201, &json!("testvo")), "{made}");
@@ -130,9 +130,9 @@ async fn a_confined_token_makes_no_wider_one() {
     for (scopes, community) in [(&["access"][..], None), (&[], Some("higgs")), (&["jobs"], None)] {
         let token = token(&world, "admin", scopes, community).await;
         let login = json!({ "token": token }).to_string();
-        let (status, answer) = world.ask("", "POST", "/api/v1/session", &login).await;
+        let (status, answer) = world.request("", "POST", "/api/v1/session", &login).await;
         assert_eq!(status, 403, "{scopes:?}: {answer}");
-        let (status, answer) = world.ask(&token, "POST", "/api/v1/session/tokens", "{}").await;
+        let (status, answer) = world.request(&token, "POST", "/api/v1/session/tokens", "{}").await;
         assert_eq!(status, 403, "{scopes:?}: {answer}");
     }
     // Whoever may make tokens makes none for what their own is not good for.
@@ -141,20 +141,20 @@ async fn a_confined_token_makes_no_wider_one() {
         [(json!(["access:read"]), 201), (json!([]), 403), (json!(["access", "jobs"]), 403)]
     {
         let body = json!({ "name": format!("made {scopes}").replace(['"', '[', ']', ',', ':'], ""), "role": "admin", "scopes": scopes });
-        let (status, answer) = world.ask(&maker, "POST", "/api/v1/tokens", &body.to_string()).await;
+        let (status, answer) = world.request(&maker, "POST", "/api/v1/tokens", &body.to_string()).await;
         assert_eq!(status, wanted, "{scopes}: {answer}");
     }
-    let (_, list) = world.ask(&world.admin_token, "GET", "/api/v1/tokens", "").await;
+    let (_, list) = world.request(&world.admin_token, "GET", "/api/v1/tokens", "").await;
     let made = list["items"].as_array().unwrap().iter().find(|one| one["name"] == "made accessread");
     assert_eq!(made.unwrap()["scopes"], json!(["access:read"]));
     for bad in [json!(["job"]), json!(["jobs:write"]), json!([""])] {
         let body = json!({ "name": "bad", "role": "viewer", "scopes": bad }).to_string();
-        let (status, answer) = world.ask(&world.admin_token, "POST", "/api/v1/tokens", &body).await;
+        let (status, answer) = world.request(&world.admin_token, "POST", "/api/v1/tokens", &body).await;
         assert_eq!(status, 400, "{bad}: {answer}");
         assert!(answer["detail"].as_str().unwrap().contains("scope"), "{answer}");
     }
     let body = json!({ "name": "bad", "role": "observer", "community": "higgs" }).to_string();
-    assert_eq!(world.ask(&world.admin_token, "POST", "/api/v1/tokens", &body).await.0, 400);
+    assert_eq!(world.request(&world.admin_token, "POST", "/api/v1/tokens", &body).await.0, 400);
 }
 
 /// Whoever runs wild is told so, on each of the ways in; others are served.
@@ -165,7 +165,7 @@ async fn one_user_has_so_many_requests_a_second() {
     for (path, text) in [("/api/v1/whoami", "detail"), ("/whoami", "message")] {
         let mut refused = None;
         for _ in 0..10_000 {
-            let (status, answer) = world.ask(&viewer, "GET", path, "").await;
+            let (status, answer) = world.request(&viewer, "GET", path, "").await;
             if status == 429 {
                 refused = Some(answer);
                 break;
@@ -178,8 +178,8 @@ async fn one_user_has_so_many_requests_a_second() {
         let seconds = &answer["retry_after_s"];
         assert!(path == "/whoami" || seconds.as_u64().is_some_and(|wait| wait >= 1), "{answer}");
         world.shift_s.fetch_add(10, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(world.ask(&world.admin_token, "GET", path, "").await.0, 200, "another user");
-        assert_eq!(world.ask(&viewer, "GET", path, "").await.0, 200, "the same, later");
+        assert_eq!(world.request(&world.admin_token, "GET", path, "").await.0, 200, "another user");
+        assert_eq!(world.request(&viewer, "GET", path, "").await.0, 200, "the same, later");
         world.shift_s.fetch_add(10, std::sync::atomic::Ordering::Relaxed);
     }
 }

@@ -23,19 +23,19 @@ async fn who_was_refused_and_who_was_allowed_is_kept() {
     let (job, _) = play.job_of("alice").await;
     let path = format!("/jobs/{job}");
     for _ in 0..3 {
-        assert_eq!(play.ask("bob", "DELETE", &path, "").await.0, 403);
+        assert_eq!(play.request("bob", "DELETE", &path, "").await.0, 403);
     }
     let mixed = format!("/jobs/{job},{job}");
-    assert_eq!(play.ask("bob", "GET", &mixed, "").await.0, 207);
-    assert_eq!(play.ask("certificate", "GET", "/config", "").await.0, 403);
-    assert_eq!(play.ask("reader", "DELETE", &path, "").await.0, 403);
-    assert_eq!(play.ask("nobody", "GET", "/jobs", "").await.0, 401);
-    assert_eq!(play.ask("carol", "POST", "/api/v1/sites", r#"{"name":"x"}"#).await.0, 403);
-    assert_eq!(play.ask("carol", "GET", "/jobs", "").await.0, 200);
-    assert_eq!(play.ask("carol", "DELETE", &path, "").await.0, 200);
-    assert_eq!(play.ask("admin", "POST", "/api/v1/sites", r#"{"name":"x"}"#).await.0, 201);
+    assert_eq!(play.request("bob", "GET", &mixed, "").await.0, 207);
+    assert_eq!(play.request("certificate", "GET", "/config", "").await.0, 403);
+    assert_eq!(play.request("reader", "DELETE", &path, "").await.0, 403);
+    assert_eq!(play.request("nobody", "GET", "/jobs", "").await.0, 401);
+    assert_eq!(play.request("carol", "POST", "/api/v1/sites", r#"{"name":"x"}"#).await.0, 403);
+    assert_eq!(play.request("carol", "GET", "/jobs", "").await.0, 200);
+    assert_eq!(play.request("carol", "DELETE", &path, "").await.0, 200);
+    assert_eq!(play.request("admin", "POST", "/api/v1/sites", r#"{"name":"x"}"#).await.0, 201);
     let secret = "lht_thisisnotoneofthetokens";
-    assert_eq!(play.world.ask(secret, "GET", "/api/v1/status?token=lht_query", "").await.0, 401);
+    assert_eq!(play.world.request(secret, "GET", "/api/v1/status?token=lht_query", "").await.0, 401);
 
     let refused = entries(&play, "refused", None).await;
     let of_bob = entries(&play, "refused", Some("bob")).await;
@@ -71,8 +71,8 @@ async fn who_was_refused_and_who_was_allowed_is_kept() {
     }
 
     // Only administrators see who did what.
-    assert_eq!(play.ask("manager", "GET", "/api/v1/audit/decisions", "").await.0, 403);
-    assert_eq!(play.ask("admin", "GET", "/api/v1/audit/decisions?of=all", "").await.0, 400);
+    assert_eq!(play.request("manager", "GET", "/api/v1/audit/decisions", "").await.0, 403);
+    assert_eq!(play.request("admin", "GET", "/api/v1/audit/decisions?of=all", "").await.0, 400);
     play.world.restart().await;
     let kept = entries(&play, "refused", Some("manager")).await;
     assert_eq!(find(&kept, "decision_list", "/api/v1/audit/decisions").times, 1);

@@ -68,7 +68,7 @@ const ALL: [u16; 5] = [200; 5];
 const KNOWN: [u16; 5] = [401, 200, 200, 200, 200];
 /// Something is missing, which is found when it is known who asks.
 const ASKED: [u16; 5] = [401, 400, 400, 400, 400];
-const OWN: [u16; 5] = [401, 403, 200, 200, 200];
+const OWNER_ONLY: [u16; 5] = [401, 403, 200, 200, 200];
 const CONFIG: [u16; 5] = [401, 403, 403, 200, 200];
 const CONFIG_WRONG: [u16; 5] = [401, 403, 403, 400, 400];
 const CONFIG_NONE: [u16; 5] = [401, 403, 403, 404, 404];
@@ -88,16 +88,16 @@ const MATRIX: &[Case] = &[
     ("GET", "/jobs", "", KNOWN),
     ("POST", "/jobs", "{}", ASKED),
     ("PUT", "/jobs", "{}", ASKED),
-    ("GET", "/jobs/JOB", "", OWN),
+    ("GET", "/jobs/JOB", "", OWNER_ONLY),
     ("GET", "/jobs/JOB,JOB", "", [401, 207, 200, 200, 200]),
-    ("GET", "/jobs/JOB/files", "", OWN),
-    ("GET", "/jobs/JOB/files/FILE/retries", "", OWN),
-    ("GET", "/jobs/JOB/dm", "", OWN),
-    ("GET", "/jobs/JOB/job_state", "", OWN),
-    ("POST", "/jobs/JOB", r#"{"params":{"priority":4}}"#, OWN),
+    ("GET", "/jobs/JOB/files", "", OWNER_ONLY),
+    ("GET", "/jobs/JOB/files/FILE/retries", "", OWNER_ONLY),
+    ("GET", "/jobs/JOB/dm", "", OWNER_ONLY),
+    ("GET", "/jobs/JOB/job_state", "", OWNER_ONLY),
+    ("POST", "/jobs/JOB", r#"{"params":{"priority":4}}"#, OWNER_ONLY),
     ("POST", "/jobs/JOB,JOB", r#"{"params":{"priority":4}}"#, [401, 207, 200, 200, 200]),
-    ("DELETE", "/jobs/JOB/files/FILE", "", OWN),
-    ("DELETE", "/jobs/JOB", "", OWN),
+    ("DELETE", "/jobs/JOB/files/FILE", "", OWNER_ONLY),
+    ("DELETE", "/jobs/JOB", "", OWNER_ONLY),
     ("DELETE", "/jobs/JOB,JOB", "", [401, 207, 200, 200, 200]),
     ("DELETE", "/jobs/vo/nothing", "", ROOT),
     ("DELETE", "/jobs/all", "", ROOT),
@@ -320,7 +320,7 @@ impl Play {
         Play { world, tokens, certificate, storage, files: 0, _silent: silent, issuer, folder }
     }
 
-    pub async fn ask(&self, who: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+    pub async fn request(&self, who: &str, method: &str, path: &str, body: &str) -> (u16, String) {
         let token = self
             .tokens
             .get(who)
@@ -358,7 +358,7 @@ impl Play {
 
     pub async fn ended(&self, who: &str, job: &str) {
         until("the end of a job", async || {
-            let (_, state) = self.ask(who, "GET", &format!("/jobs/{job}/job_state"), "").await;
+            let (_, state) = self.request(who, "GET", &format!("/jobs/{job}/job_state"), "").await;
             let ended =
                 ["FINISHED", "FAILED", "FINISHEDDIRTY", "CANCELED"].contains(&state.trim_matches('"'));
             ended.then_some(()).ok_or(state)
@@ -372,17 +372,17 @@ impl Play {
         let url = |side: &str| format!("{}/{side}/{}", self.storage, self.files);
         let body =
             json!({ "files": [{ "sources": [url("from")], "destinations": [url("to")] }] }).to_string();
-        let (status, answer) = self.ask(who, "POST", "/jobs", &body).await;
+        let (status, answer) = self.request(who, "POST", "/jobs", &body).await;
         assert_eq!(status, 200, "{answer}");
         let answer: Value = serde_json::from_str(&answer).unwrap();
         let id = answer["job_id"].as_str().unwrap().to_owned();
-        let (_, files) = self.ask(who, "GET", &format!("/jobs/{id}/files"), "").await;
+        let (_, files) = self.request(who, "GET", &format!("/jobs/{id}/files"), "").await;
         let files: Value = serde_json::from_str(&files).unwrap();
         (id, files[0]["file_id"].as_u64().unwrap())
     }
 
     async fn state(&self, job: &str) -> String {
-        let (_, answer) = self.ask("alice", "GET", &format!("/jobs/{job}/job_state"), "").await;
+        let (_, answer) = self.request("alice", "GET", &format!("/jobs/{job}/job_state"), "").await;
         answer.trim_matches('"').to_owned()
     }
 }
@@ -453,7 +453,7 @@ async fn every_route_as_everybody() {
             let (job, file) =
                 if path.contains("JOB") { play.job_of("alice").await } else { (String::new(), 0) };
             let asked = path.replace("JOB", &job).replace("FILE", &file.to_string());
-            let (status, answer) = play.ask(who, method, &asked, body).await;
+            let (status, answer) = play.request(who, method, &asked, body).await;
             let expected = wanted(who, case);
             if status != expected {
                 wrong.push(format!("{method} {path} as {who}: {status}, not {expected}: {answer:.200}"));
@@ -486,12 +486,12 @@ async fn every_route_as_everybody() {
             "/files?vo_name=testvo",
             "/archive",
         ] {
-            let (_, answer) = play.ask(who, "GET", path, "").await;
+            let (_, answer) = play.request(who, "GET", path, "").await;
             assert!(!answer.contains(&job), "{path} as {who}: {answer}");
         }
     }
     for who in ["carol", "reader", "member", "operator"] {
-        assert!(play.ask(who, "GET", "/jobs", "").await.1.contains(&job), "{who}");
+        assert!(play.request(who, "GET", "/jobs", "").await.1.contains(&job), "{who}");
     }
     play.world.assert_sound().await;
     play.world.stop().await;
@@ -505,9 +505,9 @@ async fn mixed_lists_do_what_may_be_done() {
         let ((theirs, _), (own, _)) = (play.job_of("alice").await, play.job_of(who).await);
         let both = format!("/jobs/{theirs},{own}");
         let change = r#"{"params":{"priority":5}}"#;
-        let before = play.ask("alice", "GET", &format!("/jobs/{theirs}/priority"), "").await;
+        let before = play.request("alice", "GET", &format!("/jobs/{theirs}/priority"), "").await;
         for (method, body) in [("GET", ""), ("POST", change), ("DELETE", "")] {
-            let (status, answer) = play.ask(who, method, &both, body).await;
+            let (status, answer) = play.request(who, method, &both, body).await;
             assert_eq!(status, 207, "{method} as {who}: {answer}");
             let entries: Vec<Value> = serde_json::from_str(&answer).unwrap();
             let of = |job: &str| entries.iter().find(|entry| entry["job_id"] == job).unwrap();
@@ -515,9 +515,9 @@ async fn mixed_lists_do_what_may_be_done() {
             assert_eq!(of(&theirs)["http_status"], "403 Forbidden", "{method} as {who}: {answer}");
             assert!(of(&theirs).get("user_dn").is_none(), "{answer}");
         }
-        assert_eq!(play.ask("alice", "GET", &format!("/jobs/{theirs}/priority"), "").await, before);
+        assert_eq!(play.request("alice", "GET", &format!("/jobs/{theirs}/priority"), "").await, before);
         assert_ne!(play.state(&theirs).await, "CANCELED");
-        let (_, state) = play.ask(who, "GET", &format!("/jobs/{own}/job_state"), "").await;
+        let (_, state) = play.request(who, "GET", &format!("/jobs/{own}/job_state"), "").await;
         assert_eq!(state, "\"CANCELED\"");
     }
     play.world.stop().await;

@@ -550,7 +550,7 @@ async fn the_native_api_shows_jobs_to_those_whose_they_are() {
 
 impl Play {
     async fn of_fts(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        self.world.ask(&self.world.admin_token, method, path, &body.to_string()).await
+        self.world.request(&self.world.admin_token, method, path, &body.to_string()).await
     }
 
     /// So many copies read from the source, and no byte comes.

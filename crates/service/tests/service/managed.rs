@@ -179,7 +179,7 @@ impl Scene {
 
     async fn status(&self, token: &str, route: &Route, side: &Side) -> (u16, Value) {
         let body = side.body(route).to_string();
-        self.world.ask(token, route.method.word(), &side.path(route), &body).await
+        self.world.request(token, route.method.word(), &side.path(route), &body).await
     }
 }
 
@@ -282,7 +282,7 @@ async fn what_is_of_several_is_of_all_their_managers() {
         (&hugo, ("PATCH", wish.clone(), json!({ "community": "atlas" })), 403),
         (&hugo, ("PATCH", wish.clone(), json!({ "community": "none", "state": "suspended" })), 200),
     ] {
-        let (status, answer) = world.ask(who, method, &path, &body.to_string()).await;
+        let (status, answer) = world.request(who, method, &path, &body.to_string()).await;
         assert_eq!(status, wanted, "{method} {path} {body}: {answer}");
     }
     world.assert_sound().await;
@@ -296,9 +296,10 @@ async fn a_refusal_says_whose_right_is_missing_and_who_gives_it() {
     let why = "site_change needs the role admin, or a manager of the site alpha; gina is manager of the site \
         gamma: \
                an administrator can give it";
-    let (status, answer) = world.ask(&gina, "PATCH", "/api/v1/sites/alpha", r#"{"state":"paused"}"#).await;
+    let (status, answer) =
+        world.request(&gina, "PATCH", "/api/v1/sites/alpha", r#"{"state":"paused"}"#).await;
     assert_eq!((status, answer["detail"].as_str()), (403, Some(why)));
-    let (status, _) = world.ask(&gina, "PATCH", "/api/v1/sites/gamma", r#"{"state":"paused"}"#).await;
+    let (status, _) = world.request(&gina, "PATCH", "/api/v1/sites/gamma", r#"{"state":"paused"}"#).await;
     assert_eq!(status, 200);
     let request = world.admin().request(&routes::DECISION_LIST).query("who", "gina");
     let list: Page<DecisionEntry> = request.send().await.unwrap();
@@ -306,7 +307,7 @@ async fn a_refusal_says_whose_right_is_missing_and_who_gives_it() {
     assert_eq!((of(false).why.as_str(), of(false).object.as_str()), (why, "/api/v1/sites/alpha"));
     assert_eq!(of(true).why, "manager of the site gamma");
     // Of what the service decided, which names everybody, a manager sees nothing.
-    let (status, seen) = world.ask(&gina, "GET", "/api/v1/audit/decisions", "").await;
+    let (status, seen) = world.request(&gina, "GET", "/api/v1/audit/decisions", "").await;
     assert_eq!((status, &seen["items"]), (200, &json!([])));
 }
 
@@ -316,7 +317,7 @@ async fn a_manager_logs_in_as_what_they_are() {
     let scene = Scene::new().await;
     let world = &scene.world;
     let both = scene.manager("both", &["gamma"], Some("higgs")).await;
-    let (_, me) = world.ask(&both, "GET", "/api/v1/whoami", "").await;
+    let (_, me) = world.request(&both, "GET", "/api/v1/whoami", "").await;
     assert_eq!((&me["role"], &me["sites"]), (&json!("manager"), &json!(["gamma"])));
     assert_eq!(me["community"], "higgs");
     let login = json!({ "token": both });
@@ -335,7 +336,7 @@ async fn a_manager_logs_in_as_what_they_are() {
         ("/api/v1/limits", json!({ "of": "into", "name": "gamma", "active": 2 }), 200),
         ("/api/v1/sites/gamma/join-tokens", json!({}), 403),
     ] {
-        assert_eq!(world.ask(&made.token, "POST", path, &body.to_string()).await.0, wanted, "{path}");
+        assert_eq!(world.request(&made.token, "POST", path, &body.to_string()).await.0, wanted, "{path}");
     }
 }
 
@@ -350,11 +351,11 @@ async fn a_manager_is_one_of_something_that_there_is() {
         (json!({ "name": "a", "role": "viewer", "sites": ["gamma"] }), 400, "role manager"),
         (json!({ "name": "a", "role": "manager", "sites": ["gamma"] }), 201, ""),
     ] {
-        let (status, answer) = world.ask(admin, "POST", "/api/v1/tokens", &body.to_string()).await;
+        let (status, answer) = world.request(admin, "POST", "/api/v1/tokens", &body.to_string()).await;
         assert_eq!(status, wanted, "{body}: {answer}");
         assert!(why.is_empty() || answer["detail"].as_str().unwrap().contains(why), "{answer}");
     }
-    let (_, list) = world.ask(admin, "GET", "/api/v1/tokens", "").await;
+    let (_, list) = world.request(admin, "GET", "/api/v1/tokens", "").await;
     assert!(list["items"].as_array().unwrap().iter().any(|one| one["sites"] == json!(["gamma"])), "{list}");
 
     let password = "correct horse battery staple";
@@ -367,7 +368,7 @@ async fn a_manager_is_one_of_something_that_there_is() {
         (add("manager", json!(["nowhere"])), 404),
         (add("manager", json!(["gamma"])), 201),
     ] {
-        let (status, answer) = world.ask(admin, "POST", "/api/v1/accounts", &body).await;
+        let (status, answer) = world.request(admin, "POST", "/api/v1/accounts", &body).await;
         assert_eq!(status, wanted, "{body}: {answer}");
     }
     for (change, wanted, sites, role) in [
@@ -379,7 +380,8 @@ async fn a_manager_is_one_of_something_that_there_is() {
         (json!({ "role": "viewer" }), 200, None, "viewer"),
         (json!({ "role": "manager", "community": "" }), 400, None, ""),
     ] {
-        let (status, answer) = world.ask(admin, "PATCH", "/api/v1/accounts/gina", &change.to_string()).await;
+        let (status, answer) =
+            world.request(admin, "PATCH", "/api/v1/accounts/gina", &change.to_string()).await;
         assert_eq!(status, wanted, "{change}: {answer}");
         if status == 200 {
             assert_eq!((answer.get("sites"), &answer["role"]), (sites.as_ref(), &json!(role)), "{change}");
@@ -397,19 +399,19 @@ async fn managers_of_a_community_have_its_jobs() {
     }
     let (job, _) = play.job_of("alice").await;
     for path in [format!("/api/v1/jobs/{job}"), format!("/jobs/{job}")] {
-        assert_eq!(play.ask("theirs", "GET", &path, "").await.0, 200, "{path}");
-        assert_eq!(play.ask("others", "GET", &path, "").await.0, 403, "{path}");
+        assert_eq!(play.request("theirs", "GET", &path, "").await.0, 200, "{path}");
+        assert_eq!(play.request("others", "GET", &path, "").await.0, 403, "{path}");
     }
     for path in ["/api/v1/jobs", "/jobs"] {
-        assert!(play.ask("theirs", "GET", path, "").await.1.contains(&job), "{path}");
-        assert!(!play.ask("others", "GET", path, "").await.1.contains(&job), "{path}");
+        assert!(play.request("theirs", "GET", path, "").await.1.contains(&job), "{path}");
+        assert!(!play.request("others", "GET", path, "").await.1.contains(&job), "{path}");
     }
     // What is everybody's is no manager's.
-    assert_eq!(play.ask("theirs", "GET", "/config", "").await.0, 403);
-    assert_eq!(play.ask("theirs", "GET", "/ban/se", "").await.0, 403);
+    assert_eq!(play.request("theirs", "GET", "/config", "").await.0, 403);
+    assert_eq!(play.request("theirs", "GET", "/ban/se", "").await.0, 403);
     let cancel = format!("/api/v1/jobs/{job}/cancel");
-    assert_eq!(play.ask("others", "POST", &cancel, "{}").await.0, 403);
-    assert_eq!(play.ask("theirs", "POST", &cancel, "{}").await.0, 200);
+    assert_eq!(play.request("others", "POST", &cancel, "{}").await.0, 403);
+    assert_eq!(play.request("theirs", "POST", &cancel, "{}").await.0, 200);
     play.world.assert_sound().await;
     play.world.stop().await;
 }

@@ -52,7 +52,7 @@ impl Command {
 }
 
 async fn whoami(play: &Play) -> (u16, Value) {
-    let (status, answer) = play.ask("certificate", "GET", "/whoami", "").await;
+    let (status, answer) = play.request("certificate", "GET", "/whoami", "").await;
     (status, serde_json::from_str(&answer).unwrap())
 }
 
@@ -66,7 +66,7 @@ async fn a_command_says_whose_a_user_is_and_none_is_guessed_without_it() {
         assert_eq!((status, &me["vos"]), (200, &serde_json::json!(["testvo"])), "{me}");
     }
     // Of alice's community, by the command's word alone.
-    assert_eq!(play.ask("certificate", "GET", &format!("/jobs/{job}"), "").await.0, 200);
+    assert_eq!(play.request("certificate", "GET", &format!("/jobs/{job}"), "").await.0, 200);
     assert_eq!(command.calls(), 1, "it is asked once");
 
     // What it says counts for a while, and not longer: also when it fails then.
@@ -74,12 +74,12 @@ async fn a_command_says_whose_a_user_is_and_none_is_guessed_without_it() {
     assert_eq!(whoami(&play).await.0, 200);
     play.world.shift_s.fetch_add(101, std::sync::atomic::Ordering::Relaxed);
     for path in ["/whoami".to_owned(), format!("/jobs/{job}")] {
-        let (status, answer) = play.ask("certificate", "GET", &path, "").await;
+        let (status, answer) = play.request("certificate", "GET", &path, "").await;
         assert_eq!(status, 503, "{answer}");
         assert!(answer.contains("cannot be found out"), "{answer}");
     }
     // Tokens say themselves whose they are.
-    assert_eq!(play.ask("carol", "GET", &format!("/jobs/{job}"), "").await.0, 200);
+    assert_eq!(play.request("carol", "GET", &format!("/jobs/{job}"), "").await.0, 200);
 
     for lie in ["echo 'test vo'", "echo testvo; echo othervo", "yes testvo", "echo ../testvo"] {
         play.world.shift_s.fetch_add(101, std::sync::atomic::Ordering::Relaxed);
@@ -102,5 +102,5 @@ async fn a_command_that_does_not_end_lets_nobody_in() {
     let (status, answer) = whoami(&play).await;
     assert_eq!(status, 503, "{answer}");
     assert!(answer["message"].as_str().unwrap().contains("did not end within 1s"), "{answer}");
-    assert_eq!(play.ask("alice", "GET", "/jobs", "").await.0, 200, "others are served");
+    assert_eq!(play.request("alice", "GET", "/jobs", "").await.0, 200, "others are served");
 }

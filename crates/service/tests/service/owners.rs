@@ -57,13 +57,13 @@ impl Play {
         made.token
     }
 
-    async fn ask(&self, token: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        self.world.ask(token, method, path, &body.to_string()).await
+    async fn request(&self, token: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        self.world.request(token, method, path, &body.to_string()).await
     }
 
     /// As the administrator.
     async fn steer(&self, method: &str, path: &str, body: Value) {
-        let (status, answer) = self.ask(&self.world.admin_token, method, path, &body).await;
+        let (status, answer) = self.request(&self.world.admin_token, method, path, &body).await;
         assert!((200..300).contains(&status), "{path}: {status} {answer}");
     }
 
@@ -81,14 +81,14 @@ impl Play {
         };
         let body = json!({ "files": [file(self.files), file(self.files + 1)], "params": { "retry": 3 } });
         self.files += 2;
-        let (status, answer) = self.ask(token, "POST", "/jobs", &body).await;
+        let (status, answer) = self.request(token, "POST", "/jobs", &body).await;
         assert_eq!(status, 200, "{answer}");
         answer["job_id"].as_str().unwrap().to_owned()
     }
 
     async fn files(&self, job: &str) -> Vec<Value> {
         let path = format!("/jobs/{job}/files");
-        let (_, files) = self.ask(&self.world.admin_token, "GET", &path, &Value::Null).await;
+        let (_, files) = self.request(&self.world.admin_token, "GET", &path, &Value::Null).await;
         files.as_array().unwrap().clone()
     }
 
@@ -165,7 +165,7 @@ async fn a_token_that_expires_ends_nothing() {
     play.drain(true).await;
     let job = play.submit(&made.token).await;
     play.world.shift_s.store(7_200, Ordering::SeqCst);
-    let (status, _) = play.ask(&made.token, "GET", "/jobs", &Value::Null).await;
+    let (status, _) = play.request(&made.token, "GET", "/jobs", &Value::Null).await;
     assert_eq!(status, 401, "it has expired");
     play.drain(false).await;
     play.ended(&job, "FINISHED").await;
@@ -240,7 +240,7 @@ async fn what_others_say_is_kept_and_what_is_said_here_is_asked_anew() {
     let mut play = command.play(60).await;
     let host = play.world.address().ip().to_string();
     let drain = |drain: bool| json!({ "hostname": host, "drain": drain }).to_string();
-    assert_eq!(play.ask("admin", "POST", "/config/drain", &drain(true)).await.0, 200);
+    assert_eq!(play.request("admin", "POST", "/config/drain", &drain(true)).await.0, 200);
     // As the service keeps jobs of people who come with certificates: one whom the command maps, one whose
     // proxy says it.
     let mapped = of_certificate(&play, 1, &[]).await;
@@ -248,7 +248,7 @@ async fn what_others_say_is_kept_and_what_is_said_here_is_asked_anew() {
     let (grouped, _) = play.job_of("issuer").await;
     command.becomes("echo othervo");
     play.world.shift_s.fetch_add(101, Ordering::SeqCst);
-    assert_eq!(play.ask("admin", "POST", "/config/drain", &drain(false)).await.0, 200);
+    assert_eq!(play.request("admin", "POST", "/config/drain", &drain(false)).await.0, 200);
     let why = comes_to(&play, &mapped, "FAILED").await;
     assert!(why.starts_with(REASON) && why.contains("is no longer of the community testvo"), "{why}");
     comes_to(&play, &grouped, "ACTIVE").await;
@@ -296,7 +296,7 @@ async fn of_certificate(play: &People, number: u128, communities: &[&str]) -> St
 /// The reason of the job's file once it is in that state.
 async fn comes_to(play: &People, job: &str, state: &str) -> String {
     until(state, async || {
-        let (_, files) = play.ask("admin", "GET", &format!("/jobs/{job}/files"), "").await;
+        let (_, files) = play.request("admin", "GET", &format!("/jobs/{job}/files"), "").await;
         let files: Value = serde_json::from_str(&files).unwrap();
         let reason = || files[0]["reason"].as_str().unwrap_or_default().to_owned();
         if files[0]["file_state"] == state { Ok(reason()) } else { Err(files.to_string()) }

@@ -80,14 +80,14 @@ fn with(link: CircuitLink, id: CircuitOrderId, state: CircuitOrderState) -> Circ
     CircuitLink { orders: vec![CircuitOrdered { id, state, words: String::new() }], ..link }
 }
 
-async fn tell(agent: &Agent, link: &CircuitLink) -> ReportReply {
+async fn report_link(agent: &Agent, link: &CircuitLink) -> ReportReply {
     agent.report(&Report { circuits: vec![link.clone()], ..agent.empty_report() }).await.unwrap()
 }
 
 /// Tells the same again and again until the answer fits.
-async fn tell_until(agent: &Agent, link: &CircuitLink, fits: impl Fn(&ReportReply) -> bool) -> ReportReply {
+async fn report_until(agent: &Agent, link: &CircuitLink, fits: impl Fn(&ReportReply) -> bool) -> ReportReply {
     until("such an answer", async || {
-        let reply = tell(agent, link).await;
+        let reply = report_link(agent, link).await;
         if fits(&reply) { Ok(reply) } else { Err(format!("{reply:?}")) }
     })
     .await
@@ -120,7 +120,7 @@ async fn show(world: &World) -> CircuitDetail {
 /// The plan's wish, once it is told.
 async fn asked(beta: &Agent) -> CircuitOrder {
     let nothing = link(CircuitState::Off, None);
-    let reply = tell_until(beta, &nothing, |reply| !reply.circuits.is_empty()).await;
+    let reply = report_until(beta, &nothing, |reply| !reply.circuits.is_empty()).await;
     assert!(reply.circuits_planned);
     reply.circuits[0].clone()
 }
@@ -147,7 +147,7 @@ async fn a_plan_asks_once_whatever_is_killed_and_gives_back_what_nothing_needs()
         world.crash().await;
         beta.hello(&[]).await.unwrap();
         let link = state.map_or(link.clone(), |state| with(link, order.id, state));
-        let reply = tell(&beta, &link).await;
+        let reply = report_link(&beta, &link).await;
         assert_eq!(reply.circuits, std::slice::from_ref(&order), "the same, and nothing else");
         plans(&world, 2).await;
         assert_eq!(orders(&world).await.len(), 1);
@@ -168,7 +168,7 @@ async fn a_plan_asks_once_whatever_is_killed_and_gives_back_what_nothing_needs()
         .await
         .unwrap();
     let used = with(link(CircuitState::Established, Some(asked)), order.id, CircuitOrderState::Had);
-    let reply = tell_until(&beta, &used, |reply| reply.circuits.iter().any(|one| one.id != order.id)).await;
+    let reply = report_until(&beta, &used, |reply| reply.circuits.iter().any(|one| one.id != order.id)).await;
     let release = reply.circuits.into_iter().find(|one| one.id != order.id).unwrap();
     assert_eq!(release.what, CircuitWish::Release { circuit: CIRCUIT.into() });
     let said = show(&world).await.plan.unwrap().done.unwrap().words;
@@ -176,16 +176,16 @@ async fn a_plan_asks_once_whatever_is_killed_and_gives_back_what_nothing_needs()
     // Until the agent says that it is gone, it counts as there; killed meanwhile, too.
     world.crash().await;
     beta.hello(&[]).await.unwrap();
-    tell(&beta, &used).await;
+    report_link(&beta, &used).await;
     plans(&world, 1).await;
     assert_eq!(plan(&world).await.providers[0].circuits, 1);
     assert_eq!(orders(&world).await.len(), 2, "it is said once");
     let mut over = with(link(CircuitState::Resting, None), release.id, CircuitOrderState::Done);
     let ended = link(CircuitState::Established, Some(asked)).circuit.unwrap();
     over.ended = vec![Circuit { ended: Some(beta.now()), end: Some("given back".into()), ..ended }];
-    tell_until(&beta, &over, |reply| reply.circuits.is_empty()).await;
+    report_until(&beta, &over, |reply| reply.circuits.is_empty()).await;
     until("the end of the circuit", async || {
-        tell(&beta, &over).await;
+        report_link(&beta, &over).await;
         let provider = plan(&world).await.providers.remove(0);
         if provider.circuits != 0 {
             return Err(format!("{provider:?}"));
@@ -201,12 +201,12 @@ async fn a_plan_asks_once_whatever_is_killed_and_gives_back_what_nothing_needs()
 async fn where_agents_decide_a_plan_is_only_told_and_one_from_before_is_given_back() {
     let (mut world, beta) = world(|_| {}).await;
     world.subscribe("big", "beta").await;
-    tell(&beta, &link(CircuitState::Off, None)).await;
+    report_link(&beta, &link(CircuitState::Off, None)).await;
     let dry = plan(&world).await;
     assert_eq!((dry.level.as_str(), dry.planned), ("agent", None));
     assert_eq!((dry.links[0].what, dry.links[0].mbit), (CircuitPlanAct::Ask, Some(10_000)), "{dry:?}");
     assert!(dry.links[0].why.contains("40.0 TB take"), "{dry:?}");
-    let reply = tell(&beta, &link(CircuitState::Off, None)).await;
+    let reply = report_link(&beta, &link(CircuitState::Off, None)).await;
     assert!(reply.circuits.is_empty() && !reply.circuits_planned);
     assert!(show(&world).await.plan.is_none() && orders(&world).await.is_empty());
     // The same service with the plan switched on, and off again.
@@ -217,7 +217,7 @@ async fn where_agents_decide_a_plan_is_only_told_and_one_from_before_is_given_ba
     world.config.circuits.level = Level::Agent;
     world.restart().await;
     beta.hello(&[]).await.unwrap();
-    let reply = tell(&beta, &link(CircuitState::Off, None)).await;
+    let reply = report_link(&beta, &link(CircuitState::Off, None)).await;
     assert!(reply.circuits.is_empty() && !reply.circuits_planned);
     assert!(orders(&world).await.iter().all(|order| order.state.is_final()));
 }
@@ -233,7 +233,7 @@ async fn what_a_person_wants_comes_first_and_a_refusal_makes_the_link_rest() {
         replace: false,
     };
     let nothing = link(CircuitState::Off, None);
-    tell(&beta, &nothing).await;
+    report_link(&beta, &nothing).await;
     let detail: CircuitDetail =
         world.admin().request(&routes::CIRCUIT_REQUEST).json(&request).send().await.unwrap();
     let person = detail.orders[0].id;
@@ -241,7 +241,7 @@ async fn what_a_person_wants_comes_first_and_a_refusal_makes_the_link_rest() {
     plans(&world, 3).await;
     assert_eq!(orders(&world).await.len(), 1);
     assert!(show(&world).await.plan.unwrap().why.contains("somebody else asked for"));
-    tell(&beta, &with(nothing.clone(), person, CircuitOrderState::Failed)).await;
+    report_link(&beta, &with(nothing.clone(), person, CircuitOrderState::Failed)).await;
     let order = asked(&beta).await;
     // Refused, it is not asked for again at once, and why is told.
     let refused = CircuitLink {
@@ -252,9 +252,9 @@ async fn what_a_person_wants_comes_first_and_a_refusal_makes_the_link_rest() {
         }],
         ..link(CircuitState::Resting, None)
     };
-    tell(&beta, &refused).await;
+    report_link(&beta, &refused).await;
     plans(&world, 2).await;
-    assert!(tell(&beta, &refused).await.circuits.is_empty());
+    assert!(report_link(&beta, &refused).await.circuits.is_empty());
     let detail = show(&world).await;
     assert!(detail.plan.unwrap().why.contains("no circuit is asked for on this link until"));
     assert_eq!(detail.orders[0].words, "10000 Mbit/s were refused: maintenance");
@@ -291,11 +291,11 @@ fn next(asked: Timestamp) -> Circuit {
 /// A circuit that is used, and the order for one that is to follow it.
 async fn followed(world: &World, beta: &Agent) -> (CircuitOrder, CircuitOrder, Timestamp) {
     world.subscribe("big", "beta").await;
-    let first = tell_until(beta, &small(None, false, &[]), |reply| !reply.circuits.is_empty()).await;
+    let first = report_until(beta, &small(None, false, &[]), |reply| !reply.circuits.is_empty()).await;
     let first = first.circuits[0].clone();
     let used = beta.now();
     let told = small(Some(used), true, &[(&first, CircuitOrderState::Had)]);
-    let reply = tell_until(beta, &told, |reply| reply.circuits.len() == 2).await;
+    let reply = report_until(beta, &told, |reply| reply.circuits.len() == 2).await;
     let second = reply.circuits.into_iter().find(|order| order.id != first.id).unwrap();
     let CircuitWish::Request { mbit, replaces, .. } = &second.what else { panic!("{second:?}") };
     assert_eq!((*mbit, replaces.as_deref()), (40_000, Some(CIRCUIT)));
@@ -313,10 +313,10 @@ async fn a_better_circuit_is_up_before_the_one_that_there_is_goes_whatever_is_ki
     let asked = beta.now();
     let mut both = small(Some(used), true, &[(&first, Had), (&second, Taken)]);
     both.next = Some(Circuit { granted: None, booked_mbit: None, used: None, ..next(asked) });
-    tell(&beta, &both).await;
+    report_link(&beta, &both).await;
     world.crash().await;
     beta.hello(&[]).await.unwrap();
-    let reply = tell(&beta, &both).await;
+    let reply = report_link(&beta, &both).await;
     assert_eq!(reply.circuits, [first.clone(), second.clone()], "the same, and nothing else");
     plans(&world, 2).await;
     assert_eq!(plan(&world).await.providers[0].circuits, 2, "both count");
@@ -325,12 +325,12 @@ async fn a_better_circuit_is_up_before_the_one_that_there_is_goes_whatever_is_ki
     let over = after.circuit.replace(next(asked)).unwrap();
     after.ended =
         vec![Circuit { ended: Some(beta.now()), end: Some("another takes its place".into()), ..over }];
-    let reply = tell_until(&beta, &after, |reply| reply.circuits.len() == 1).await;
+    let reply = report_until(&beta, &after, |reply| reply.circuits.len() == 1).await;
     assert_eq!(reply.circuits, [second]);
     plans(&world, 3).await;
     let provider = plan(&world).await.providers.remove(0);
     assert_eq!((provider.circuits, provider.mbit), (1, 40_000), "{provider:?}");
-    assert_eq!(tell(&beta, &after).await.circuits.len(), 1, "nothing is given back");
+    assert_eq!(report_link(&beta, &after).await.circuits.len(), 1, "nothing is given back");
     world.assert_sound().await;
 }
 
@@ -340,12 +340,12 @@ async fn where_the_better_one_is_refused_the_one_that_there_is_stays() {
     let (world, beta) = world(planned).await;
     let (first, second, used) = followed(&world, &beta).await;
     let refused = small(Some(used), true, &[(&first, Had), (&second, Failed)]);
-    let reply = tell_until(&beta, &refused, |reply| reply.circuits.len() == 1).await;
+    let reply = report_until(&beta, &refused, |reply| reply.circuits.len() == 1).await;
     assert_eq!(reply.circuits, [first]);
     plans(&world, 4).await;
     let provider = plan(&world).await.providers.remove(0);
     assert_eq!((provider.circuits, provider.mbit), (1, 5_000), "{provider:?}");
-    assert_eq!(tell(&beta, &refused).await.circuits.len(), 1, "it is not asked for again at once");
+    assert_eq!(report_link(&beta, &refused).await.circuits.len(), 1, "it is not asked for again at once");
 }
 
 /// A person may have another in place of the one that there is.
@@ -353,7 +353,7 @@ async fn where_the_better_one_is_refused_the_one_that_there_is_stays() {
 async fn a_person_replaces_a_circuit() {
     let (world, beta) = world(|_| {}).await;
     let used = beta.now();
-    tell(&beta, &small(Some(used), true, &[])).await;
+    report_link(&beta, &small(Some(used), true, &[])).await;
     for (replace, replaces) in [(false, None), (true, Some(CIRCUIT))] {
         let request = CircuitRequest {
             source: "alpha".parse().unwrap(),
@@ -364,7 +364,7 @@ async fn a_person_replaces_a_circuit() {
         };
         let _: CircuitDetail =
             world.admin().request(&routes::CIRCUIT_REQUEST).json(&request).send().await.unwrap();
-        let orders = tell(&beta, &small(Some(used), true, &[])).await.circuits;
+        let orders = report_link(&beta, &small(Some(used), true, &[])).await.circuits;
         let CircuitWish::Request { replaces: told, .. } = &orders.last().unwrap().what else { panic!() };
         assert_eq!((told.as_deref(), orders.len()), (replaces, 1 + usize::from(replace)));
     }

@@ -13,9 +13,9 @@ const CATALOG: &str = "catalog.sqlite";
 
 /// All that is said from now on.
 #[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<u8>>>);
+struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Said {
+impl Write for LogBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -43,10 +43,11 @@ fn holds(bytes: &[u8], text: &str) -> bool {
 
 /// As clients do it: a request of the service, signed by the user for a while.
 async fn delegate(play: &Play) -> String {
-    let (_, who) = play.ask("certificate", "GET", "/whoami", "").await;
+    let (_, who) = play.request("certificate", "GET", "/whoami", "").await;
     let who: Value = serde_json::from_str(&who).unwrap();
     let id = who["delegation_id"].as_str().unwrap().to_owned();
-    let (status, request) = play.ask("certificate", "GET", &format!("/delegation/{id}/request"), "").await;
+    let (status, request) =
+        play.request("certificate", "GET", &format!("/delegation/{id}/request"), "").await;
     assert_eq!(status, 200, "{request}");
     let folder = play.folder().join("authority");
     let [holder, key] = ["dora.pem", "dora.key"].map(|name| folder.join(name).display().to_string());
@@ -80,14 +81,14 @@ async fn delegate(play: &Play) -> String {
     let proxy = String::from_utf8(openssl(&words, b"")).unwrap();
     let chain = format!("{proxy}{}", fs::read_to_string(&holder).unwrap());
     let (status, answer) =
-        play.ask("certificate", "PUT", &format!("/delegation/{id}/credential"), &chain).await;
+        play.request("certificate", "PUT", &format!("/delegation/{id}/credential"), &chain).await;
     assert_eq!(status, 201, "{answer}");
     proxy
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_users_lend_is_in_no_file_and_in_no_log() {
-    let said = Said::default();
+    let said = LogBuffer::default();
     let to = said.clone();
     let logs = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
@@ -107,20 +108,20 @@ async fn what_users_lend_is_in_no_file_and_in_no_log() {
                     "source_tokens": [source_token], "destination_tokens": [target_token] }],
         "params": { "timeout": 1, "retry": -1 },
     });
-    let (status, answer) = play.ask("issuer", "POST", "/jobs", &tokens.to_string()).await;
+    let (status, answer) = play.request("issuer", "POST", "/jobs", &tokens.to_string()).await;
     assert_eq!(status, 200, "{answer}");
     let proxy = delegate(&play).await;
     let by_proxy = json!({
         "files": [{ "sources": [url("from2")], "destinations": [url("to2")] }],
         "params": { "timeout": 1, "retry": -1 },
     });
-    let (status, by_proxy) = play.ask("certificate", "POST", "/jobs", &by_proxy.to_string()).await;
+    let (status, by_proxy) = play.request("certificate", "POST", "/jobs", &by_proxy.to_string()).await;
     assert_eq!(status, 200, "{by_proxy}");
     for (who, answer) in [("issuer", answer), ("certificate", by_proxy)] {
         let answer: Value = serde_json::from_str(&answer).unwrap();
         let job = answer["job_id"].as_str().unwrap();
         play.ended(who, job).await;
-        let (_, shown) = play.ask(who, "GET", &format!("/jobs/{job}/files"), "").await;
+        let (_, shown) = play.request(who, "GET", &format!("/jobs/{job}/files"), "").await;
         assert!(!shown.contains(&source_token) && !shown.contains("PRIVATE"), "{shown}");
     }
 

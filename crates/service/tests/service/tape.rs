@@ -47,8 +47,8 @@ impl Play {
         Play { world, token: made.token, source, target }
     }
 
-    async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        self.world.ask(&self.token, method, path, body).await
+    async fn request(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        self.world.request(&self.token, method, path, body).await
     }
 
     /// Files under these names of the source, to the same names of the target.
@@ -63,7 +63,7 @@ impl Play {
 
     async fn submit(&self, files: Value, params: Value) -> String {
         let job = json!({ "files": files, "params": params }).to_string();
-        let (status, answer) = self.ask("POST", "/jobs", &job).await;
+        let (status, answer) = self.request("POST", "/jobs", &job).await;
         assert_eq!(status, 200, "{answer}");
         answer["job_id"].as_str().unwrap().to_owned()
     }
@@ -106,9 +106,9 @@ impl Play {
 
     /// The job, and its files in the order of their ids.
     async fn job(&self, id: &str) -> (Value, Vec<Value>) {
-        let (status, job) = self.ask("GET", &format!("/jobs/{id}"), "").await;
+        let (status, job) = self.request("GET", &format!("/jobs/{id}"), "").await;
         assert_eq!(status, 200, "{job}");
-        let (_, files) = self.ask("GET", &format!("/jobs/{id}/files"), "").await;
+        let (_, files) = self.request("GET", &format!("/jobs/{id}/files"), "").await;
         (job, files.as_array().unwrap().clone())
     }
 
@@ -154,11 +154,11 @@ impl Play {
 
     /// Its first file is at the tape system.
     async fn started_one(&self, id: &str) -> (Value, Vec<Value>) {
-        self.until("a request", id, |_, files| of(&files[0]) == "STARTED").await
+        self.until("a request", id, |_, files| file_state(&files[0]) == "STARTED").await
     }
 
     async fn started(&self, id: &str) -> (Value, Vec<Value>) {
-        self.until("a request", id, |_, files| files.iter().all(|file| of(file) == "STARTED")).await
+        self.until("a request", id, |_, files| files.iter().all(|file| file_state(file) == "STARTED")).await
     }
 }
 
@@ -166,7 +166,7 @@ fn state(job: &Value) -> &str {
     job["job_state"].as_str().unwrap()
 }
 
-fn of(file: &Value) -> &str {
+fn file_state(file: &Value) -> &str {
     file["file_state"].as_str().unwrap()
 }
 
@@ -188,7 +188,7 @@ async fn files_are_on_disk_before_they_are_copied() {
     let params = json!({ "bring_online": 6_000, "copy_pin_lifetime": 3_600 });
     let id = play.submit(play.files(&["/t/one", "/t/two", "/t/broken", "/t/missing"]), params).await;
     let (job, files) = play.job(&id).await;
-    assert_eq!((state(&job), of(&files[0])), ("STAGING", "STAGING"));
+    assert_eq!((state(&job), file_state(&files[0])), ("STAGING", "STAGING"));
     assert_eq!((&job["bring_online"], &files[0]["staging_start"]), (&json!(6_000), &Value::Null));
 
     // At the tape system: one request for all of them, after it was busy once.
@@ -206,7 +206,7 @@ async fn files_are_on_disk_before_they_are_copied() {
     }
     let (job, files) = play.ended(&id).await;
     assert_eq!(state(&job), "FINISHEDDIRTY");
-    assert_eq!([0, 1, 2, 3].map(|at| of(&files[at])), ["FINISHED", "FINISHED", "FAILED", "FAILED"]);
+    assert_eq!([0, 1, 2, 3].map(|at| file_state(&files[at])), ["FINISHED", "FINISHED", "FAILED", "FAILED"]);
     assert_eq!(reason(&files[2]), "STAGING [5] no such volume");
     assert_eq!(reason(&files[3]), "STAGING [2] file does not exist");
     assert!(files[0]["staging_finished"].is_string());
@@ -293,13 +293,13 @@ async fn what_is_cancelled_or_late_is_not_waited_for() {
     let id = play.submit(play.files(&["/c/one", "/c/two"]), json!({ "bring_online": 60_000 })).await;
     let (_, files) = play.started(&id).await;
     // One file of two, then the whole.
-    let (status, _) = play.ask("DELETE", &format!("/jobs/{id}/files/{}", files[0]["file_id"]), "").await;
+    let (status, _) = play.request("DELETE", &format!("/jobs/{id}/files/{}", files[0]["file_id"]), "").await;
     assert_eq!(status, 200);
     play.at_tapes("a cancellation", |play| play.source.tapes().cancelled == ["/c/one"]).await;
     assert!(play.source.tapes().ended.is_empty());
-    assert_eq!(play.ask("DELETE", &format!("/jobs/{id}"), "").await.0, 200);
+    assert_eq!(play.request("DELETE", &format!("/jobs/{id}"), "").await.0, 200);
     let (job, files) = play.job(&id).await;
-    assert_eq!((state(&job), of(&files[1])), ("CANCELED", "CANCELED"));
+    assert_eq!((state(&job), file_state(&files[1])), ("CANCELED", "CANCELED"));
     play.at_tapes("the end of the request", |play| play.source.tapes().ended == ["request-1"]).await;
 
     let id = play.submit(play.files(&["/c/late"]), json!({ "bring_online": 300 })).await;
@@ -331,13 +331,15 @@ async fn what_is_written_is_watched_until_it_is_on_tape() {
     let params = json!({ "archive_timeout": 900 });
     let id = play.submit(play.files(&["/a/good", "/a/never", "/a/lost"]), params.clone()).await;
     let (job, files) = play
-        .until("archiving", &id, |_, files| of(&files[1]) == "ARCHIVING" && of(&files[2]) == "FAILED")
+        .until("archiving", &id, |_, files| {
+            file_state(&files[1]) == "ARCHIVING" && file_state(&files[2]) == "FAILED"
+        })
         .await;
     assert!(["ARCHIVING", "ACTIVE"].contains(&state(&job)), "{job}");
     assert!(files[1]["archive_start_time"].is_string() && files[1]["archive_finish_time"].is_null());
     assert_eq!(reason(&files[2]), "ARCHIVING [5] the storage says that the file is LOST");
     play.world.crash().await;
-    let (_, files) = play.until("a file on tape", &id, |_, files| of(&files[0]) == "FINISHED").await;
+    let (_, files) = play.until("a file on tape", &id, |_, files| file_state(&files[0]) == "FINISHED").await;
     assert!(files[0]["archive_finish_time"].is_string());
     assert!(play.target.tapes().files["/a/good"].on_tape);
     play.pass(900);
@@ -354,7 +356,7 @@ async fn what_is_written_is_watched_until_it_is_on_tape() {
     let (job, files) = play.ended(&id).await;
     assert_eq!(state(&job), "FAILED", "{files:?}");
     assert_eq!(reason(&job), "Archive monitoring failed in a multiple replica job");
-    assert_eq!(of(&files[1]), "NOT_USED");
+    assert_eq!(file_state(&files[1]), "NOT_USED");
     assert_eq!(play.source.tapes().storms, 0);
     play.world.assert_sound().await;
     play.world.stop().await;
@@ -393,7 +395,7 @@ async fn the_last_disk_source_dies_and_tape_is_asked() {
     let id = play.submit_pairs(JobKind::Replicas, json!({}), &[(&tape, &target), (&good, &target)]).await;
     let (job, files) = play.ended(&id).await;
     assert_eq!(
-        (state(&job), of(&files[0]), of(&files[1])),
+        (state(&job), file_state(&files[0]), file_state(&files[1])),
         ("FINISHED", "NOT_USED", "FINISHED"),
         "{files:?}"
     );
@@ -406,7 +408,7 @@ async fn the_last_disk_source_dies_and_tape_is_asked() {
     play.source.tapes().held = true;
     let id = play.submit_pairs(JobKind::Replicas, json!({}), &pairs).await;
     let (job, files) = play.started_one(&id).await;
-    assert_eq!((of(&files[1]), of(&files[2])), ("FAILED", "FAILED"), "{files:?}");
+    assert_eq!((file_state(&files[1]), file_state(&files[2])), ("FAILED", "FAILED"), "{files:?}");
     let why = reason(&files[0]);
     assert!(
         why.starts_with("STAGING [61] no replica on disk is left (the last one failed: SOURCE [2] "),
@@ -416,7 +418,7 @@ async fn the_last_disk_source_dies_and_tape_is_asked() {
     assert!(["STAGING", "ACTIVE"].contains(&state(&job)), "{job}");
     play.source.tapes().held = false;
     let (job, files) = play.ended(&id).await;
-    assert_eq!((state(&job), of(&files[0])), ("FINISHED", "FINISHED"), "{files:?}");
+    assert_eq!((state(&job), file_state(&files[0])), ("FINISHED", "FINISHED"), "{files:?}");
     assert_eq!(&play.target.tapes().files["/l/f"].bytes[..], b"content of /l/f");
     {
         let tapes = play.source.tapes();
@@ -450,7 +452,7 @@ async fn what_is_on_tape_is_not_replaced_and_is_told() {
     let id = play.submit_pairs(JobKind::Regular, details, &pairs).await;
     let (_, files) = play
         .until("one on tape, one replaced", &id, |_, files| {
-            of(&files[0]) == "FAILED" && of(&files[1]) == "ARCHIVING"
+            file_state(&files[0]) == "FAILED" && file_state(&files[1]) == "ARCHIVING"
         })
         .await;
     let on_tape = "Destination file exists and is on tape (overwrite-when-only-on-disk requested)";
@@ -487,7 +489,7 @@ async fn what_is_on_tape_is_not_replaced_and_is_told() {
     let details = json!({ "overwrite_flag": "Q", "archive_timeout": 9_000 });
     let id = play.submit_pairs(JobKind::Hops, details, &pairs).await;
     let (job, files) = play.ended(&id).await;
-    assert_eq!((state(&job), of(&files[0]), of(&files[1])), ("FAILED", "FINISHED", "FAILED"));
+    assert_eq!((state(&job), file_state(&files[0]), file_state(&files[1])), ("FAILED", "FINISHED", "FAILED"));
     assert_eq!(reason(&files[1]), format!("DESTINATION [17] {on_tape}"));
     assert_eq!(&between.tapes().files["/o/between"].bytes[..], b"content of /o/plain");
     assert_eq!(&content("/o/plain")[..], b"old");
@@ -504,7 +506,7 @@ async fn a_community_has_so_many_requests_at_a_storage() {
     }
     play.source.tapes().held = true;
     let limit = json!({ "http://127.0.0.1": { "operations": { "atlas": { "staging": 1 } } } }).to_string();
-    let (status, answer) = play.world.ask(&play.world.admin_token, "POST", "/config/se", &limit).await;
+    let (status, answer) = play.world.request(&play.world.admin_token, "POST", "/config/se", &limit).await;
     assert_eq!((status, &answer[1]["atlas"]["staging"]), (200, &json!(1)), "{answer}");
     let params = json!({ "bring_online": 60_000 });
     let first = play.submit(play.files(&["/s/one"]), params.clone()).await;
@@ -513,7 +515,7 @@ async fn a_community_has_so_many_requests_at_a_storage() {
     let before = play.source.tapes().polls;
     // The first is looked after meanwhile, so the second has had its chances.
     play.until("some looks", &second, |_, files| {
-        assert_eq!(of(&files[0]), "STAGING", "one request is all that is allowed");
+        assert_eq!(file_state(&files[0]), "STAGING", "one request is all that is allowed");
         play.source.tapes().polls >= before + 3
     })
     .await;

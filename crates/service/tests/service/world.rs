@@ -113,7 +113,7 @@ impl World {
     }
 
     /// What our own client has no name for: status, and the answer if it is JSON.
-    pub async fn ask(&self, token: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
+    pub async fn request(&self, token: &str, method: &str, path: &str, body: &str) -> (u16, Value) {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer \
                 {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",

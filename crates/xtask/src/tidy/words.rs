@@ -19,8 +19,6 @@ const FRAGMENTS: &[&str] = &["Of", "Whose", "Who", "Whom", "What for", "By whom"
 const PENDING: &[&str] = &[
     "crates/api/",
     "crates/control/",
-    "crates/jobs/",
-    "crates/service/",
     "fuzz/",
 ];
 

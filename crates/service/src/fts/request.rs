@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::strict;
 
-pub struct Ask {
+pub struct FtsRequest {
     pub method: Method,
     /// Decoded, without empty ones.
     pub path: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Ask {
     pub body: Bytes,
 }
 
-impl Ask {
+impl FtsRequest {
     /// The body, whatever type it has been given.
     pub fn value(&self) -> Result<Value, Refusal> {
         let kind = self.content_type.trim();

@@ -12,7 +12,7 @@ use longhaul_storage_remote::Remote;
 use crate::Config;
 use crate::messages::Messages;
 
-pub struct Shared {
+pub struct ServiceContext {
     pub config: Config,
     pub started: Timestamp,
     /// How agents reach this service, as join tokens say.
