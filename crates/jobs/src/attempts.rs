@@ -199,7 +199,7 @@ impl JobLoop {
         }
     }
 
-    /// Who moves copies, other than usual: part of their attempts' explanation.
+    /// Writes the unusual movers of copies into their attempts' explanation.
     pub(crate) fn carried(
         &mut self,
         carried: Vec<(AttemptId, String, Reply<()>)>,

@@ -10,29 +10,29 @@ use crate::names::NamesConfig;
 use crate::s3::S3Config;
 use crate::tape::TapeConfig;
 
-/// What an administrator can set about jobs.
+/// Settings of jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsConfig {
-    /// Copies at a time, over all end points; further ones wait until one ends.
+    /// Concurrent copies over all end points; further ones wait.
     pub copies: u32,
-    /// Copies at a time from one host, and to one host.
+    /// Concurrent copies from one host, and to one host.
     pub host_copies: u32,
-    /// Files of one user that wait and run at a time, in all jobs. 0: no limit.
+    /// Unfinished files of one user in all jobs. 0: no limit.
     pub user_files: u64,
-    /// The same where they work for this community.
+    /// Limits of unfinished files per user that hold for single communities.
     pub user_files_of: Vec<UserFiles>,
-    /// How often a file is tried again where its job does not say.
+    /// Retries of a file unless its job sets them.
     pub retries: u32,
-    /// Seconds between two tries where its job does not say.
+    /// Seconds between two attempts unless the job sets them.
     pub retry_delay_s: u32,
     /// Loopback, link-local and private networks whose storages may be used; all public ones may.
     pub allow_networks: Vec<String>,
-    /// PEM files with the authorities that storages are believed by; none: those of the system.
+    /// PEM files with the authorities trusted for storages; none: those of the system.
     pub authorities: Vec<PathBuf>,
     /// Keys of storages that speak S3.
     pub s3: Vec<S3Config>,
-    /// Parts of files on their way to S3 that are in memory, of all copies together.
+    /// Memory for parts of files on their way to S3, over all copies.
     pub s3_memory_mib: u32,
     /// Name rules of hosts whose files jobs may name by schemes that are not served.
     pub names: Vec<NamesConfig>,
@@ -58,7 +58,7 @@ impl Default for JobsConfig {
     }
 }
 
-/// Another number of files for each user of a community.
+/// The limit of unfinished files for each user of one community.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserFiles {
@@ -68,7 +68,7 @@ pub struct UserFiles {
 }
 
 impl JobsConfig {
-    /// How many files a user of that community may have under way; none: no limit.
+    /// Limit of unfinished files of a user of this community; none: no limit.
     pub fn files_of_user(&self, community: &str) -> Option<u64> {
         let own = self.user_files_of.iter().find(|own| own.community.as_str() == community);
         Some(own.map_or(self.user_files, |own| own.files)).filter(|most| *most > 0)

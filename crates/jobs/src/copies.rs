@@ -14,7 +14,7 @@ use crate::pairs::Pair;
 use crate::work::Work;
 use crate::{by_circuit, tape, token_renewal};
 
-/// One that waits for room.
+/// A copy that waits for a free slot.
 struct Ready {
     attempt: AttemptId,
     file: u64,
@@ -44,24 +44,24 @@ impl Copies {
         self.mover.is_some()
     }
 
-    /// How many more could run now.
+    /// Free slots.
     pub fn room(&self) -> usize {
         self.most.saturating_sub(self.running.len() + self.ready.len())
     }
 
-    /// Starts it, or puts it behind those that wait.
+    /// Starts a copy, or queues it.
     pub fn add(&mut self, attempt: AttemptId, file: u64, order: CopyOrder, started: bool) {
         let ready = Ready { attempt, file, order };
         if started { self.start(ready) } else { self.ready.push_back(ready) }
     }
 
-    /// Those that may run now; they are to be started when that is durable.
+    /// Queued copies that may run now: start them once that is durable.
     pub fn next(&self) -> Vec<(u64, AttemptId)> {
         let room = self.most.saturating_sub(self.running.len()).min(self.ready.len());
         self.ready.iter().take(room).map(|ready| (ready.file, ready.attempt)).collect()
     }
 
-    /// One of those that [`Copies::next`] named.
+    /// Starts a copy that [`Copies::next`] returned.
     pub fn go(&mut self, attempt: AttemptId) {
         if let Some(at) = self.ready.iter().position(|ready| ready.attempt == attempt)
             && let Some(ready) = self.ready.remove(at)
@@ -70,13 +70,13 @@ impl Copies {
         }
     }
 
-    /// It has ended, or shall not begin.
+    /// Forgets a copy that has ended, or is not to begin.
     pub fn forget(&mut self, attempt: AttemptId) {
         self.running.remove(&attempt);
         self.ready.retain(|ready| ready.attempt != attempt);
     }
 
-    /// Asks it to end. It is said when it has.
+    /// Asks a copy to end; its end is reported as usual.
     pub fn stop(&mut self, attempt: AttemptId) {
         self.ready.retain(|ready| ready.attempt != attempt);
         if let Some(stop) = self.running.get(&attempt) {
@@ -107,7 +107,7 @@ async fn run(
     stop: watch::Receiver<bool>,
 ) {
     let Ready { attempt, file, order } = ready;
-    // Not when the file was queued, nor when it was given out: it may have waited long for both.
+    // Checked now, since the file may have waited long after it was queued and leased.
     if let Err(fault) = may_begin(&job_control, &order, file).await {
         return job_control.jobs.send(Work::Ended(attempt, Err(fault.into())));
     }
@@ -118,7 +118,7 @@ async fn run(
     let counter = jobs.moving.begin(file, now);
     let (clock, scheduler, renewing) =
         (job_control.kernel.clock.clone(), job_control.kernel.scheduler.clone(), job_control.clone());
-    // In a task of its own, so that a panic of a mover is the end of one copy.
+    // In its own task, so that a panic of a mover ends one copy only.
     let copying = tokio::spawn(async move {
         let progress = |bytes: u64| counter.advance(bytes, attempt, clock(), &scheduler);
         let order = token_renewal::with_renewed_tokens(&renewing, order).await?;
@@ -148,14 +148,14 @@ async fn run(
     jobs.send(Work::Ended(attempt, result));
 }
 
-/// Costs no question to a database, see [`still_may`]; on a thread of its own because the command that maps
-/// people may be slow.
+/// Checks the owner's rights once more. Costs no query; on its own thread because the command that maps users
+/// may be slow.
 async fn may_begin(job_control: &Arc<JobControl>, order: &CopyOrder, file: u64) -> Result<(), Fault> {
     let (job_control, job) = (job_control.clone(), order.job.clone());
     let asked =
         tokio::task::spawn_blocking(move || job_control.identity.may_still_transfer(&job, file)).await;
     asked.unwrap_or_else(|error| {
-        Err(Fault::new(FaultCode::Internal, format!("who may what was asked in vain: {error}"))
+        Err(Fault::new(FaultCode::Internal, format!("cannot check the permissions: {error}"))
             .with_source(error))
     })
 }

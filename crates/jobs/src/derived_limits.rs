@@ -1,5 +1,4 @@
-//! What the objects of FTS's configuration come to: limits for the scheduler, and what a copy may and has to
-//! do.
+//! Limits of the scheduler, and options of copies, derived from the objects of FTS's configuration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,26 +13,26 @@ use serde_json::Value;
 use crate::config_store::{ByHand, Objects};
 use crate::ids;
 
-/// Of all storages, VOs or ends.
+/// The wildcard of FTS's configuration: any storage, VO or end point.
 const ANY: &str = "*";
-/// Not a VO: what all those have together of a pair that have no weight of their own there.
+/// In FTS's shares, all VOs together that have no share of their own on the pair.
 const PUBLIC: &str = "public";
 /// Throughputs are given in MiB/s.
 const MIB: f64 = 1_048_576.0;
-/// What a copy has beyond the time that its size gets (`sec_per_mb`).
+/// Base of a copy's timeout, to which the time for its size (`sec_per_mb`) is added.
 const TIMEOUT_S_BASE: Duration = Duration::from_secs(600);
 
-/// Nothing waits longer: a year.
+/// Longest wait that can be configured: a year.
 const HOURS_MAX: u64 = 366 * 24;
 
-/// Files at once that may come to a host and leave it, as far as its storages say; none: as is usual here.
+/// Concurrent files to and from a host, as its storages are configured; none: the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCopies {
     pub inbound: Option<u32>,
     pub outbound: Option<u32>,
 }
 
-/// Which third-party copies two storages say that they can do.
+/// The modes of copy that both storages support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyModes {
     pub pull: bool,
@@ -234,7 +233,9 @@ mod tests {
             objects.links.insert(link.symbolicname.clone(), link);
         }
         let body = json!({
-            "https://a": {"se_info": {"outbound_max_active": 70, "outbound_max_throughput": 1.5, "tpc_support": "NONE"}},
+            "https://a": {"se_info": {
+                "outbound_max_active": 70, "outbound_max_throughput": 1.5, "tpc_support": "NONE",
+            }},
             "*": {"se_info": {"inbound_max_active": 7, "tpc_support": "PULL"}},
         });
         for (name, settings) in StorageSettings::parse(body.as_object().unwrap()).unwrap() {

@@ -1,6 +1,7 @@
-//! The scheduler's names for the things of jobs. An end point is two storages of it, one to read from and one
-//! to write to: copies within one server are copies too, and the two directions have nothing to do with each
-//! other.
+//! The scheduler's ids for the objects of jobs.
+//!
+//! An end point is two storages of the scheduler, one to read from and one to write to: copies within one
+//! server are copies too, and the two directions are independent.
 
 use longhaul_catalog::JobQueueRow;
 use longhaul_model::job::JOBS_HALF;
@@ -58,8 +59,8 @@ pub fn priority(of_job: u8) -> u8 {
     }
 }
 
-/// Whose share it is: the VO, and the activity unless that is the usual one. Activities are compared without
-/// case, as FTS does.
+/// The party of the share: the VO, and the activity unless that is the default one. Case does not matter in
+/// activities, as in FTS.
 pub fn party(queue: &JobQueueRow) -> Party {
     party_of(&queue.vo, &queue.activity)
 }
@@ -83,7 +84,7 @@ pub fn storage_name(url: &str) -> Option<StorageName> {
     StorageName::parse(&word(url.split_once("://").map_or(url, |(_, rest)| rest))).ok()
 }
 
-/// A text of somebody else as a name of ours.
+/// A foreign text as a valid name.
 fn word(text: &str) -> String {
     let letters =
         text.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_') { c } else { '-' });

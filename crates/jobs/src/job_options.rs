@@ -1,4 +1,4 @@
-//! What a job says of its copies, among the details that are kept as they came.
+//! The options of a job's copies, parsed from the details that are stored as submitted.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::config_store::Objects;
 use crate::derived_limits::CopyModes;
 use crate::mover::Verify;
 
-/// Longer than that nobody waits for a copy, nor between two.
+/// Longest timeout of a copy, and longest delay between two attempts, that a job can set.
 const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Connections of one copy.
 const STREAMS_MAX: u32 = 64;
 
-/// As FTS names them; what is missing or of another type is as if it had not been said.
+/// Options by FTS's rules; one that is missing or of another type takes its default.
 #[derive(Debug, Default, PartialEq)]
 pub struct Terms {
-    /// 0: as is configured; negative: never.
+    /// Retries of a file. 0: as configured; negative: none.
     pub retry: i64,
     pub retry_delay: Option<Duration>,
     pub verify: Verify,
@@ -35,16 +35,16 @@ pub struct Terms {
     pub family: Option<Family>,
     pub timeout: Option<Duration>,
     pub streams: u32,
-    /// FTS's word for: buckets stand in the path.
+    /// FTS's name for path-style URLs: the bucket is part of the path.
     pub s3alternate: bool,
-    /// What may lie on tape is to be on disk within that.
+    /// Files on tape have to be on disk within this time.
     pub bring_online: Option<Duration>,
-    /// And to stay there so long.
+    /// Files from tape stay on disk this long.
     pub pin: Option<Duration>,
-    /// What arrived is to be on tape within that.
+    /// Files that arrived have to be on tape within this time.
     pub archive_timeout: Option<Duration>,
     pub unmanaged_tokens: bool,
-    /// What is configured of the job's community, and of the link.
+    /// Retries as configured for the job's community.
     pub usual_retries: Option<u32>,
     pub modes: CopyModes,
 }
@@ -72,7 +72,7 @@ struct RawOptions {
 }
 
 impl Terms {
-    /// What a job does not say is as it is configured.
+    /// The options of one file: the job's own, completed by what is configured.
     pub fn for_file(job: &JobRow, file: &JobFileRow, configured: &Objects, now: Timestamp) -> Terms {
         let mut terms = Terms::read(&job.details);
         terms.timeout = terms.timeout.or_else(|| configured.timeout(&job.vo, file.size));
@@ -86,7 +86,7 @@ impl Terms {
         terms
     }
 
-    /// What the job itself says.
+    /// The options that the job itself sets.
     pub fn for_job(job: &JobRow) -> Terms {
         Terms::read(&job.details)
     }
@@ -152,7 +152,7 @@ impl Terms {
     }
 }
 
-/// Also of those that send numbers as texts.
+/// A number, also if it was sent as text.
 fn number(value: &serde_json::Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_str()?.parse().ok())
 }
@@ -171,7 +171,8 @@ mod tests {
         let terms = Terms::read(
             r#"{"retry":-1,"retry_delay":7,"verify_checksum":"both","overwrite_flag":"R","timeout":"60",
                 "internal_job_params":"nostreams:4,timeout:3600,strict,s3alternate,ipv6","bring_online":60,
-                "copy_pin_lifetime":-1,"archive_timeout":0,"dst_file_report":true,"unmanaged_tokens":true,"other":[1]}"#,
+                "copy_pin_lifetime":-1,"archive_timeout":0,"dst_file_report":true,"unmanaged_tokens":true,
+                "other":[1]}"#,
         );
         assert_eq!(
             terms,

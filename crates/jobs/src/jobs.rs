@@ -14,7 +14,7 @@ use crate::pairs::Pairs;
 use crate::progress::{Progress, RunningCopies};
 use crate::work::{JobNews, Reply, Work};
 
-/// News that wait for the slowest listener.
+/// Capacity of the news channel: a listener that is further behind misses some.
 const NEWS_MAX: usize = 4_096;
 
 /// Gives work to the job loop: everything is durable when it is answered.
@@ -24,7 +24,7 @@ pub struct Jobs {
     pub(crate) moving: RunningCopies,
     pub(crate) pairs: Pairs,
     pub(crate) circuit_usage: CircuitUsage,
-    /// What agents stream.
+    /// Copies that agents stream.
     pub stream_ledger: Arc<StreamLedger>,
 }
 
@@ -44,17 +44,17 @@ impl Jobs {
         )
     }
 
-    /// What pairs of storages did.
+    /// History of pairs of storages.
     pub fn pairs(&self) -> &Pairs {
         &self.pairs
     }
 
-    /// Each job for itself.
+    /// Submits jobs, each independent of the others.
     pub async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<SubmitResult>, Fault> {
         self.request(|reply| Work::Submit(jobs, reply)).await
     }
 
-    /// Ends jobs, or some of their files, for that reason.
+    /// Cancels jobs, or some of their files, for a reason.
     pub async fn cancel(
         &self,
         wanted: Vec<(JobId, Option<Vec<u64>>)>,
@@ -63,12 +63,12 @@ impl Jobs {
         self.request(|reply| Work::Cancel(wanted, reason.to_owned(), reply)).await
     }
 
-    /// None: there is no such job; false: it has ended.
+    /// Sets the priority of jobs. None: there is no such job; false: it has ended.
     pub async fn priority(&self, jobs: Vec<JobId>, priority: u8) -> Result<Vec<Option<bool>>, Fault> {
         self.request(|reply| Work::Priority(jobs, priority.clamp(1, 5), reply)).await
     }
 
-    /// Puts waiting files before all others; says how many were waiting.
+    /// Moves waiting files before all others; returns how many were waiting.
     pub async fn force_start(&self, files: Vec<u64>) -> Result<usize, Fault> {
         self.request(|reply| Work::Force(files, reply)).await
     }
@@ -94,13 +94,13 @@ impl Jobs {
         self.request_blocking(|reply| Work::Force(files, reply))
     }
 
-    /// Jobs were changed in the catalog by somebody else: what runs of them is stopped, what waits is known.
+    /// Reports changes of jobs that somebody else made in the catalog, so that running files are stopped.
     pub fn changed(&self, changed: JobChanges) {
         self.send(Work::Changed(Box::new(changed)));
     }
 
-    /// Does that to files that come from or go to a storage. Some jobs at a time: to be asked again until
-    /// there is none.
+    /// Applies a step to files that come from or go to a storage, some jobs at a time: repeat until none is
+    /// returned.
     pub async fn storage(
         &self,
         storage: &str,
@@ -110,12 +110,12 @@ impl Jobs {
         self.request(|reply| Work::Storage(storage.to_owned(), vo.map(str::to_owned), step, reply)).await
     }
 
-    /// What tape systems say of files.
+    /// Applies the answers of tape systems.
     pub async fn tape(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
         self.request(|reply| Work::Tape(steps, reply)).await
     }
 
-    /// The limits of storages and links were changed.
+    /// Reports that limits of storages or links have changed.
     pub fn configured(&self) {
         self.send(Work::Configured);
     }
@@ -124,18 +124,18 @@ impl Jobs {
         self.news.subscribe()
     }
 
-    /// How far a file is that is being copied.
+    /// Progress of a file that is being copied.
     pub fn progress(&self, file: u64) -> Option<Progress> {
         self.moving.progress(file)
     }
 
-    /// Takes leases for this queue of work.
+    /// The executor that passes the scheduler's leases to the job loop.
     pub fn executor(&self) -> Box<JobExecutor> {
         Box::new(JobExecutor(self.work_sender.clone()))
     }
 
     pub fn send(&self, work: Work) {
-        // The desk is gone only when the service stops.
+        // The job loop is gone only when the service stops.
         let _ = self.work_sender.send(work);
     }
 

@@ -1,4 +1,4 @@
-//! What moves the bytes of a job's file. The binary gives one.
+//! The interface to what moves the bytes of a job's file. The binary brings an implementation.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::derived_limits::CopyModes;
 
 /// Copies between URLs. A file that was copied is whole at its target and durable there, or it is not said.
 pub trait ForeignMover: Send + Sync {
-    /// Tells `progress` the bytes that have arrived, and ends soon after `stop` says so.
+    /// Copies a file. Reports the bytes that have arrived to `progress`, and ends soon after `stop` is true.
     fn copy<'a>(
         &'a self,
         order: CopyOrder,
@@ -25,8 +25,8 @@ pub trait ForeignMover: Send + Sync {
         stop: Stop,
     ) -> Pin<Box<dyn Future<Output = Result<Moved, Fault>> + Send + 'a>>;
 
-    /// As [`ForeignMover::copy`], but where the file would have to go through us it is left to somebody else,
-    /// if that can be.
+    /// As [`ForeignMover::copy`], but a file that would have to go through this process may be left to
+    /// somebody else.
     fn copy_directly<'a>(
         &'a self,
         order: CopyOrder,
@@ -36,7 +36,7 @@ pub trait ForeignMover: Send + Sync {
         Box::pin(async move { self.copy(order, progress, stop).await.map(DirectCopy::Moved) })
     }
 
-    /// What stands under the target's name, for a job that wants to hear of that; none if nobody can say.
+    /// The file that exists under the target's name, for a job that asks for it; none if it is unknown.
     fn existing_file<'a>(
         &'a self,
         _order: &'a CopyOrder,
@@ -44,35 +44,35 @@ pub trait ForeignMover: Send + Sync {
         Box::pin(std::future::ready(None))
     }
 
-    /// By which tape systems are asked; without it, what is to come from tape waits.
+    /// The client for tape systems; without one, files on tape wait.
     fn remote(&self) -> Option<Arc<Remote>> {
         None
     }
 }
 
-/// How far a copy came without a byte of it going through us.
+/// Result of a copy without any byte through this process.
 pub enum DirectCopy {
     Moved(Moved),
-    /// Nothing was moved: this is left to be streamed.
+    /// Nothing was moved: the storages cannot copy between themselves, and the file has to be streamed.
     ToStream(Box<remote::CopyOrder>),
 }
 
-/// A file that is whole at its target.
+/// A file that is complete at its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     pub bytes: u64,
-    /// By which way: `pull`, `push`, `stream`; `there` if it was already; with `by circuit` after it if it
+    /// The mode: `pull`, `push`, `stream`; `there` if it was already; with `by circuit` after it if it
     /// went by one, and `by the agent … of …` if one streamed it.
     pub mode: String,
 }
 
-/// A copy that came to nothing.
+/// A failed copy.
 #[derive(Clone, Debug)]
 pub struct Unmoved {
     pub fault: Fault,
-    /// In the way of it, for a job that wants to hear of that.
+    /// The file in its way, for a job that asks for it.
     pub standing: Option<ExistingFile>,
-    /// Its source has it on tape only, and was not read.
+    /// The source has the file on tape only, and was not read.
     pub on_tape: bool,
 }
 
@@ -82,17 +82,17 @@ impl From<Fault> for Unmoved {
     }
 }
 
-/// Becomes true when the copy shall end.
+/// Becomes true when the copy is to end.
 pub type Stop = watch::Receiver<bool>;
 
 #[derive(Clone, Debug)]
 pub struct CopyOrder {
-    /// Names what is not whole yet.
+    /// Part of the name of an incomplete file.
     pub attempt: AttemptId,
     pub epoch: Epoch,
-    /// Whose job it is of.
+    /// The community of the job.
     pub community: String,
-    /// The job itself: its owner is asked about when the attempt begins.
+    /// The job itself: its owner's rights are checked when the attempt begins.
     pub job: Arc<JobRow>,
     pub source: End,
     pub target: End,
@@ -147,17 +147,17 @@ pub struct End {
     pub credential: Credential,
 }
 
-/// By what a user acts at an end. Says nothing of itself.
+/// The credential of a user at one end. `Debug` shows no secret.
 #[derive(Clone, Default)]
 pub enum Credential {
     #[default]
     None,
     Bearer(Zeroizing<String>),
-    /// A token that is had anew when it ends, or is refused, while the copy runs.
+    /// A token that is renewed when it expires, or is refused, while the copy runs.
     Refreshing(RefreshingToken),
     /// A certificate with its chain and its key.
     Pem(Zeroizing<String>),
-    /// Of a storage that speaks S3.
+    /// Keys of an S3 storage.
     Keys(S3Keys),
 }
 

@@ -1,5 +1,5 @@
-//! What pairs of storages did, a minute at a time: the history that FTS's clients ask of its optimizer, and
-//! that brokers are told. In memory, for as long as the service runs.
+//! The history of copies between pairs of storages, minute by minute: FTS's clients read it from the
+//! optimizer, and brokers receive it. In memory, for as long as the service runs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -11,14 +11,14 @@ use longhaul_api::fts::PairMinute;
 use longhaul_control::guard;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// Minutes of pairs that are kept: those of a day on a few pairs, those of an hour on many.
+/// Minutes of pairs in memory: a day of a few pairs, or an hour of many.
 const MINUTES_MAX: usize = 10_000;
-/// As long without news as this, and the minutes between are left out.
+/// Minutes that are filled in after a gap without any event; those before them are left out.
 const GAP_MINUTES: u32 = 60;
-/// How much of the smoothed rate the last minute is, as in FTS.
+/// Weight of the last minute in the smoothed rate (EWMA), as in FTS.
 const EMA_WEIGHT: f64 = 0.1;
 
-/// Whose copies, from which storage to which.
+/// A community's copies from one storage to another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
     pub community: String,
@@ -59,7 +59,7 @@ struct State {
     kept: VecDeque<Minute>,
 }
 
-/// A pair that has copies, or had in this minute.
+/// The present minute of a pair that has, or had, copies in it.
 #[derive(Default)]
 struct Open {
     running: u32,
@@ -80,7 +80,7 @@ impl Pairs {
         open.most = open.most.max(open.running);
     }
 
-    /// With the bytes of one that ended well, and how long it took.
+    /// Records the end of a copy: its bytes if it succeeded, and how long it took.
     pub fn end(&self, pair: &Pair, bytes: Option<u64>, took: Duration, now: Timestamp) {
         let mut state = guard(&self.0);
         state.advance(now);
@@ -95,14 +95,14 @@ impl Pairs {
         }
     }
 
-    /// The last of those that are wanted, newest first.
+    /// The last `most` minutes of the wanted pairs, newest first.
     pub fn last(&self, most: usize, now: Timestamp, wanted: impl Fn(&Pair) -> bool) -> Vec<Minute> {
         let mut state = guard(&self.0);
         state.advance(now);
         state.kept.iter().rev().filter(|minute| wanted(&minute.pair)).take(most).cloned().collect()
     }
 
-    /// Those that ended after this, in their order, each as the whole of all communities.
+    /// The minutes that ended after `told`, in their order, each over all communities.
     pub fn after(&self, told: Timestamp, now: Timestamp) -> Vec<Minute> {
         let mut state = guard(&self.0);
         state.advance(now);
@@ -128,8 +128,8 @@ impl Pairs {
     }
 }
 
-/// Of several communities on one pair. Sizes and durations are means over all copies, and the deviation is
-/// that of all of them.
+/// Merges the minutes of several communities on one pair. Sizes and durations are means over all copies, and
+/// the deviation is that of all of them.
 fn merge_communities(minutes: Vec<Minute>) -> Option<Minute> {
     let mut minutes = minutes.into_iter();
     let first = minutes.next()?;
@@ -181,7 +181,7 @@ impl State {
 }
 
 impl Open {
-    /// The minute that ends, and the next begins.
+    /// Returns the minute that ends and begins the next one.
     fn end(&mut self, pair: &Pair, at: Timestamp) -> Minute {
         let sizes = std::mem::take(&mut self.sizes);
         let count = sizes.len().max(1) as f64;
@@ -210,7 +210,7 @@ impl Open {
 }
 
 impl Minute {
-    /// As FTS tells it, with what waits on the pair.
+    /// The minute as FTS's messages report it, with the files that wait on the pair.
     pub fn to_wire(self, waiting: Option<(u64, u64)>) -> PairMinute {
         PairMinute {
             at: self.at,
@@ -309,7 +309,9 @@ mod tests {
     proptest! {
         /// Whatever the clock does.
         #[test]
-        fn it_is_bounded_and_ends(steps in prop::collection::vec((0..3u8, 0..50u8, -1_000..100_000i64), 0..300)) {
+        fn it_is_bounded_and_ends(
+            steps in prop::collection::vec((0..3u8, 0..50u8, -1_000..100_000i64), 0..300),
+        ) {
             let pairs = Pairs::default();
             let mut now = 0;
             for (step, which, more) in steps {

@@ -10,10 +10,10 @@ use longhaul_control::{SchedulerHandle, guard};
 use longhaul_model::{AttemptId, Timestamp};
 use longhaul_scheduler::Event;
 
-/// The scheduler hears of a copy's progress no more often.
+/// Interval between two progress reports of a copy to the scheduler.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Files that are being copied, by their number.
+/// Running copies by file.
 #[derive(Default)]
 pub struct RunningCopies(Mutex<BTreeMap<u64, Arc<Counter>>>);
 
@@ -23,7 +23,7 @@ pub(crate) struct Counter {
     since: Timestamp,
 }
 
-/// How far a copy is.
+/// Progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub bytes: u64,

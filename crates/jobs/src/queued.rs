@@ -1,5 +1,4 @@
-//! How many files of one user may wait and run at once: who submits without end fills the database, which is
-//! everybody's.
+//! Quota of unfinished files per user: endless submissions would fill the database, which all users share.
 //!
 //! A count of a user's open files costs as much as they have open jobs, so it is taken seldom: what was
 //! counted last plus all that came since is never less than the truth, and as long as that fits nothing is
@@ -17,9 +16,9 @@ use longhaul_model::Timestamp;
 
 use longhaul_control::guard;
 
-/// A refused user's files are counted again after this.
+/// A count of a refused user's files is reused for this long.
 const COUNT_TTL: Duration = Duration::from_secs(1);
-/// Users that are known; beyond it all are forgotten, and counted again when they come.
+/// Users in memory; beyond this all are forgotten, and counted again when they submit.
 const USERS_MAX: usize = 10_000;
 
 #[derive(Default)]
@@ -37,7 +36,7 @@ struct UserCount {
     under_way: u64,
 }
 
-/// Room for the files of one submission: to be kept once they are durable, else given back.
+/// Reserved quota for the files of one submission: committed once they are durable, else released on drop.
 pub struct Reservation {
     user: Arc<Mutex<UserCount>>,
     files: u64,

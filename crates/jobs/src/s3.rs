@@ -1,5 +1,5 @@
-//! Keys of buckets: whose jobs may use which. They stay in the service; users name files only, and storages
-//! get URLs that are signed for one file.
+//! S3 keys of hosts and buckets, and which communities' jobs may use them. They stay in the service; users
+//! name files only, and storages get URLs that are signed for one file.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use longhaul_storage_remote::{RemoteUrl, S3Keys, bucket_of};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// All communities.
+/// Wildcard for all communities.
 const ALL: &str = "*";
 
 /// The keys of a host that speaks S3, or of one bucket there.
@@ -28,7 +28,7 @@ pub struct S3Config {
     pub access_key: String,
     /// Holds the secret and nothing else; only the service's user may read it. Read again for each copy.
     pub secret_file: PathBuf,
-    /// Whose jobs may use them; `*` stands for all.
+    /// Communities whose jobs may use the keys; `*` stands for all.
     pub communities: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl S3Config {
         bucket.is_some() && (self.bucket.is_none() || self.bucket == bucket)
     }
 
-    /// With the secret as it is now.
+    /// The keys, with the secret read from its file.
     fn keys(&self) -> Result<S3Keys, Fault> {
         Ok(S3Keys {
             access_key: self.access_key.clone(),
@@ -85,7 +85,7 @@ impl S3Config {
         })
     }
 
-    /// Whether they could be used now.
+    /// Fails if the secret cannot be read now.
     pub fn check_secret(&self) -> Result<(), Fault> {
         self.keys().map(drop)
     }

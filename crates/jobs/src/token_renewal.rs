@@ -136,7 +136,8 @@ async fn renew_at_start(job_control: &Arc<JobControl>, end: &mut End, scope: &st
     let token = match refresher.obtain(token, false).await {
         Ok(fresh) => fresh.unwrap_or_else(|| token.clone()),
         Err(fault) if refresher.claims.expires > now => {
-            tracing::warn!(issuer = refresher.claims.issuer, %fault, "a copy begins with a token that expires soon");
+            let issuer = &refresher.claims.issuer;
+            tracing::warn!(%issuer, %fault, "a copy begins with a token that expires soon");
             token.clone()
         }
         Err(fault) => {

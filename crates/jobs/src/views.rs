@@ -167,8 +167,8 @@ fn shown(
     }
 }
 
-/// Who moves the last attempt, or moved it, where its explanation says so: of what is streamed, and of what
-/// might have been.
+/// The mover of the last attempt, if its explanation names one: for streamed copies, and those that might
+/// have been streamed.
 fn mover(job_control: &JobControl, file: &JobFileRow) -> Option<String> {
     let running = file.attempt.filter(|_| file.state.is_running());
     if let Some(choice) = running.and_then(|attempt| job_control.jobs.stream_ledger.choice(attempt)) {

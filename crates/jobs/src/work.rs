@@ -15,27 +15,27 @@ pub enum Work {
     Cancel(Vec<(JobId, Option<Vec<u64>>)>, String, Reply<Vec<JobCancelResult>>),
     Priority(Vec<JobId>, u8, Reply<Vec<Option<bool>>>),
     Force(Vec<u64>, Reply<usize>),
-    /// An attempt is moved by somebody else than usual, for that reason.
+    /// An attempt has an unusual mover, for the given reason.
     Carried(AttemptId, String, Reply<()>),
-    /// A transaction that was made elsewhere.
+    /// Changes that were made durable elsewhere.
     Changed(Box<JobChanges>),
-    /// What is configured of storages and links has changed.
+    /// The configuration of storages or links has changed.
     Configured,
     /// Files that wait for a storage (`scheme://host`), of one community or of all; some jobs at a time.
     Storage(String, Option<String>, StorageStep<'static>, Reply<Vec<JobId>>),
-    /// What tape systems say of files.
+    /// Answers of tape systems.
     Tape(Vec<TapeStep>, Reply<()>),
-    /// The scheduler decided, with its reasons.
+    /// A lease of the scheduler, with the reasons for its choice.
     Lease(Box<Lease>, String),
     TakeBack(AttemptId, CancelWhy),
-    /// A mover is done.
+    /// A mover has ended an attempt.
     Ended(AttemptId, Result<Moved, Unmoved>),
     Stop,
 }
 
 pub type Reply<T> = oneshot::Sender<Result<T, Fault>>;
 
-/// What changed, told after it is durable; who is slow misses some.
+/// A durable change of a job or file. A slow listener misses some.
 #[derive(Clone, Debug)]
 pub enum JobNews {
     File(JobFileTransition),

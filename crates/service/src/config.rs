@@ -67,7 +67,7 @@ pub struct Config {
     pub fts: FtsConfig,
     /// Copies between URLs, as users of FTS submit them.
     pub jobs: JobsConfig,
-    /// Who decides about circuits, and when one is worth its while.
+    /// Circuits: who decides about them, and when one pays.
     pub circuits: CircuitsConfig,
     /// Which work is marked on the network.
     pub marking: MarkingConfig,

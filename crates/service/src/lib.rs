@@ -2,8 +2,8 @@
 //!
 //! Requests of people and programs are answered by [`Operations`], one method per route. It owns no thread of
 //! its own: those of the scheduler and the catalog are `control`'s, that of jobs is `jobs`'. Here are the
-//! listeners, the messages to brokers, and the housekeeping. Who calls and what they may do is `identity`'s to
-//! say.
+//! listeners, the messages to brokers, and the housekeeping. Authentication and authorisation are
+//! in `identity`.
 //!
 //! Not here: what moves next (`scheduler`), what is stored how (`catalog`), pages (`web`), moving bytes
 //! (`agent`, `engine`). Start with [`Service::start`], then follow a lease: `control::brain` →

@@ -29,7 +29,7 @@ pub struct State {
 /// What `longhaul service init` prints, once.
 #[derive(Clone)]
 pub struct InitReply {
-    /// Of the first administrator. Secret; only its hash is kept.
+    /// Token of the first administrator. Secret; only its hash is stored.
     pub admin_token: String,
     pub deployment: String,
     pub ca_pem: String,

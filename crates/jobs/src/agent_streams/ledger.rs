@@ -1,5 +1,5 @@
-//! Which copies agents have now, and who waits for each. In memory: after a restart of the service all copies
-//! begin anew, and agents end those that they have.
+//! The copies that agents stream now, and who waits for each. In memory: after a restart of the service all
+//! copies begin again, and agents end those that they have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -24,20 +24,20 @@ struct AssignedCopy {
     agent: AgentId,
     site: SiteName,
     epoch: Epoch,
-    /// Who and why.
+    /// The agent that was chosen, and the reason.
     choice: String,
-    /// It may be on its way to the agent.
+    /// The agent may have received it.
     sent: bool,
     bytes: u64,
     heard: Instant,
-    /// None: it has ended, and what follows from that is not durable yet.
+    /// None once it has ended, while that is not durable yet.
     end: Option<oneshot::Sender<StreamResult>>,
 }
 
-/// With the bytes of a file that is whole at its target.
+/// The bytes of a file that is complete at its target, or why it is not.
 pub type StreamResult = Result<u64, Fault>;
 
-/// Who got it, why, and where its end will be told.
+/// The chosen agent, the reason, and the channel on which the end will arrive.
 pub struct Assignment {
     pub candidate: Candidate,
     pub choice: String,
@@ -45,7 +45,7 @@ pub struct Assignment {
 }
 
 impl StreamLedger {
-    /// Gives a place of one of these agents to a copy, counting what each has; or says why none has one.
+    /// Assigns a copy to the best of these agents by their present load, or says why none can take it.
     pub fn assign(
         &self,
         attempt: AttemptId,
@@ -85,7 +85,7 @@ impl StreamLedger {
         }
     }
 
-    /// Its agent has it still.
+    /// Records that the agent still has the copy.
     pub fn record_progress(&self, agent: AgentId, attempt: AttemptId, bytes: u64, now: Instant) {
         if let Some(one) = guard(&self.given).get_mut(&attempt).filter(|one| one.agent == agent) {
             one.bytes = one.bytes.max(bytes);
@@ -93,12 +93,12 @@ impl StreamLedger {
         }
     }
 
-    /// Bytes so far, and how long ago its agent spoke of it.
+    /// Bytes so far, and the time since the agent's last report.
     pub fn progress(&self, attempt: AttemptId, now: Instant) -> Option<(u64, Duration)> {
         guard(&self.given).get(&attempt).map(|one| (one.bytes, now.saturating_duration_since(one.heard)))
     }
 
-    /// Who streams it, and why that agent.
+    /// The agent that streams a copy, and the reason for this choice.
     pub fn choice(&self, attempt: AttemptId) -> Option<String> {
         guard(&self.given).get(&attempt).map(|one| one.choice.clone())
     }
@@ -108,15 +108,15 @@ impl StreamLedger {
         given.iter().filter(|(_, one)| one.agent == agent).map(|(&attempt, _)| attempt).collect()
     }
 
-    /// How many run there.
+    /// The number of copies that the agent streams now.
     pub fn busy(&self, agent: AgentId) -> u32 {
         let given = guard(&self.given);
         let running = given.values().filter(|one| one.agent == agent && one.end.is_some()).count();
         u32::try_from(running).unwrap_or(u32::MAX)
     }
 
-    /// An agent says how one has ended. False: it is none of ours any more, or of another epoch. What came
-    /// before counts.
+    /// Records the end that an agent reports; the first one counts. False if the copy is not assigned to this
+    /// agent any more, or has another epoch.
     pub fn record_end(&self, agent: AgentId, attempt: AttemptId, epoch: Epoch, result: StreamResult) -> bool {
         let mut given = guard(&self.given);
         let Some(one) = given.get_mut(&attempt) else { return false };
@@ -130,27 +130,24 @@ impl StreamLedger {
         true
     }
 
-    /// An agent tells all that it holds: what it was sent and does not hold is lost.
+    /// Fails the copies that were sent to an agent and are not among those that it holds.
     pub fn drop_lost(&self, agent: AgentId, held: &BTreeSet<AttemptId>) {
         for (attempt, one) in guard(&self.given).iter_mut() {
             if one.agent == agent && one.sent && !held.contains(attempt) {
-                let fault = Fault::new(
-                    FaultCode::Interrupted,
-                    "the agent that streamed it knows nothing of it any more",
-                );
+                let fault = Fault::new(FaultCode::Interrupted, "the agent that streamed it has lost it");
                 let _ = one.end.take().map(|end| end.send(Err(fault)));
             }
         }
     }
 
-    /// What came of it is durable, or nobody wants to know.
+    /// Forgets a copy whose end is durable, or does not matter.
     pub fn settle(&self, attempt: AttemptId) {
         if guard(&self.given).remove(&attempt).is_some() {
             self.settled.notify_waiters();
         }
     }
 
-    /// Ends when all of these are settled, or the time is over; then false.
+    /// Waits until all of these are settled; false if the time is over before.
     pub async fn wait_settled(&self, attempts: &[AttemptId], within: Duration) -> bool {
         let all = async {
             loop {
@@ -177,7 +174,7 @@ impl AgentStreams for StreamLedger {
     }
 }
 
-/// Of an agent that says nothing of its copy for so long.
+/// Whether a copy is lost: its agent has not reported it for so long.
 pub fn is_lost(silent: Duration) -> bool {
     silent > TAKEN_BACK_BY_SERVICE
 }

@@ -31,12 +31,12 @@ use choice::{Candidate, Near};
 pub use ledger::StreamLedger;
 use ledger::{Assignment, StreamResult, is_lost};
 
-/// How often it is looked whether an agent still speaks of its copy, and how far it is.
+/// Interval of the checks whether an agent still reports its copy, and how far it is.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// A report waits so long until what it says of copies is durable; then it is asked for again.
+/// A report waits this long for the ends in it to become durable; after that the agent sends it again.
 const DURABLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// As the mover's own; streamed by an agent, where one can and nothing else does.
+/// Copies as the mover does, but lets an agent stream what would go through this process.
 pub(crate) async fn copy(
     job_control: &JobControl,
     mover: &dyn ForeignMover,
@@ -77,7 +77,7 @@ pub(crate) async fn copy(
             Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => break fault.detail,
             Err(fault) if is_local_to_agent(&fault) && !*stop.borrow() => {
                 tracing::info!(attempt = %order.attempt, agent = %agent, %fault, "an agent cannot stream a \
-                    copy; another way is taken");
+                    copy; trying the next");
                 before.push(format!("{name}: {}", fault.detail));
                 tried.push(agent);
                 job_control.jobs.stream_ledger.settle(order.attempt);
@@ -102,7 +102,7 @@ pub(crate) async fn copy(
     })
 }
 
-/// Durable before it leaves: who moves it, in the explanation of the attempt.
+/// Writes who moves the file into the attempt's explanation, before the copy is sent.
 async fn record_executor(job_control: &JobControl, attempt: AttemptId, by: &str) -> Result<(), Fault> {
     let noted = job_control.jobs.request(|reply| Work::Carried(attempt, by.to_owned(), reply)).await;
     if noted.is_err() {
@@ -111,7 +111,7 @@ async fn record_executor(job_control: &JobControl, attempt: AttemptId, by: &str)
     noted
 }
 
-/// The agent's, or what follows from its silence.
+/// Waits for the agent's result, or takes the copy back if the agent is silent or its site is paused.
 async fn await_end(
     job_control: &JobControl,
     attempt: AttemptId,
@@ -129,10 +129,10 @@ async fn await_end(
         tokio::select! {
             biased;
             ended = &mut end => {
-                return ended.unwrap_or_else(|_| Err(Fault::new(FaultCode::Internal,
-                    "the copy was forgotten")));
+                let forgotten = |_| Err(Fault::new(FaultCode::Internal, "the copy was forgotten"));
+                return ended.unwrap_or_else(forgotten);
             }
-            // Who would say so is gone only when the service stops.
+            // The sender is dropped only when the service stops.
             _ = stop.wait_for(|stop| *stop) => {
                 return take_back(Fault::new(FaultCode::Cancelled, longhaul_model::job::TRANSFER_CANCELED));
             }
@@ -159,7 +159,7 @@ fn site_state(job_control: &JobControl, candidate: &Candidate) -> Option<SiteSta
     directory.sites.values().find(|row| row.name == candidate.site).map(|row| row.state)
 }
 
-/// It lies with where the agent is and what its site allows, not with the storages: elsewhere it may go well.
+/// Whether a fault comes from the agent's location or its site's policy: another agent may succeed.
 fn is_local_to_agent(fault: &Fault) -> bool {
     match fault.code {
         // An address that its policy refuses. What a storage refuses is the credential's.
@@ -204,14 +204,14 @@ fn candidates(job_control: &JobControl, order: &CopyOrder, tried: &[AgentId]) ->
         .collect()
 }
 
-/// The site of the host in a URL: as the administrator says of circuits, else that of an agent on this host.
+/// The site of the host in a URL: as configured for circuits, else that of an agent on this host.
 fn site_at(job_control: &JobControl, url: &str) -> Option<SiteId> {
     let said =
         hosts::site_of(&job_control.kernel.directory(), &job_control.netops.settings.circuits.hosts, url);
     said.or_else(|| job_control.control.agents.site_of_host(RemoteUrl::parse(url).ok()?.host()))
 }
 
-/// What a report says of copies, durable when this is true; else it is to be said again.
+/// Applies the ends of copies in a report. False if they are not durable in time: the agent sends it again.
 pub async fn apply_report(job_control: &JobControl, agent: AgentId, report: &Report) -> bool {
     let handed = &job_control.jobs.stream_ledger;
     let mut ended = Vec::new();

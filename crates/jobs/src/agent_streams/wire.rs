@@ -1,4 +1,4 @@
-//! A copy as an agent is told of it.
+//! The order of a copy in the form that agents receive.
 
 use longhaul_api::foreign::{
     AddressFamily, CompareWith, ForeignCopy, ForeignCredential, ForeignEnd, Replace, Secret,
@@ -8,7 +8,7 @@ use longhaul_storage_remote::{ChecksumMode, CopyOrder, Credential, End, Family, 
 
 use crate::mover;
 
-/// None of one that only the service can make: keys of S3 open more than one file, and stay here.
+/// None for a copy that only the service can make: S3 keys open more than one file, and stay here.
 pub async fn to_wire(order: &mover::CopyOrder, epoch: Epoch, wanted: &CopyOrder) -> Option<ForeignCopy> {
     Some(ForeignCopy {
         attempt: order.attempt,
@@ -44,7 +44,7 @@ async fn end(end: &End) -> Option<ForeignEnd> {
     let credential = match &end.credential {
         Credential::None => ForeignCredential::None,
         Credential::Bearer(token) => ForeignCredential::Bearer { token: Secret::new(token.clone()) },
-        // As it is now; where it ends in mid-copy the next attempt has another.
+        // The present token; if it expires during the copy, the next attempt gets another.
         Credential::Refreshing(token) => {
             ForeignCredential::Bearer { token: Secret::new(token.current().await) }
         }

@@ -13,18 +13,18 @@ use longhaul_scheduler::{MissingBytes, Party, Scheduler};
 use super::hosts::{host_config, site_id};
 use crate::ids;
 
-/// What jobs want moved between sites whose storages can be reached by circuits.
+/// The work of jobs that waits between two sites whose storages can be reached by circuits.
 pub struct PairBacklog {
     pub pair: SitePair,
     pub bytes: u64,
-    /// What is expected of the plain way.
+    /// Expected rate without a circuit.
     pub bytes_per_s: f64,
-    /// Of the whole target, from wherever it comes.
+    /// What the whole target lacks, from whichever source.
     missing: Vec<MissingBytes>,
     since: Timestamp,
 }
 
-/// Says what jobs want moved to the plan of circuits and to agents.
+/// Reports the backlog of jobs to the circuit planner and to agents.
 pub struct CircuitBacklog {
     kernel: Arc<Kernel>,
     control: Arc<Control>,
@@ -95,7 +95,7 @@ fn may_use_circuits(control: &Control, party: &Party) -> bool {
 }
 
 impl PairBacklog {
-    /// What is left of it for those who want circuits, if anything.
+    /// The part of the backlog whose parties may use circuits; none if there is none.
     fn for_parties(self, goes: impl Fn(&Party) -> bool) -> Option<PairBacklog> {
         let sum = |rows: &[MissingBytes]| rows.iter().map(|row| u128::from(row.bytes)).sum::<u128>();
         let all = sum(&self.missing);
@@ -105,7 +105,7 @@ impl PairBacklog {
         (!lacking.is_empty()).then_some(PairBacklog { bytes, missing: lacking, ..self })
     }
 
-    /// As the plan of circuits counts it: each party's and priority's part.
+    /// The backlog as the circuit planner counts it: the part of each party and priority.
     pub fn pending_work(&self) -> impl Iterator<Item = PendingWork> + '_ {
         let all: u128 = self.missing.iter().map(|row| u128::from(row.bytes)).sum();
         self.missing.iter().map(move |row| PendingWork {

@@ -1,11 +1,13 @@
-//! The hosts of storages that have a second address on their sites' circuits, as the administrator names them.
+//! Hosts of storages that have a second address on their sites' circuits, as configured.
+//!
+//! Start with [`host_config`].
 
 use longhaul_control::Directory;
 use longhaul_model::SiteId;
 use longhaul_netops::HostConfig;
 use longhaul_storage_remote::RemoteUrl;
 
-/// What is known of the host in a URL; nothing in those of S3, which stay on the plain way.
+/// The configuration of the host in a URL; none for S3, whose signed URLs stay on the plain path.
 pub(super) fn host_config<'a>(hosts: &'a [HostConfig], url: &str) -> Option<&'a HostConfig> {
     if hosts.is_empty() {
         return None;
@@ -14,7 +16,7 @@ pub(super) fn host_config<'a>(hosts: &'a [HostConfig], url: &str) -> Option<&'a 
     hosts.iter().find(|row| row.host.eq_ignore_ascii_case(url.host()))
 }
 
-/// The site of the host in a URL, where the administrator has said it.
+/// The site of the host in a URL, if it is configured.
 pub(crate) fn site_of(directory: &Directory, hosts: &[HostConfig], url: &str) -> Option<SiteId> {
     site_id(directory, host_config(hosts, url)?)
 }

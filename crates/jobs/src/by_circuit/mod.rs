@@ -26,14 +26,14 @@ pub use backlog::CircuitBacklog;
 use hosts::{host_config, site_id};
 pub(crate) use usage::CircuitUsage;
 
-/// What can be done instead of a plain copy.
+/// A copy by a circuit, instead of the plain one.
 struct CircuitRoute {
     key: LinkKey,
     circuit: String,
     order: CopyOrder,
 }
 
-/// As the mover's own, by a circuit if there is one.
+/// Copies by a circuit if there is one, else as the mover itself does.
 pub(crate) async fn copy(
     job_control: &JobControl,
     mover: &dyn ForeignMover,
@@ -41,35 +41,35 @@ pub(crate) async fn copy(
     progress: &(dyn Fn(u64) + Send + Sync),
     stop: Stop,
 ) -> Result<Moved, Fault> {
-    let Some(way) = circuit_route(job_control, &order) else {
+    let Some(route) = circuit_route(job_control, &order) else {
         return agent_streams::copy(job_control, mover, order, progress, stop).await;
     };
     let used = &job_control.jobs.circuit_usage;
-    used.begin(&way.key, &way.circuit, job_control.kernel.now());
-    let tried = mover.copy(way.order, progress, stop.clone()).await;
+    used.begin(&route.key, &route.circuit, job_control.kernel.now());
+    let tried = mover.copy(route.order, progress, stop.clone()).await;
     let bytes = tried.as_ref().map_or(0, |moved| moved.bytes);
-    let during = used.end(&way.circuit, job_control.kernel.now());
-    circuits::carried(&job_control.netops, &way.key, &way.circuit, bytes, during);
+    let during = used.end(&route.circuit, job_control.kernel.now());
+    circuits::carried(&job_control.netops, &route.key, &route.circuit, bytes, during);
     let fault = match tried {
         Ok(moved) => {
-            used.record_result(&way.circuit, true);
+            used.record_result(&route.circuit, true);
             return Ok(Moved { mode: format!("{} by circuit", moved.mode), ..moved });
         }
         Err(fault) if *stop.borrow() => return Err(fault),
         Err(fault) => fault,
     };
-    tracing::info!(circuit = way.circuit, %fault, "a copy of a job failed on the circuit; it is made on the \
-        plain way");
-    // It may have arrived all the same.
+    tracing::info!(circuit = route.circuit, %fault, "a copy of a job failed on the circuit; trying the plain \
+        path");
+    // The file may have arrived although the copy failed.
     let again = CopyOrder { may_be_there: true, ..order };
     let done = agent_streams::copy(job_control, mover, again, progress, stop).await;
     if done.is_ok() {
-        used.record_result(&way.circuit, false);
+        used.record_result(&route.circuit, false);
     }
     done
 }
 
-/// A circuit that may be used now between the sites of both ends.
+/// The copy by a circuit that may be used now between the sites of both ends.
 fn circuit_route(job_control: &JobControl, order: &CopyOrder) -> Option<CircuitRoute> {
     if order.circuits == CircuitUse::Never {
         return None;
@@ -90,14 +90,14 @@ fn circuit_route(job_control: &JobControl, order: &CopyOrder) -> Option<CircuitR
     Some(CircuitRoute { key, circuit, order: moved })
 }
 
-/// As an agent hears it, which gives no circuit back under them.
+/// The copies that use circuits of this agent, so that it releases none of them meanwhile.
 pub fn circuit_copies(job_control: &JobControl, agent: AgentId) -> Vec<CircuitCopies> {
     let copies = job_control.jobs.circuit_usage.under_way(agent);
     copies.into_iter().map(|(source, copies)| CircuitCopies { source, copies }).collect()
 }
 
-/// The same as agents hear it that may ask for circuits: by the storage whose link it is, with bytes a
-/// second.
+/// The backlog of jobs for an agent that may request circuits: source storage of the link, bytes, and the
+/// expected bytes per second.
 pub fn link_backlogs(
     job_control: &JobControl,
     agent: AgentId,

@@ -8,9 +8,9 @@ use longhaul_control::guard;
 use longhaul_model::{AgentId, StorageName, Timestamp};
 use longhaul_netops::circuits::LinkKey;
 
-/// Copies in a row that failed on a circuit and went well without it; then it is left.
+/// A circuit is given up after this many copies in a row failed on it and succeeded without it.
 const FAILURES_MAX: u32 = 3;
-/// Circuits that are remembered; beyond it those on which nothing runs are forgotten.
+/// Circuits in memory; beyond this, those without running copies are forgotten.
 const CIRCUITS_MAX: usize = 1_000;
 
 /// How copies did on each circuit, by its name.
@@ -21,7 +21,7 @@ pub(crate) struct CircuitUsage(Mutex<BTreeMap<String, Usage>>);
 struct Usage {
     link: Option<LinkKey>,
     running: u32,
-    /// Since when without a pause.
+    /// Since when copies have run without a pause.
     since: Option<Timestamp>,
     failed: u32,
 }
@@ -38,7 +38,7 @@ impl CircuitUsage {
         used.since.get_or_insert(now);
     }
 
-    /// One copy less; for how long the circuit was used since the one before.
+    /// Ends one copy, and returns for how long the circuit was used since the end of the one before.
     pub(super) fn end(&self, circuit: &str, now: Timestamp) -> Duration {
         let mut all = guard(&self.0);
         let Some(used) = all.get_mut(circuit) else { return Duration::ZERO };

@@ -6,19 +6,19 @@ use longhaul_model::job::storage_element;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What an administrator can set about tape systems.
+/// Settings of tape systems.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TapeConfig {
-    /// Files that are asked for, or asked about, at once.
+    /// Files in one request.
     pub bulk_files: u32,
-    /// Seconds that a file waits for others before it is asked for without them.
+    /// Seconds that a file waits for others before an incomplete request is sent.
     pub bulk_wait_s: u32,
-    /// Requests at all tape systems together.
+    /// Open requests at all tape systems together.
     pub requests: u32,
-    /// Seconds until a request is looked at for the first time; then ever more seldom …
+    /// Seconds until a request is polled for the first time; the interval then grows to `poll_last_s`.
     pub poll_first_s: u32,
-    /// … until it is looked at so often.
+    /// Longest interval between two polls of a request.
     pub poll_last_s: u32,
     /// Storages (`https://tape.example.org`) whose files are taken to be on tape where they do not say where
     /// they are.
@@ -56,7 +56,7 @@ impl TapeConfig {
         Ok(())
     }
 
-    /// When to look again at what has been going on since then: what took long takes longer.
+    /// The next poll of a request that was made at `since`: a quarter of its age later, within bounds.
     pub(super) fn next_poll(&self, since: Timestamp, now: Timestamp) -> Timestamp {
         let [first, last] = [self.poll_first_s, self.poll_last_s].map(|s| Duration::from_secs(u64::from(s)));
         now + (now.since(since) / 4).clamp(first, last)

@@ -1,4 +1,4 @@
-//! Which files are asked for together, and when.
+//! Batching of files into stage requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use longhaul_model::{Fault, Timestamp};
 
 use crate::job_control::JobControl;
 
-/// Files of one end point that are looked at together; further ones wait until these have been asked for.
+/// Files of one end point that are read at a time; further ones wait until these are requested.
 const FILES_PER_POLL_MAX: usize = 4_000;
 
-/// What can be asked for in one request.
+/// Files that may share one request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Group {
     end: u64,
     vo: String,
     party: String,
-    /// Requests of what is to stay are not deleted when the rest of them is over.
+    /// Files that are pinned only: their request is not deleted when the others are done.
     stays: bool,
 }
 
-/// Since when each group waits for more.
+/// Since when each group waits for more files.
 #[derive(Default)]
 pub struct Gather {
     since: BTreeMap<Group, Timestamp>,
 }
 
 impl Gather {
-    /// The bulks that are to be made now.
+    /// The requests that are due now.
     pub fn next_bulks(&mut self, job_control: &JobControl, now: Timestamp) -> Result<Vec<TapeStep>, Fault> {
         let catalog = &job_control.kernel.catalog;
         let mut groups: BTreeMap<Group, Vec<u64>> = BTreeMap::new();
@@ -62,7 +62,7 @@ impl Gather {
         Ok(steps)
     }
 
-    /// The full ones, and the last one too if it has waited long enough.
+    /// The full batches, and the last, incomplete one if it has waited long enough.
     fn bulks(
         &mut self,
         group: &Group,
@@ -82,7 +82,7 @@ impl Gather {
     }
 }
 
-/// As an administrator set it by FTS's API: requests of one community at one storage.
+/// Limit of requests of one community at one storage, as set by FTS's API.
 fn limit(job_control: &JobControl, url: Option<&String>, vo: &str) -> Option<u64> {
     let kept = job_control.config_store.get().ok()?;
     let settings = kept.storages.get(&storage_element(url?)?)?;

@@ -7,7 +7,8 @@
 //! has its id, the files are asked for again, and what was promised for the first request ends with its pin.
 //!
 //! Not here: the protocol (`storage-remote`), states (`model::job`), rows (`catalog`). What becomes of files
-//! goes by the job loop, like all else of jobs. Start with [`run`]; then `gather` → `staging`, and `archiving`.
+//! goes by the job loop, like all else of jobs. Start with [`run`]; then `gather` → `staging`, and
+//! `archiving`.
 
 mod archiving;
 mod config;
@@ -30,23 +31,23 @@ use crate::mover;
 pub use config::TapeConfig;
 use gather::Gather;
 
-/// Between two looks at what there is to do.
+/// Interval between two polls for due work.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// After something that could not be written.
+/// Pause after a failed write to the catalog.
 const ERROR_BACKOFF: Duration = Duration::from_secs(1);
-/// Questions under way at a time.
+/// Concurrent requests to tape systems.
 const TASKS_MAX: usize = 32;
-/// Those that are under way when the service stops have so long to end.
+/// When the service stops, requests in flight have this long to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the questions share.
+/// What all requests to tape systems share.
 #[derive(Clone)]
 struct Tape {
     job_control: Arc<JobControl>,
     remote: Arc<Remote>,
 }
 
-/// Brings and watches files until told to stop; nothing where nothing could ask.
+/// Stages and archives files until told to stop. Does nothing without a client for tape systems.
 pub async fn run(job_control: Arc<JobControl>, remote: Option<Arc<Remote>>, mut stop: watch::Receiver<bool>) {
     let Some(remote) = remote else { return };
     let tape = Tape { job_control, remote };
@@ -70,7 +71,7 @@ pub async fn run(job_control: Arc<JobControl>, remote: Option<Arc<Remote>>, mut 
         .await;
 }
 
-/// What is being asked now; none of it twice.
+/// Requests in flight, so that none is made twice.
 #[derive(Default)]
 struct InFlight {
     tasks: JoinSet<Done>,
@@ -102,8 +103,7 @@ impl InFlight {
     }
 }
 
-/// Why a file is not to be read from there: it is on tape only. None where it is on disk, or nothing says
-/// otherwise.
+/// The fault of a source file that is on tape only; none if it is on disk, or nothing says otherwise.
 pub(crate) async fn on_tape_fault(
     job_control: &JobControl,
     remote: &Remote,
@@ -172,7 +172,7 @@ impl Tape {
         Ok(())
     }
 
-    /// Passes steps to the job loop; durable when it returns.
+    /// Has the job loop apply these steps; they are durable when this returns.
     async fn apply_steps(&self, steps: Vec<TapeStep>) -> Result<(), Fault> {
         if steps.is_empty() { Ok(()) } else { self.job_control.jobs.tape(steps).await }
     }

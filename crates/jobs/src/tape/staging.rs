@@ -47,7 +47,7 @@ impl Tape {
         }
     }
 
-    /// Who we are at the storage of these files: the same for all of them.
+    /// The end point with the user's credential, which is the same for all files of a request.
     async fn end(&self, row: &TapeRequestRow) -> Result<Option<End>, Fault> {
         let Some((_, file)) = row.files.first() else { return Ok(None) };
         let (file, job) = (file.clone(), row.jobs.get(&file.job).cloned());

@@ -70,7 +70,10 @@ fn overview(operations: &Operations, kept: &Objects) -> Result<Reply, Refusal> {
     let host = own_host(operations);
     let services: Vec<Value> = ["fts_server", "fts_qosdaemon"]
         .iter()
-        .map(|service| json!({ "service": service, "beat": Moment(operations.now()), "drain": kept.draining.contains(&host) }))
+        .map(|service| {
+            let drain = kept.draining.contains(&host);
+            json!({ "service": service, "beat": Moment(operations.now()), "drain": drain })
+        })
         .collect();
     Reply::json(&json!({ host: services }))
 }

@@ -18,7 +18,7 @@ use super::{
 use crate::http::{Http, body, in_time};
 use crate::operations::Operations;
 
-/// First words of FTS's paths. The native API and the pages have others.
+/// First words of FTS's paths; those of the native API and the pages differ.
 const WORDS: [&str; 15] = [
     "whoami",
     "delegation",
@@ -95,7 +95,7 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// `requester` gets to know who asks.
+/// Answers a request; `requester` is set once the caller is authenticated.
 async fn answer(
     http: &Arc<Http>,
     path: Vec<String>,
@@ -149,7 +149,7 @@ fn too_many(problem: Problem) -> Refusal {
     Refusal::new(problem.status, problem.detail)
 }
 
-/// From here, or from a storage, for which no thread waits.
+/// An answer of this service, or of a storage, for which no thread waits.
 enum Answer {
     Ours(Reply),
     OfStorage(namespace::Question),

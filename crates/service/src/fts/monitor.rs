@@ -19,9 +19,12 @@ const PAGE: &str = r#"<!doctype html>
 </html>
 "#;
 /// Only what looks like the id of a job gets into an address.
-const SCRIPT: &str = r#"const job = /^#\/?job\/([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})(?:[/?]|$)/.exec(location.hash);
+const SCRIPT: &str = concat!(
+    r#"const job = /^#\/?job\/([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})(?:[/?]|$)/"#,
+    r#".exec(location.hash);
 location.replace(job ? "/ui/jobs/" + job[1].toLowerCase() : "/ui/jobs");
-"#;
+"#
+);
 
 pub fn answer(ask: &FtsRequest, words: &[&str]) -> Result<Reply, Refusal> {
     match words {

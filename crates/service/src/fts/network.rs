@@ -20,14 +20,15 @@ use super::request::{FtsRequest, Reply};
 use super::routes;
 use crate::operations::{Operations, problem};
 
-/// Running files that are looked at, of each state.
+/// Running files that are read, of each state.
 const FILES_MAX: usize = 5_000;
-/// A number that is set by hand counts so long, if nothing else is said, and no longer than a day.
+/// A manual limit is valid for this long unless the request says otherwise.
 const BY_HAND_S: u32 = 300;
+/// A manual limit is valid for a day at most.
 const BY_HAND_S_MAX: u32 = 86_400;
 const ACTIVE_MAX: u32 = 10_000;
 const STREAMS_MAX: u32 = 64;
-/// As many as FTS tells.
+/// Minutes in an answer, as in FTS.
 const MINUTES_MAX: usize = 50;
 
 pub fn answer(operations: &Operations, ask: &FtsRequest, words: &[&str]) -> Result<Reply, Refusal> {
@@ -88,7 +89,7 @@ fn set_current(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refus
     .inspect(|_| operations.jobs().configured())
 }
 
-/// Of the newest minutes, the newest first.
+/// The history of pairs, newest minute first.
 fn evolution(operations: &Operations, ask: &FtsRequest) -> Result<Vec<Value>, Refusal> {
     let own = visible_community(ask);
     let (source, target) = (ask.query.get("source_se"), ask.query.get("dest_se"));
@@ -112,7 +113,7 @@ fn minute_json(minute: Minute) -> Value {
     })
 }
 
-/// Whose copies may be told: none is everybody's.
+/// The only community whose copies the caller may see; none: all.
 fn visible_community(ask: &FtsRequest) -> Option<String> {
     let all = ask.person.needs_all("transfer").is_ok();
     (!all).then(|| ask.person.vo().to_owned())
@@ -148,7 +149,10 @@ fn current(operations: &Operations, ask: &FtsRequest) -> Result<Vec<Value>, Refu
         // What was set is what FTS would tell as decided.
         let set = kept.by_hand(&source, &target, now);
         let (active, streams) = set.map_or((active, 1), |set| (set.active, set.streams));
-        json!({ "source_se": source, "dest_se": target, "active": active, "ema": rate, "nostreams": streams, "datetime": Moment(now) })
+        json!({
+            "source_se": source, "dest_se": target, "active": active, "ema": rate, "nostreams": streams,
+            "datetime": Moment(now),
+        })
     });
     Ok(shown.collect())
 }

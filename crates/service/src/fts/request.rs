@@ -1,4 +1,4 @@
-//! One request on its way to its answer, and the answer.
+//! A request at one of FTS's paths, and its answer.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,20 +16,20 @@ use super::strict;
 
 pub struct FtsRequest {
     pub method: Method,
-    /// Decoded, without empty ones.
+    /// The words of the path, decoded, without empty ones.
     pub path: Vec<String>,
     pub query: Parameters,
     pub content_type: String,
     pub user_agent: String,
-    /// A browser's: it is shown pages, where there are some.
+    /// The caller, and what it may do.
     pub person: Person,
-    /// The same for the log of decisions.
+    /// The caller as the audit log records it.
     pub requester: Arc<Mutex<Requester>>,
     pub body: Bytes,
 }
 
 impl FtsRequest {
-    /// The body, whatever type it has been given.
+    /// The body as JSON, by its content type or in spite of it, as FTS reads it.
     pub fn value(&self) -> Result<Value, Refusal> {
         let kind = self.content_type.trim();
         let json = strict::value;
@@ -91,7 +91,7 @@ impl Reply {
         self
     }
 
-    /// One that is no error of the whole request: a job of somebody else that was requester for alone.
+    /// Whether the answer refuses access to a single object of the request.
     pub fn is_refusal(&self) -> bool {
         matches!(self.status, StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED)
     }
@@ -113,7 +113,7 @@ impl Reply {
     }
 }
 
-/// A refusal as an answer. `419` is no status that HTTP knows a name for, but FTS's clients do.
+/// A refusal as an answer. HTTP has no name for the status `419`, but FTS's clients know it.
 pub fn refused(refusal: &Refusal) -> Response {
     let reply = Reply::json(&refusal.body()).unwrap_or_else(|_| Reply::nothing());
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

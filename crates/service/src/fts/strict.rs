@@ -11,9 +11,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Number, Value};
 
 const REFUSED: &str = "Badly formatted JSON request";
-/// Of a key, and of what the reader says, in a refusal.
+/// Characters of a key, and of the parser's error, in a refusal.
 const SHOWN_CHARS: usize = 120;
-/// The shortest files of jobs, in the longest body, are some 1.4 million values.
+/// Bound on the values of one body: the longest body of a job holds some 1.4 million.
 const VALUES_MAX: u32 = 2_000_000;
 
 /// `serde_json` itself ends at 128 levels, so that nesting costs no stack.

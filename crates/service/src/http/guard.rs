@@ -1,4 +1,4 @@
-//! The door: who asks, whether they may, and for browsers whether it is really them.
+//! Guards of HTTP requests: authentication, authorisation, and protection of browsers (CSRF, origins).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::answer::{finish, problem_response};
 use super::{Http, body, cookie, for_agents};
 use crate::operations::{AgentPeer, Operations};
 
-/// Who was let in.
+/// The identity of an admitted request.
 pub struct Admitted {
     pub caller: Option<Caller>,
     pub agent: Option<AgentPeer>,
@@ -37,7 +37,7 @@ pub fn incident(http: &Http, request: &Request) -> IncidentId {
         .unwrap_or_else(|| http.operations.shared.kernel.new_id())
 }
 
-/// Before everything: an id, and for plain HTTP the right names.
+/// The outermost layer: gives each request an id, and checks host and origin of plain HTTP.
 pub async fn all(http: Arc<Http>, mut request: Request, next: Next) -> Response {
     let incident: IncidentId = http.operations.shared.kernel.new_id();
     request.extensions_mut().insert(incident);
@@ -112,7 +112,8 @@ pub async fn admit(
     }
     // Measurements come by the second.
     if changes && route.access != Access::Observer {
-        tracing::info!(operation = route.operation, by = %caller.principal.name, path = %parts.uri.path(), "change");
+        let (operation, path) = (route.operation, parts.uri.path());
+        tracing::info!(operation, by = %caller.principal.name, path = %path, "change");
     }
     Ok(Admitted { caller: Some(caller), cookie, ..nobody })
 }

@@ -38,12 +38,12 @@ use crate::operations::{Operations, bad_request, busy, spool_problem};
 pub(crate) use guard::in_time;
 pub use listen::{Acceptor, Listening};
 
-/// Manifests received at a time: each may fill the disk up to its limit.
+/// Concurrent uploads of manifests: each may fill the disk up to its limit.
 const UPLOADS_MAX: usize = 4;
-/// Pieces of an upload between the connection and the file.
+/// Capacity of the channel between an upload's connection and its file.
 const UPLOAD_PIECES: usize = 16;
 
-/// Everything a request needs.
+/// The state that all requests share.
 pub struct Http {
     pub operations: Arc<Operations>,
     /// `host:port` by which the plain listener may be addressed.
@@ -51,7 +51,7 @@ pub struct Http {
     pub event_slots: events::Slots,
     pub upload_slots: Semaphore,
     pub idempotency: idempotency::InFlight,
-    /// Requests of each user.
+    /// Rate limits of users.
     pub rate_limiter: rate_limit::UserRateLimiter,
     pub(crate) admission: ReadAdmission,
     pub stop: watch::Receiver<bool>,
@@ -74,7 +74,7 @@ impl Http {
     }
 }
 
-/// The API, and `extra` (the pages) behind the same door.
+/// The router of the API, and of `extra` (the pages) behind the same guards.
 pub fn router(http: &Arc<Http>, extra: Router) -> Router {
     let mut paths: BTreeMap<&'static str, MethodRouter> = BTreeMap::new();
     for route in routes::ALL {
@@ -297,7 +297,7 @@ async fn upload(
     Answer::json(&registered)
 }
 
-/// Who says to have measured, as far as that can be shown.
+/// The observer that a measurement names, in printable characters.
 fn observer(headers: &http::HeaderMap) -> Option<String> {
     let value = headers.get(longhaul_api::measured::OBSERVER_HEADER)?.to_str().ok()?;
     Some(longhaul_model::units::printable(&value.chars().take(100).collect::<String>()))

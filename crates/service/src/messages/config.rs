@@ -93,15 +93,15 @@ impl Default for StompConfig {
     }
 }
 
-/// One of the two ways, as it is used.
+/// One transport to brokers (STOMP or NATS), ready for use.
 #[derive(Clone)]
 pub struct Transport {
-    /// In names of files, metrics and logs.
+    /// Name in files, metrics and logs.
     pub name: &'static str,
     pub brokers: Vec<Broker>,
     pub login: Login,
     pub confirmed: bool,
-    /// Before the names of topics and subjects.
+    /// Prefix of the names of topics and subjects.
     pub prefix: &'static str,
 }
 
@@ -110,7 +110,7 @@ impl MessagesConfig {
         !self.stomp.brokers.is_empty() || !self.nats.servers.is_empty()
     }
 
-    /// What would only fail later, told at the start: also files that cannot be read.
+    /// Finds at the start what would fail later, unreadable files too.
     pub fn check(&self) -> Result<(), Fault> {
         if !self.is_wanted() {
             return Ok(());

@@ -77,7 +77,7 @@ impl ChangeListener for Messages {
 }
 
 impl Messages {
-    /// Of which the service tells those who look after it.
+    /// Problems of the brokers and the spool that administrators should see.
     pub fn problems(&self) -> Vec<(Timestamp, Fault)> {
         let mut problems: Vec<(Timestamp, Fault)> = guard(&self.trouble).clone().into_iter().collect();
         for way in guard(&self.ways).iter() {

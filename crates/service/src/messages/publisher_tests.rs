@@ -16,7 +16,7 @@ use super::*;
 
 const HOUR_S: i64 = 3_600;
 const JOBS: usize = 25;
-/// Of its broker.
+/// Spool of the tests, which some of them fill.
 const SPOOL_BYTES_MAX: u64 = 4 << 20;
 
 /// What the test and its parts share.

@@ -1,4 +1,4 @@
-//! What pairs of storages did, told to brokers once a minute as FTS tells of decisions of its optimizer.
+//! Publishes the history of storage pairs to brokers once a minute, in the form of FTS's optimizer messages.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::sayer;
 use super::spool::Spool;
 use crate::context::ServiceContext;
 
-/// A minute is told so long after its end at the latest.
+/// A minute is published at most this long after its end.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Pairs that have something waiting and did nothing, told in one minute.
+/// Idle pairs with waiting files that are published per minute.
 const IDLE_MAX: usize = 5_000;
 
 /// Files that wait on a pair, and how often these were tried before.
 type Waiting = BTreeMap<(String, String), (u64, u64)>;
 
-/// Until told to stop.
+/// Publishes until told to stop.
 pub async fn publish_minutes(
     shared: Arc<ServiceContext>,
     spool: Arc<Spool>,
@@ -36,14 +36,14 @@ pub async fn publish_minutes(
         let (at_work, to) = (shared.clone(), spool.clone());
         match tokio::task::spawn_blocking(move || append_minutes(&at_work, &to, told)).await {
             Ok(Ok(last)) => told = last,
-            // The next minute is told all the same.
-            Ok(Err(error)) => tracing::warn!(%error, "what pairs of storages did is not told"),
-            Err(error) => tracing::error!(%error, "what pairs of storages did is not told"),
+            // The next minute is published all the same.
+            Ok(Err(error)) => tracing::warn!(%error, "the history of storage pairs is not published"),
+            Err(error) => tracing::error!(%error, "the history of storage pairs is not published"),
         }
     }
 }
 
-/// What has ended since then; says until when it told.
+/// Appends the minutes that ended after `told` to the spool; returns the end of the last one.
 fn append_minutes(shared: &ServiceContext, spool: &Spool, told: Timestamp) -> std::io::Result<Timestamp> {
     let now = shared.kernel.now();
     let minutes = shared.job_control.jobs.pairs().after(told, now);
@@ -51,7 +51,7 @@ fn append_minutes(shared: &ServiceContext, spool: &Spool, told: Timestamp) -> st
     let waiting = match waiting(shared) {
         Ok(waiting) => Some(waiting),
         Err(error) => {
-            tracing::info!(%error, "the files that wait on each pair are not counted");
+            tracing::info!(%error, "cannot count the files that wait on each pair");
             None
         }
     };

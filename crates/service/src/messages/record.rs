@@ -1,7 +1,8 @@
-//! One message as it lies on disk. Pure.
+//! The format of one message on disk. Pure.
 //!
 //! ```text
-//! length: u32 | CRC32C of the rest: u32 | number: u64 | at, µs: i64 | kind: u8 | length of vo: u16 | vo | body
+//! length: u32 | CRC32C of the rest: u32 | number: u64 | at, µs: i64 | kind: u8
+//!     | length of vo: u16 | vo | body
 //! ```
 
 use longhaul_api::fts::MessageKind;
@@ -21,12 +22,12 @@ pub struct Record {
     pub body: String,
 }
 
-/// What stands at the beginning of some bytes.
+/// The result of decoding a record at the beginning of some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DecodeResult {
-    /// With all its bytes.
+    /// A record, and its length in bytes.
     Record(Record, usize),
-    /// So many bytes are needed to tell.
+    /// At least this many bytes are needed.
     More(usize),
     Damaged,
 }
@@ -92,7 +93,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_record_survives_the_disk_and_no_damage_passes(
-            number: u64, at: i64, kind in 0..4usize, vo in "[a-z]{1,9}", body in ".{0,50}", place: usize, bit in 0..8u8,
+            number: u64, at: i64, kind in 0..4usize, vo in "[a-z]{1,9}", body in ".{0,50}",
+            place: usize, bit in 0..8u8,
         ) {
             let kind = MessageKind::ALL[kind];
             let vo = (kind == MessageKind::State).then_some(vo);

@@ -40,7 +40,7 @@ pub struct Spool {
 
 struct Inner {
     segments: VecDeque<Segment>,
-    /// Of the last segment, if it was begun by this process.
+    /// File of the last segment, if this process began it.
     writer: Option<File>,
     next: u64,
     cursors: BTreeMap<&'static str, u64>,

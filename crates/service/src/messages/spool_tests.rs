@@ -150,7 +150,8 @@ proptest! {
             now += 1;
             match step {
                 0 => {
-                    spool.append((written..written + count).map(|n| message(&n.to_string())).collect(), at(now)).unwrap();
+                    let messages = (written..written + count).map(|n| message(&n.to_string()));
+                    spool.append(messages.collect(), at(now)).unwrap();
                     written += count;
                 }
                 1 => {

@@ -31,7 +31,7 @@ const STORAGES_MAX: usize = 256;
 /// A change of free space by this part of the whole is told to the catalog; the rest is noise.
 const SPACE_STEP: u64 = 200;
 
-/// Whose certificate came with a request.
+/// The agent whose certificate came with a request.
 #[derive(Clone, Debug)]
 pub struct AgentPeer {
     pub agent: AgentId,
@@ -156,7 +156,7 @@ impl Operations {
         })
     }
 
-    /// Who serves the storages from which people want circuits.
+    /// The agents that serve the sources of requested circuits.
     fn circuit_peers(&self, orders: &[CircuitOrder]) -> Vec<SourcePeer> {
         let directory = self.shared.kernel.directory();
         let wanted = orders.iter().filter(|order| matches!(order.what, CircuitWish::Request { .. }));
@@ -168,7 +168,7 @@ impl Operations {
         sources.iter().filter_map(peer).collect()
     }
 
-    /// What waits for an agent's storages, by link; nothing if the scheduler is too busy to say.
+    /// The backlog of links to an agent's storages; empty if the scheduler is too busy to answer.
     fn ahead_of(&self, agent: AgentId) -> Vec<LinkAhead> {
         let directory = self.shared.kernel.directory();
         let own = |id: &StorageId| self.shared.control.agents.of_storage(*id) == Some(agent);
@@ -190,7 +190,7 @@ impl Operations {
         });
         // What jobs bring to other storages of the site counts as if it came to one of the agent's.
         let of_jobs = by_circuit::link_backlogs(&self.shared.job_control, agent).unwrap_or_else(|error| {
-            tracing::warn!(%error, "an agent is not told what jobs want moved");
+            tracing::warn!(%error, "cannot read the backlog of jobs for an agent");
             Vec::new()
         });
         let of_jobs = of_jobs.into_iter().filter_map(|(source, bytes, bytes_per_s)| {
@@ -309,8 +309,8 @@ impl Operations {
                 continue;
             }
             if row.trouble != space.trouble {
-                tracing::warn!(storage = %row.name,
-                    trouble = ?space.trouble.as_ref().map(ToString::to_string), "storage");
+                let trouble = space.trouble.as_ref().map(ToString::to_string);
+                tracing::warn!(storage = %row.name, ?trouble, "storage");
             }
             news.push(SpaceRow {
                 storage: row.id,

@@ -17,10 +17,10 @@ use longhaul_netops::circuits::{LinkKey, RecordedCircuit, RecordedOrder, Reporte
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 
-/// Of one link, as shown.
+/// Circuits of one link in a view.
 const CIRCUITS_SHOWN: usize = 20;
 const ORDERS_SHOWN: usize = 20;
-/// Of a circuit's name, so much tells it from others.
+/// Shortest prefix of a circuit's name that a request may give.
 const SHORT_MIN: usize = 4;
 
 impl Operations {

@@ -33,7 +33,7 @@ const WORDS_BYTES_MAX: usize = 1_000;
 struct Record {
     source: SiteName,
     target: SiteName,
-    /// Of the last test that ended.
+    /// Result of the last test that ended.
     state: CommissionState,
     since: Timestamp,
     begun: Option<Timestamp>,
@@ -125,7 +125,7 @@ impl Operations {
         self.commissioning_change(caller, &change)
     }
 
-    /// Of the links from and to a site, by name.
+    /// Commissioning of the links from and to a site, by name.
     pub(super) fn commissioned(&self, site: &SiteName) -> Result<Vec<LinkCommission>, Problem> {
         let now = self.now();
         let records = self.records()?.links.into_values();

@@ -8,7 +8,7 @@ use longhaul_model::{BlockId, BlockName, CommunityName, DatasetName, Fault, Faul
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::views;
 
-/// Who asks for no community gets this one.
+/// The community of a dataset unless the request names one.
 const COMMUNITY: &str = "default";
 
 /// Query of `dataset_files`.

@@ -22,7 +22,7 @@ use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 
 /// Schemes under which a host may be asked for by its name alone.
 const SCHEMES: [&str; 6] = ["https", "davs", "http", "dav", "s3s", "s3"];
-/// Of what is wrong with the files of a submission, so much is told.
+/// Errors about files of a submission that one answer lists.
 const WRONG_TOLD: usize = 10;
 const PRIORITIES: std::ops::RangeInclusive<u8> = 1..=5;
 const TOKEN_BYTES_MAX: usize = 32 << 10;

@@ -27,7 +27,7 @@ impl Operations {
     }
 
     pub fn limit_set(&self, caller: &Caller, change: &LimitChange) -> Result<Page<LimitView>, Problem> {
-        let of = self.limit_view(change)?;
+        let of = self.limit_scope(change)?;
         self.check_limit(caller, &of)?;
         let limit = Limit { active: change.active, bytes_per_s: change.bytes_per_s };
         let (who, what) = (&caller.principal.name, in_words(change));
@@ -115,7 +115,7 @@ impl Operations {
         Ok(())
     }
 
-    fn limit_view(&self, change: &LimitChange) -> Result<Of, Problem> {
+    fn limit_scope(&self, change: &LimitChange) -> Result<Of, Problem> {
         let wrong = |error: String| bad_request(printable(&format!("{}: {error}", change.name)));
         let storage = |name: StorageName| self.storage_row(&name).map(|row| row.id);
         let named =

@@ -86,7 +86,9 @@ impl Operations {
         let now = self.now();
         let new = NewTask { id: self.shared.kernel.new_id(), kind, dataset, storage };
         let added = self.shared.kernel.catalog.add_task(&new, now).map_err(problem)?;
-        tracing::info!(task = %added.task.id, dataset = %added.task.dataset_name, storage = %added.task.storage_name, made = added.made, "task");
+        let (task, made) = (&added.task, added.made);
+        let (dataset, storage) = (&task.dataset_name, &task.storage_name);
+        tracing::info!(task = %task.id, %dataset, %storage, made, "task");
         self.replicas_changed(added.replicas);
         self.shared.kernel.changes.touch(ChangeKind::Task, added.task.id, now);
         let _ = self.shared.kernel.writer.send(CommitWork::Task(added.task.id));

@@ -90,7 +90,8 @@ impl Operations {
             limits: change.limits.as_ref().map(views::to_limits),
         };
         let row = self.shared.kernel.catalog.change_site(name, &patch).map_err(problem)?;
-        tracing::info!(site = %name, state = ?row.state, limits = ?row.limits, by = %caller.principal.name, "site changed");
+        let by = &caller.principal.name;
+        tracing::info!(site = %name, state = ?row.state, limits = ?row.limits, %by, "site changed");
         self.shared.kernel.refresh_directory().map_err(problem)?;
         let settings = AgentSettings {
             report_every_ms: self.shared.config.report_every_ms,

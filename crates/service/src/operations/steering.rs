@@ -216,7 +216,8 @@ impl Operations {
             .catalog
             .change_storage(name, &patch, &caller.principal.name, self.now())
             .map_err(problem)?;
-        tracing::info!(storage = %name, relay = row.relay, strategy = row.strategy, by = %caller.principal.name, "storage changed");
+        let by = &caller.principal.name;
+        tracing::info!(storage = %name, relay = row.relay, strategy = row.strategy, %by, "storage changed");
         self.shared.kernel.refresh_directory().map_err(problem)?;
         if patch.strategy.is_some() {
             // What is wanted there goes by it from now on.

@@ -61,7 +61,8 @@ impl Operations {
             terms: terms(&request.terms, self.now())?,
         };
         let changed = self.shared.kernel.catalog.add_subscription(&new, self.now()).map_err(problem)?;
-        tracing::info!(subscription = %changed.subscription.id, dataset = %dataset.name, target = %target.name, made = changed.changed, "subscribed");
+        let (subscription, made) = (changed.subscription.id, changed.changed);
+        tracing::info!(%subscription, dataset = %dataset.name, target = %target.name, made, "subscribed");
         self.subscription_changed(changed)
     }
 
@@ -85,7 +86,8 @@ impl Operations {
         }
         let changed =
             self.shared.kernel.catalog.change_subscription(id, &patch, self.now()).map_err(problem)?;
-        tracing::info!(subscription = %id, state = %changed.subscription.state, priority = changed.subscription.priority, "subscription changed");
+        let (state, priority) = (&changed.subscription.state, changed.subscription.priority);
+        tracing::info!(subscription = %id, %state, priority, "subscription changed");
         self.subscription_changed(changed)
     }
 

@@ -37,8 +37,11 @@ fn bombs() -> Vec<Bomb> {
         bomb("a key twice", r#"{"storage":"https://a","storage":"https://b"}"#.into(), &[400], "comes twice"),
         bomb(
             "a key twice, further down",
-            r#"{"files":[{"sources":["https://a/x"],"destinations":["https://b/x"],"sources":["https://c/x"]}]}"#
-                .into(),
+            concat!(
+                r#"{"files":[{"sources":["https://a/x"],"destinations":["https://b/x"],"#,
+                r#""sources":["https://c/x"]}]}"#
+            )
+            .into(),
             &[400],
             "comes twice",
         ),

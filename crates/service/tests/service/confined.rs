@@ -140,7 +140,8 @@ async fn a_confined_token_makes_no_wider_one() {
     for (scopes, wanted) in
         [(json!(["access:read"]), 201), (json!([]), 403), (json!(["access", "jobs"]), 403)]
     {
-        let body = json!({ "name": format!("made {scopes}").replace(['"', '[', ']', ',', ':'], ""), "role": "admin", "scopes": scopes });
+        let name = format!("made {scopes}").replace(['"', '[', ']', ',', ':'], "");
+        let body = json!({ "name": name, "role": "admin", "scopes": scopes });
         let (status, answer) = world.request(&maker, "POST", "/api/v1/tokens", &body.to_string()).await;
         assert_eq!(status, wanted, "{scopes}: {answer}");
     }

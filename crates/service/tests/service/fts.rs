@@ -60,13 +60,15 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
     }
     let folder = world.directory.path().join("client");
     fs::create_dir(&folder).unwrap();
+    let stranger = Authority::new(grid.path(), "stranger");
+    let people = holders(&authority, &stranger, member.map(|(holder, _)| holder));
     let given = json!({
         "endpoint": format!("https://localhost:{}", world.address().port()),
         "capath": authorities(&world.ca_pem, &folder),
         "folder": folder,
         "tokens": tokens,
         "storage": storage(&authority),
-        "people": holders(&authority, &Authority::new(grid.path(), "stranger"), member.map(|(holder, _)| holder)),
+        "people": people,
     });
     let words = std::env::var("LONGHAUL_FTS3_CASES").unwrap_or_default();
     let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/service/fts3/suite.py");
@@ -119,7 +121,7 @@ fn storage(authority: &Authority) -> serde_json::Value {
     json!({ "certificate": host.certificate, "key": host.key, "authority": authority.file() })
 }
 
-/// Who comes with certificates, as the suite wants to be told.
+/// The certificates of the suite's users.
 fn holders(authority: &Authority, stranger: &Authority, member: Option<Holder>) -> serde_json::Value {
     let told = |holder: Holder| json!({ "certificate": holder.certificate, "key": holder.key });
     let mut all = json!({

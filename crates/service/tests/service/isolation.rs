@@ -51,7 +51,7 @@ const ASKERS: [&str; 11] = [
 /// Name, role, scope and community of a token.
 type Confined = (&'static str, &'static str, Option<&'static str>, Option<&'static str>);
 
-/// Who may only look at jobs of alice's community, administrators of another and of hers, and one for jobs
+/// A viewer of jobs of alice's community, administrators of another community and of hers, and one for jobs
 /// alone.
 const CONFINED: [Confined; 4] = [
     ("reader", "viewer", Some("jobs:read"), Some("testvo")),
@@ -244,7 +244,8 @@ impl Issuer {
     pub fn token(&self, group: &str) -> String {
         let now = seconds();
         let claims = json!({
-            "iss": self.url, "sub": "eve", "aud": "fts-of-the-test", "exp": now + 3_600, "nbf": now - 10, "iat": now - 10,
+            "iss": self.url, "sub": "eve", "aud": "fts-of-the-test",
+            "exp": now + 3_600, "nbf": now - 10, "iat": now - 10,
             "scope": "fts openid", "wlcg.ver": "1.0", "wlcg.groups": [group], "jti": "1",
         });
         self.signer.sign_with(&json!({ "alg": "ES256", "kid": "k1", "typ": "JWT" }), &claims)
@@ -342,7 +343,7 @@ impl Play {
         exchange(TcpStream::connect(self.world.http_address()).await.unwrap(), &text).await
     }
 
-    /// Of somebody of that group.
+    /// A token of a member of this group.
     pub fn token(&self, group: &str) -> String {
         self.issuer.token(group)
     }

@@ -663,7 +663,9 @@ async fn duplicates_are_refused_while_the_first_is_on_its_way() {
     play.source.put("/u/f", b"content of /u/f");
     play.source.close(true);
     let job = json!({
-        "files": [{ "sources": [format!("{}/u/f", play.from)], "destinations": [format!("{}/u/f", play.to)] }],
+        "files": [{
+            "sources": [format!("{}/u/f", play.from)], "destinations": [format!("{}/u/f", play.to)],
+        }],
         "params": { "overwrite": true },
     });
     let (status, first) = play.of_fts("POST", "/jobs", &job).await;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::isolation::Play;
 use crate::world::{Agent, World, manifest_line};
 
-/// Who may ask for a route beside administrators.
+/// Callers beside administrators that may use a route.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
     /// Every manager, as every viewer.
@@ -153,8 +153,9 @@ impl Side {
 
 struct Scene {
     world: World,
-    /// Of gamma and higgs, and of alpha and atlas.
+    /// The manager's side: site gamma, community higgs.
     own: Side,
+    /// The other side: site alpha, community atlas.
     foreign: Side,
     _agents: Vec<Agent>,
 }

@@ -10,7 +10,8 @@ use longhaul_service::{Config, MarkingConfig};
 use crate::world::World;
 
 const RULES: &str = r#"{"rules": [
-    {"community": "cms", "activity": "production", "experiment": "cms", "experiment_activity": "production input", "dscp": "cs1"},
+    {"community": "cms", "activity": "production", "experiment": "cms",
+     "experiment_activity": "production input", "dscp": "cs1"},
     {"community": "cms", "experiment": 3, "class": "scavenger"}
 ]}"#;
 

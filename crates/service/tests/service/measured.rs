@@ -99,20 +99,23 @@ fn host(site: &str) -> String {
 
 /// As pScheduler's archiver sends it.
 fn run(source: &str, target: &str, bits_per_s: f64) -> Value {
-    json!({"test": {"type": "throughput", "spec": {"source": host(source), "dest": host(target), "duration": "PT25S"}},
+    json!({"test": {"type": "throughput",
+            "spec": {"source": host(source), "dest": host(target), "duration": "PT25S"}},
         "tool": {"name": "iperf3", "version": "1"}, "participants": [host(source), host(target)],
         "schedule": {"start": ago(60).to_string(), "duration": "PT25S"},
-        "result": {"succeeded": true, "summary": {"summary": {"throughput-bits": bits_per_s, "retransmits": 3}}},
+        "result": {"succeeded": true,
+            "summary": {"summary": {"throughput-bits": bits_per_s, "retransmits": 3}}},
         "run": {"href": format!("https://{}/pscheduler/tasks/1/runs/{source}-{target}", host(source))}})
 }
 
 /// As version 5 keeps it.
 fn document(source: &str, target: &str, bits_per_s: f64) -> Value {
     json!({"@timestamp": now().to_string(),
-        "meta": {"source": {"ip": "192.0.2.1", "hostname": host(source)}, "destination": {"ip": "192.0.2.2", "hostname": host(target)},
-            "ip_version": 4},
+        "meta": {"source": {"ip": "192.0.2.1", "hostname": host(source)},
+            "destination": {"ip": "192.0.2.2", "hostname": host(target)}, "ip_version": 4},
         "test": {"type": "throughput", "spec": {}},
-        "pscheduler": {"start_time": ago(60).to_string(), "duration": 25, "tool": "iperf3", "run_id": format!("{source}>{target}")},
+        "pscheduler": {"start_time": ago(60).to_string(), "duration": 25, "tool": "iperf3",
+            "run_id": format!("{source}>{target}")},
         "result": {"succeeded": true, "throughput": bits_per_s}})
 }
 
@@ -306,8 +309,9 @@ fn esmond(target: &str) -> (u16, Value) {
     let test = |number: usize, source: &str| {
         let base = format!("/esmond/perfsonar/archive/{number}/throughput/base");
         json!({"metadata-key": number.to_string(), "source": "192.0.2.1", "destination": "192.0.2.2",
-            "input-source": host(source), "input-destination": host("gamma"), "tool-name": "pscheduler/iperf3",
-            "time-duration": "25", "event-types": [{"event-type": "throughput", "base-uri": base, "summaries": [],
+            "input-source": host(source), "input-destination": host("gamma"),
+            "tool-name": "pscheduler/iperf3", "time-duration": "25",
+            "event-types": [{"event-type": "throughput", "base-uri": base, "summaries": [],
                 "time-updated": if number < 1_000 { 1_000_000 } else { fresh }}]})
     };
     if let Some(number) =

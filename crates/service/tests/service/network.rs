@@ -25,7 +25,10 @@ fn link(source: &str, bytes_per_s: f64, seen: &str) -> Value {
 }
 
 fn document(links: &[Value], seen: &str) -> Value {
-    json!({ "format": "longhaul-network", "version": 1, "instances": ["elsewhere"], "written": seen, "links": links })
+    json!({
+        "format": "longhaul-network", "version": 1, "instances": ["elsewhere"], "written": seen,
+        "links": links,
+    })
 }
 
 async fn import(world: &World, document: Value, aliases: &[(&str, &str)]) -> NetworkImported {
@@ -144,7 +147,12 @@ async fn a_new_link_is_believed_from_its_regions() {
     let problem = set(&world, "tokyo", "no such name").await.unwrap_err();
     assert!(problem.detail.contains("region name"), "{problem:?}");
 
-    let row = |source: &str, target: &str, bytes_per_s: f64| json!({ "source": source, "target": target, "bytes_per_s": bytes_per_s, "spread": 0.2, "seconds": 6000.0, "seen": seen });
+    let row = |source: &str, target: &str, bytes_per_s: f64| {
+        json!({
+            "source": source, "target": target, "bytes_per_s": bytes_per_s, "spread": 0.2,
+            "seconds": 6000.0, "seen": seen,
+        })
+    };
     let document = document(&[row("paris", "rome", 900e6), row("tokyo", "berlin", 5e6)], &seen);
     assert_eq!(import(&world, document, &[]).await.taken, 2);
     let rate = async |world: &World, source: &str, target: &str| {

@@ -77,7 +77,8 @@ impl Play {
         let file = |at: u32| {
             let path = format!("/f{at}");
             self.source.put(&path, b"content");
-            json!({ "sources": [format!("{}{path}", self.from)], "destinations": [format!("{}{path}", self.to)] })
+            let (source, target) = (format!("{}{path}", self.from), format!("{}{path}", self.to));
+            json!({ "sources": [source], "destinations": [target] })
         };
         let body = json!({ "files": [file(self.files), file(self.files + 1)], "params": { "retry": 3 } });
         self.files += 2;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// In the names of the catalog's files.
 const CATALOG: &str = "catalog.sqlite";
 
-/// All that is said from now on.
+/// All that is logged from now on.
 #[derive(Clone, Default)]
 struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
