@@ -14,7 +14,7 @@ use crate::{Config, database};
 /// One that ends just now, or a child of it that has not come to its own program yet, holds the lock for a
 /// moment longer.
 const LOCK_TRIES: u32 = 50;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A state directory that this process holds alone, as long as this lives.
 pub struct State {
@@ -123,7 +123,7 @@ fn lock(directory: &Path) -> Result<File, Fault> {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) if tries > 0 => {
                 tries -= 1;
-                std::thread::sleep(LOCK_PAUSE);
+                std::thread::sleep(LOCK_RETRY_INTERVAL);
             }
             result => break result,
         }

@@ -24,8 +24,8 @@ use crate::{Clock, HttpLimits};
 /// Head of a request, all its lines.
 const HEAD_BYTES_MAX: usize = 32 << 10;
 const HEADER_LINES_MAX: usize = 100;
-/// After a failed accept (no file descriptor left, say).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Pause after a failed accept: for example, no file descriptor is left.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// Connections that still answer their last request at a stop.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
@@ -69,7 +69,7 @@ impl Listening {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
             }
         }

@@ -38,9 +38,9 @@ use spool::Spool;
 
 /// What happens within this time is spooled with one flush; so is the answer to a submission on its way
 /// before its messages are.
-const GATHER: Duration = Duration::from_millis(100);
-/// After a failed write: until the next.
-const PAUSE: Duration = Duration::from_secs(1);
+const BATCH_WINDOW: Duration = Duration::from_millis(100);
+/// Pause after a failed write to the spool.
+const WRITE_BACKOFF: Duration = Duration::from_secs(1);
 const DIRECTORY: &str = "messages";
 
 /// Where the job loop says that there is something to tell, and what pages and metrics show.
@@ -177,17 +177,17 @@ async fn spooler(
         let pause = match done {
             Ok(()) => {
                 *guard(&shared.messages.trouble) = None;
-                GATHER
+                BATCH_WINDOW
             }
             Err(why) => {
                 note(&shared, why.fault(&directory));
-                PAUSE
+                WRITE_BACKOFF
             }
         };
         let failed = guard(&shared.messages.trouble).is_some();
         tokio::select! {
             () = shared.messages.news.notified(), if !failed => {}
-            () = tokio::time::sleep(PAUSE), if failed => {}
+            () = tokio::time::sleep(WRITE_BACKOFF), if failed => {}
             _ = stop.wait_for(|stop| *stop) => break,
         }
         tokio::select! {

@@ -18,10 +18,11 @@ use longhaul_netops::circuits::{LinkKey, RecordedCircuit, RecordedOrder, Reporte
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 
 /// Circuits of one link in a view.
-const CIRCUITS_SHOWN: usize = 20;
-const ORDERS_SHOWN: usize = 20;
+const CIRCUITS_PER_LINK_MAX: usize = 20;
+/// Orders of one link in a view.
+const ORDERS_PER_LINK_MAX: usize = 20;
 /// Shortest prefix of a circuit's name that a request may give.
-const SHORT_MIN: usize = 4;
+const NAME_PREFIX_CHARS_MIN: usize = 4;
 
 impl Operations {
     pub fn circuit_list(&self) -> Result<Page<CircuitView>, Problem> {
@@ -163,7 +164,7 @@ impl Operations {
         let links = self.shared.netops.circuits.links();
         let mut found = links.into_iter().filter_map(|(key, known)| {
             let id = known.link.circuit?.id;
-            (which.len() >= SHORT_MIN && id.starts_with(which)).then_some((key, Some(id)))
+            (which.len() >= NAME_PREFIX_CHARS_MIN && id.starts_with(which)).then_some((key, Some(id)))
         });
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(one),
@@ -258,10 +259,10 @@ impl Operations {
         let catalog = &self.shared.kernel.catalog;
         let rows = match only {
             Some(row) => vec![row],
-            None => catalog.circuits_of(*agent, source, CIRCUITS_SHOWN).map_err(problem)?,
+            None => catalog.circuits_of(*agent, source, CIRCUITS_PER_LINK_MAX).map_err(problem)?,
         };
         let circuits = rows.iter().map(|row| self.circuit_record(row)).collect::<Result<_, _>>()?;
-        let orders = catalog.circuit_orders_of(*agent, source, ORDERS_SHOWN).map_err(problem)?;
+        let orders = catalog.circuit_orders_of(*agent, source, ORDERS_PER_LINK_MAX).map_err(problem)?;
         let orders = orders.iter().map(order_view).collect::<Result<_, _>>()?;
         let known = self.shared.netops.circuits.link(key);
         let link = known.as_ref().map(|known| self.circuit_view(key, known));

@@ -22,9 +22,10 @@ use super::{Operations, bad_request, problem};
 const SETTING: &str = "commissioning";
 /// A test that has begun this long ago and did not end was given up without a word.
 const TEST_LENGTH_MAX: Duration = Duration::from_secs(3_600);
-/// Links remembered; beyond it new ones are refused. All pairs of 140 sites.
+/// Stored links; further ones are refused. Enough for all pairs of 140 sites.
 const LINKS_MAX: usize = 20_000;
-const LINKS_AT_ONCE: usize = 1_000;
+/// Links that one request may name.
+const LINKS_PER_REQUEST_MAX: usize = 1_000;
 const STEPS_MAX: usize = 16;
 const FAULTS_MAX: usize = 8;
 const WORDS_BYTES_MAX: usize = 1_000;
@@ -201,8 +202,8 @@ impl Record {
 }
 
 fn check(site: &SiteName, said: &Commissioning) -> Result<(), Problem> {
-    if said.begin.len() + said.give_up.len() + said.tests.len() > LINKS_AT_ONCE {
-        return Err(bad_request(format!("at most {LINKS_AT_ONCE} links at a time")));
+    if said.begin.len() + said.give_up.len() + said.tests.len() > LINKS_PER_REQUEST_MAX {
+        return Err(bad_request(format!("at most {LINKS_PER_REQUEST_MAX} links at a time")));
     }
     let links = said.begin.iter().chain(&said.give_up).map(|(source, target)| (source, target));
     for (source, target) in links.chain(said.tests.iter().map(|test| (&test.source, &test.target))) {

@@ -23,7 +23,7 @@ use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 /// Schemes under which a host may be asked for by its name alone.
 const SCHEMES: [&str; 6] = ["https", "davs", "http", "dav", "s3s", "s3"];
 /// Errors about files of a submission that one answer lists.
-const WRONG_TOLD: usize = 10;
+const ERRORS_LISTED_MAX: usize = 10;
 const PRIORITIES: std::ops::RangeInclusive<u8> = 1..=5;
 const TOKEN_BYTES_MAX: usize = 32 << 10;
 
@@ -245,14 +245,14 @@ fn wrong_files(wrong: Vec<(usize, String)>, of: usize) -> Problem {
     let count = wrong.len();
     let mut told: Vec<String> = wrong
         .into_iter()
-        .take(WRONG_TOLD)
+        .take(ERRORS_LISTED_MAX)
         .map(|(place, text)| {
             let text = text.strip_prefix("Invalid value within the request: ").unwrap_or(&text);
             format!("file {}: {text}", place + 1)
         })
         .collect();
-    if count > WRONG_TOLD {
-        told.push(format!("and {} more", count - WRONG_TOLD));
+    if count > ERRORS_LISTED_MAX {
+        told.push(format!("and {} more", count - ERRORS_LISTED_MAX));
     }
     let files = if of == 1 { "the file is".to_owned() } else { format!("{count} of {of} files are") };
     bad_request(format!("{files} wrong: {}", told.join("; "))).with_remedy(NOTHING_BEGAN)

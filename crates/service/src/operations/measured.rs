@@ -16,8 +16,8 @@ use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping, Role};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 
-/// Entries of one request: `longhaul network map import` sends as many at a time as this takes.
-const HOSTS_AT_ONCE: usize = longhaul_model::limits::BATCH_ITEMS_MAX;
+/// Entries of one request; `longhaul network map import` splits its input by this.
+const HOSTS_PER_REQUEST_MAX: usize = longhaul_model::limits::BATCH_ITEMS_MAX;
 
 impl Operations {
     /// What a measurement host sends. Repeating it does no harm.
@@ -52,8 +52,8 @@ impl Operations {
                 )));
             }
         };
-        if request.hosts.len() > HOSTS_AT_ONCE {
-            return Err(bad_request(format!("at most {HOSTS_AT_ONCE} hosts at a time")));
+        if request.hosts.len() > HOSTS_PER_REQUEST_MAX {
+            return Err(bad_request(format!("at most {HOSTS_PER_REQUEST_MAX} hosts at a time")));
         }
         let entries =
             request.hosts.iter().map(|host| entry(host, mapping)).collect::<Result<Vec<_>, Problem>>()?;

@@ -18,13 +18,13 @@ use longhaul_network::Link;
 
 use super::{Operations, PageQuery, SubscriptionList, page, problem};
 
-/// Subscriptions shown with the status.
-const SUBSCRIPTIONS_SHOWN: u32 = 100;
+/// Subscriptions in the status.
+const SUBSCRIPTIONS_MAX: u32 = 100;
 /// Seconds of history shown with the status.
 const HISTORY_S: u32 = 900;
 const SECONDS_DEFAULT: u32 = 3_600;
-/// A check does not wait longer for reports: a look at a catalog that cannot be written is worth having too.
-const REPORTS_WITHIN: Duration = Duration::from_secs(5);
+/// Longest wait of a check for reports: it should also work while the catalog cannot be written.
+const REPORTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Operations {
     pub fn status(&self) -> Result<Status, Problem> {
@@ -55,12 +55,12 @@ impl Operations {
     fn wanted_now(&self) -> Result<Vec<SubscriptionView>, Problem> {
         let mut views = Vec::new();
         for state in [SubscriptionState::Active, SubscriptionState::Suspended] {
-            let page = PageQuery { limit: Some(SUBSCRIPTIONS_SHOWN), after: None };
+            let page = PageQuery { limit: Some(SUBSCRIPTIONS_MAX), after: None };
             let list = SubscriptionList { state: Some(state), page, ..SubscriptionList::default() };
             views.extend(self.subscription_list(&list)?.items);
         }
         views.sort_by_key(|view| (view.complete, view.created));
-        views.truncate(SUBSCRIPTIONS_SHOWN as usize);
+        views.truncate(SUBSCRIPTIONS_MAX as usize);
         Ok(views)
     }
 
@@ -245,7 +245,7 @@ impl Operations {
     fn pass_reports(&self) {
         let (reached, passed) = std::sync::mpsc::channel();
         if self.shared.kernel.writer.send(CommitWork::Fence(reached)).is_ok() {
-            let _ = passed.recv_timeout(REPORTS_WITHIN);
+            let _ = passed.recv_timeout(REPORTS_TIMEOUT);
         }
     }
 

@@ -194,9 +194,10 @@ impl World {
     }
 }
 
-/// How long anything is waited for, and how long one look follows another.
-const WITHIN: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Longest wait for a condition.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval between two polls of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Looks again and again until what it looks for is there; what it sees instead is shown where that never
 /// comes about.
@@ -205,9 +206,9 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, Strin
     loop {
         match look().await {
             Ok(found) => return found,
-            Err(seen) => assert!(begun.elapsed() < WITHIN, "{what} did not come about: {seen}"),
+            Err(seen) => assert!(begun.elapsed() < WAIT_TIMEOUT, "{what} did not come about: {seen}"),
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
