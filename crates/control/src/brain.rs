@@ -6,7 +6,7 @@
 //! transaction makes many durable (group commit). Leases of other executors go to their [`Executor`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use longhaul_catalog::{DemandRow, LiveTransferRow, MissingFile};
@@ -26,6 +26,7 @@ use longhaul_scheduler::{
 use crate::choice;
 use crate::choice::About;
 use crate::commit_loop::CommitWork;
+use crate::event_loop::{EventLoop, InputQueue, LoopStep, drive};
 use crate::executor::Executor;
 use crate::kernel::WriterHandle;
 use crate::query_loop::ExpandQuery;
@@ -147,11 +148,11 @@ struct Wanted {
 }
 
 pub struct Brain {
-    pub scheduler: Recorded,
-    pub clock: Clock,
-    pub writer: WriterHandle,
-    pub queries: Sender<ExpandQuery>,
-    pub executor: Box<dyn Executor>,
+    inputs: InputQueue<Input>,
+    scheduler: Recorded,
+    writer: WriterHandle,
+    queries: Sender<ExpandQuery>,
+    executor: Box<dyn Executor>,
     /// Whose share the queues of jobs are charged to, in words.
     charged: BTreeMap<BlockId, String>,
     wanted: BTreeMap<(BlockId, StorageId), Wanted>,
@@ -166,15 +167,15 @@ pub struct Brain {
 
 impl Brain {
     pub fn new(
+        inputs: InputQueue<Input>,
         scheduler: Recorded,
-        clock: Clock,
         writer: WriterHandle,
         queries: Sender<ExpandQuery>,
         executor: Box<dyn Executor>,
     ) -> Self {
         Brain {
+            inputs,
             scheduler,
-            clock,
             writer,
             queries,
             executor,
@@ -188,35 +189,18 @@ impl Brain {
     }
 
     /// Runs until told to stop; gives the scheduler back, whose knowledge outlives the process.
-    pub fn run(mut self, inputs: &Receiver<Input>) -> Scheduler {
-        loop {
-            let now = (self.clock)();
-            // While nothing may be decided, the scheduler's wish to be asked at once would keep a core busy.
-            let waits = self.writing || self.trouble;
-            let wakeup = self.scheduler.next_wakeup().filter(|_| !waits);
-            let sleep = wakeup.map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX));
-            match inputs.recv_timeout(sleep) {
-                Ok(input) => {
-                    if self.hear(input) {
-                        return self.scheduler.end();
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return self.scheduler.end(),
-            }
-            for input in inputs.try_iter().take(INPUTS_AT_ONCE) {
-                if self.hear(input) {
-                    return self.scheduler.end();
-                }
-            }
-            self.decide((self.clock)());
-            self.scheduler.rest();
-        }
+    pub fn run(mut self, clock: &Clock) -> Scheduler {
+        drive(&mut self, clock);
+        self.end()
+    }
+
+    /// Gives the scheduler back. A recording is complete on disk.
+    pub fn end(self) -> Scheduler {
+        self.scheduler.end()
     }
 
     /// Returns whether to stop.
-    fn hear(&mut self, input: Input) -> bool {
-        let now = (self.clock)();
+    fn hear(&mut self, input: Input, now: Timestamp) -> bool {
         match input {
             Input::Events(events) => self.tell(events, now),
             Input::Demands { now: rows, gone } => {
@@ -499,6 +483,29 @@ impl Brain {
         let beyond = self.scheduler.route(lease.target, wanted_at).unwrap_or_else(|| vec![wanted_at]);
         let storages = std::iter::once(lease.target).chain(beyond);
         storages.filter_map(|storage| self.scheduler.storage_name(storage).cloned()).collect()
+    }
+}
+
+impl EventLoop for Brain {
+    type Input = Input;
+    const WAIT_MAX: Option<Duration> = Some(SLEEP_MAX);
+
+    fn inputs(&mut self) -> &mut InputQueue<Input> {
+        &mut self.inputs
+    }
+
+    fn step(&mut self, now: Timestamp) -> LoopStep {
+        for _ in 0..INPUTS_AT_ONCE {
+            let Some(input) = self.inputs.pop() else { break };
+            if self.hear(input, now) {
+                return LoopStep::Stop;
+            }
+        }
+        self.decide(now);
+        self.scheduler.rest();
+        // While nothing may be decided, the scheduler's wish to be asked at once would keep a core busy.
+        let waits = self.writing || self.trouble;
+        LoopStep::Wait { until: self.scheduler.next_wakeup().filter(|_| !waits) }
     }
 }
 

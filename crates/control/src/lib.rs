@@ -21,6 +21,7 @@ mod commissioning;
 pub mod commit_loop;
 mod control;
 pub mod deadlines;
+pub mod event_loop;
 pub mod executor;
 pub mod kernel;
 pub mod limits;

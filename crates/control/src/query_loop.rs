@@ -1,16 +1,20 @@
 //! The query loop: one thread that answers the scheduler loop's questions from the catalog.
 
-use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use longhaul_catalog::{Catalog, CatalogError, MissingFile};
 use longhaul_identity::Clock;
 use longhaul_model::job::of_jobs;
-use longhaul_model::{BlockId, FileId, StorageId};
+use longhaul_model::{BlockId, FileId, StorageId, Timestamp};
 use longhaul_scheduler::DemandId;
 
 use crate::brain::Input;
+use crate::event_loop::{EventLoop, InputQueue, LoopStep, drive};
 use crate::executor::DemandSource;
 use crate::kernel::SchedulerHandle;
+
+/// Queries answered in one step.
+const QUERIES_PER_STEP_MAX: usize = 64;
 
 /// Which files of a block a target still lacks. At most one is under way per demand.
 pub struct ExpandQuery {
@@ -21,24 +25,55 @@ pub struct ExpandQuery {
     pub limit: u32,
 }
 
-/// Answers until the scheduler loop is gone.
-pub fn run(
-    catalog: &Catalog,
-    source: &dyn DemandSource,
-    questions: &Receiver<ExpandQuery>,
-    scheduler: &SchedulerHandle,
-    clock: &Clock,
-) {
-    while let Ok(question) = questions.recv() {
+pub struct QueryLoop {
+    inputs: InputQueue<ExpandQuery>,
+    catalog: Catalog,
+    /// Answers for demands of jobs.
+    job_files: Box<dyn DemandSource>,
+    scheduler: SchedulerHandle,
+}
+
+impl QueryLoop {
+    pub fn new(
+        inputs: InputQueue<ExpandQuery>,
+        catalog: Catalog,
+        job_files: Box<dyn DemandSource>,
+        scheduler: SchedulerHandle,
+    ) -> QueryLoop {
+        QueryLoop { inputs, catalog, job_files, scheduler }
+    }
+
+    /// Runs until the scheduler loop is gone.
+    pub fn run(mut self, clock: &Clock) {
+        drive(&mut self, clock);
+    }
+
+    fn answer(&self, question: &ExpandQuery, now: Timestamp) -> Input {
         let (demand, target) = (question.demand, question.target);
-        let answer = if of_jobs(question.block.0) {
-            Input::ExpandedJobs { demand, files: source.expand(&question, clock()) }
+        if of_jobs(question.block.0) {
+            Input::ExpandedJobs { demand, files: self.job_files.expand(question, now) }
         } else {
-            expanded(catalog, &question, demand, target)
-        };
-        if !scheduler.send(answer) {
-            return;
+            expanded(&self.catalog, question, demand, target)
         }
+    }
+}
+
+impl EventLoop for QueryLoop {
+    type Input = ExpandQuery;
+    const WAIT_MAX: Option<Duration> = None;
+
+    fn inputs(&mut self) -> &mut InputQueue<ExpandQuery> {
+        &mut self.inputs
+    }
+
+    fn step(&mut self, now: Timestamp) -> LoopStep {
+        for _ in 0..QUERIES_PER_STEP_MAX {
+            let Some(question) = self.inputs.pop() else { break };
+            if !self.scheduler.send(self.answer(&question, now)) {
+                return LoopStep::Stop;
+            }
+        }
+        LoopStep::Wait { until: None }
     }
 }
 

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use longhaul_catalog::{CatalogError, JobChanges, JobFileTransition, NewJob, SubmitResult};
 use longhaul_control::brain::Input;
+use longhaul_control::event_loop::{EventLoop, InputQueue, LoopStep, drive};
 use longhaul_control::limits;
 use longhaul_model::job::TRANSFER_CANCELED;
 use longhaul_model::{
@@ -50,59 +51,56 @@ pub(crate) struct Running {
     pub archives: bool,
 }
 
-pub(crate) struct JobLoop {
-    pub job_control: Arc<JobControl>,
-    pub copies: Copies,
-    pub queues: Queues,
-    pub running: BTreeMap<AttemptId, Running>,
+pub struct JobLoop {
+    inputs: InputQueue<Work>,
+    pub(crate) job_control: Arc<JobControl>,
+    pub(crate) copies: Copies,
+    pub(crate) queues: Queues,
+    pub(crate) running: BTreeMap<AttemptId, Running>,
     /// Queues in which something may be tried again, from then on.
-    pub resting: BTreeSet<(Timestamp, u64)>,
-    pub expired: Timestamp,
+    pub(crate) resting: BTreeSet<(Timestamp, u64)>,
+    expired: Timestamp,
     /// When the next of the numbers ends that were set by hand for pairs of storages.
-    pub by_hand: Option<Timestamp>,
+    by_hand: Option<Timestamp>,
     /// What copies came to while it could not be written down.
-    pub held: Vec<(AttemptId, Result<Moved, Unmoved>)>,
+    pub(crate) held: Vec<(AttemptId, Result<Moved, Unmoved>)>,
+    recovery: Recovery,
 }
 
-/// Works until told to stop. Copies that run then are stopped, and taken up at the next start.
-pub fn run(
-    job_control: Arc<JobControl>,
-    work: &Receiver<Work>,
-    mover: Option<Arc<dyn ForeignMover>>,
-    runtime: tokio::runtime::Handle,
-) {
-    let copies = Copies::new(job_control.clone(), mover, runtime);
-    let queues = Queues::new(job_control.settings.jobs.host_copies);
-    let mut desk = JobLoop {
-        job_control,
-        copies,
-        queues,
-        running: BTreeMap::new(),
-        resting: BTreeSet::new(),
-        expired: Timestamp::ZERO,
-        by_hand: None,
-        held: Vec::new(),
-    };
-    while let Err(error) = desk.take_up() {
-        tracing::error!(%error, "jobs cannot be taken up");
-        if matches!(work.recv_timeout(PAUSE), Ok(Work::Stop) | Err(RecvTimeoutError::Disconnected)) {
-            return;
-        }
+/// How far the jobs of an earlier start have been taken up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recovery {
+    Due,
+    /// It failed, and is due again after a pause or an input.
+    Failed,
+    Done,
+}
+
+impl EventLoop for JobLoop {
+    type Input = Work;
+    const WAIT_MAX: Option<Duration> = Some(PAUSE);
+
+    fn inputs(&mut self) -> &mut InputQueue<Work> {
+        &mut self.inputs
     }
-    loop {
-        let first = match work.recv_timeout(LOOK_EVERY) {
-            Ok(first) => Some(first),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => break,
-        };
-        let batch = Batch::of(first.into_iter().chain(work.try_iter().take(WORK_AT_ONCE)));
+
+    fn first_wake(&self) -> Option<Timestamp> {
+        Some(Timestamp::ZERO)
+    }
+
+    fn step(&mut self, now: Timestamp) -> LoopStep {
+        let recovered = self.recovery == Recovery::Done;
+        if let Some(failed) = self.recover(now) {
+            return failed;
+        }
+        if !recovered {
+            return LoopStep::Wait { until: Some(now.plus(LOOK_EVERY)) };
+        }
+        let batch = Batch::of(self.inputs.take_batch(WORK_AT_ONCE));
         let stop = batch.stop;
-        desk.handle(batch);
-        if stop {
-            break;
-        }
+        self.handle(batch, now);
+        if stop { LoopStep::Stop } else { LoopStep::Wait { until: Some(now.plus(LOOK_EVERY)) } }
     }
-    desk.copies.stop_all();
 }
 
 /// What came about the same time, by kind. The order between kinds does not matter: who needs one waits for
@@ -143,6 +141,57 @@ impl Batch {
 }
 
 impl JobLoop {
+    /// `runtime` is where copies run.
+    pub fn new(
+        job_control: Arc<JobControl>,
+        work: Receiver<Work>,
+        mover: Option<Arc<dyn ForeignMover>>,
+        runtime: tokio::runtime::Handle,
+    ) -> JobLoop {
+        let copies = Copies::new(job_control.clone(), mover, runtime);
+        let queues = Queues::new(job_control.settings.jobs.host_copies);
+        JobLoop {
+            inputs: InputQueue::new(work),
+            job_control,
+            copies,
+            queues,
+            running: BTreeMap::new(),
+            resting: BTreeSet::new(),
+            expired: Timestamp::ZERO,
+            by_hand: None,
+            held: Vec::new(),
+            recovery: Recovery::Due,
+        }
+    }
+
+    /// Works until told to stop. Copies that run then are stopped, and taken up at the next start.
+    pub fn run(mut self) {
+        let clock = self.job_control.kernel.clock.clone();
+        drive(&mut self, &clock);
+        self.stop();
+    }
+
+    /// Stops the copies that run.
+    pub fn stop(mut self) {
+        self.copies.stop_all();
+    }
+
+    /// Takes up the jobs of an earlier start, unless that has been done; what follows if it could not.
+    fn recover(&mut self, now: Timestamp) -> Option<LoopStep> {
+        if self.recovery == Recovery::Failed && matches!(self.inputs.pop(), Some(Work::Stop)) {
+            return Some(LoopStep::Stop);
+        }
+        if self.recovery != Recovery::Done
+            && let Err(error) = self.take_up()
+        {
+            tracing::error!(%error, "jobs cannot be taken up");
+            self.recovery = Recovery::Failed;
+            return Some(LoopStep::Wait { until: Some(now.plus(PAUSE)) });
+        }
+        self.recovery = Recovery::Done;
+        None
+    }
+
     /// After a start: what there is, and what ran before.
     fn take_up(&mut self) -> Result<(), CatalogError> {
         let (catalog, now) = (self.job_control.kernel.catalog.clone(), self.job_control.kernel.now());
@@ -167,8 +216,7 @@ impl JobLoop {
         Ok(())
     }
 
-    fn handle(&mut self, batch: Batch) {
-        let now = self.job_control.kernel.now();
+    fn handle(&mut self, batch: Batch, now: Timestamp) {
         let mut events = Vec::new();
         self.ended(batch.ended, now, &mut events);
         self.taken_back(batch.taken_back, now, &mut events);

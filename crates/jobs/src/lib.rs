@@ -50,7 +50,7 @@ pub use config_store::ConfigStore;
 pub use derived_limits::{CopyModes, HostCopies};
 pub use executor::QueuedFilesSource;
 pub use job_control::{ChangeListener, JobControl, JobSettings};
-pub use job_loop::run;
+pub use job_loop::JobLoop;
 pub use jobs::Jobs;
 pub use mover::{
     CopyOrder, Credential, DirectCopy, End, ExistingFile, ForeignMover, Moved, Stop, Unmoved, Verify,

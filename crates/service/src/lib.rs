@@ -13,13 +13,17 @@ mod config;
 mod context;
 mod database;
 mod fts;
+mod housekeeping;
 mod http;
+mod listener_tls;
 mod marking;
 mod messages;
 mod operations;
+mod recovery;
 mod service;
 mod state;
 mod views;
+mod wiring;
 
 pub use config::{Config, HttpLimits};
 pub use database::DatabaseConfig;

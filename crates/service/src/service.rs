@@ -1,60 +1,32 @@
 //! Starting and stopping.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use axum::Router;
-use longhaul_catalog::LiveTransferRow;
-use longhaul_control::agents::{Agents, connection_events};
-use longhaul_control::brain::{Brain, INPUTS_MAX, Input};
+use longhaul_control::brain::{Brain, Input};
 use longhaul_control::commit_loop::{CommitLoop, CommitWork};
-use longhaul_control::live::Running;
-use longhaul_control::metrics::Metrics;
-use longhaul_control::query_loop::{self, ExpandQuery};
-use longhaul_control::recorded::Recorded;
-use longhaul_control::{Control, Kernel, SchedulerHandle, WriterHandle, deadlines, spawn, steering};
-use longhaul_identity::{Identity, IdentitySettings};
-use longhaul_jobs::by_circuit::CircuitBacklog;
-use longhaul_jobs::{
-    self as jobs, ConfigStore, ForeignMover, JobControl, JobSettings, Jobs, QueuedFiles, QueuedFilesSource,
-    Tokens, Work,
-};
-use longhaul_model::{Fault, FaultCode, IdMaker, StorageId, Timestamp, TransferState};
-use longhaul_netops::measured::{changes, puller};
-use longhaul_netops::{Level, NetOps, NetOpsSettings, plan};
-use longhaul_network::Link;
-use longhaul_scheduler::{Scheduler, Settings};
-use longhaul_security::{Credentials, grid_server_tls, service_server_tls};
-use longhaul_storage_remote::Remote;
+use longhaul_control::query_loop::QueryLoop;
+use longhaul_control::spawn;
+use longhaul_jobs::{self as jobs, ForeignMover, JobLoop, Work};
+use longhaul_model::{Fault, FaultCode};
+use longhaul_netops::measured::puller;
+use longhaul_netops::{Level, plan};
+use longhaul_scheduler::Scheduler;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use crate::context::ServiceContext;
+use crate::housekeeping::{self, save_knowledge, write_audit_log};
 use crate::http::{self, Http, Listening};
-use crate::messages::{self, Messages};
+use crate::listener_tls::acceptor;
+use crate::messages;
+use crate::recovery::recover_live_state;
 use crate::state::State;
+use crate::wiring::{Wiring, public_url};
 use crate::{Clock, Config, Operations};
-
-/// What the network room believes, kept across restarts.
-const KNOWLEDGE: &str = "network-knowledge";
-const TICK: Duration = Duration::from_secs(1);
-/// Ticks between two prunings of history, and between two savings of what is believed.
-const PRUNE_TICKS: u64 = 600;
-const SAVE_TICKS: u64 = 60;
-/// Between two looks at the authorities of users and at their communities.
-const USERS_TICKS: u64 = 60;
-/// What was decided is on disk after so many seconds.
-const DECISIONS_TICKS: u64 = 2;
-/// Delegated credentials that expired longer ago are forgotten; until then their users are told what
-/// happened.
-const DELEGATION_KEPT: Duration = Duration::from_secs(7 * 86_400);
-/// Between two looks at what passed through relays.
-const CLEAR_TICKS: u64 = 2;
 
 /// A running service. Dropping it without [`Service::stop`] ends it in the midst of things, and loses nothing
 /// either.
@@ -103,28 +75,20 @@ impl Service {
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))??;
         let sockets = Sockets::bind(&config).await?;
         let remote = mover.as_ref().and_then(|mover| mover.remote());
-        let jobs = Jobs::new();
-        let (tokens, wanted) = Tokens::open(&config.fts)?;
-        let (inputs, writing, questions) = (sync_channel(INPUTS_MAX), channel(), channel());
-        let shared = Arc::new(share(
-            &config,
-            &clock,
-            state,
-            &sockets,
-            (SchedulerHandle::new(inputs.0), WriterHandle::new(writing.0)),
-            (jobs.0, tokens, remote.clone()),
-        )?);
+        let public_url = public_url(&config, &sockets.secure_addresses);
+        let wiring = Wiring::open(&config, &clock, state, public_url, remote.clone())?;
+        let Wiring { shared, brain, commit_loop, query_loop, work, tokens_wanted } = wiring;
         let operations = Arc::new(Operations::new(shared.clone()));
-        let mut threads = start_threads(&shared, inputs.1, writing.1, questions)?;
-        let taking_up = shared.clone();
-        tokio::task::spawn_blocking(move || take_up(&taking_up))
+        let mut threads = Threads::start(&clock, brain, commit_loop, query_loop)?;
+        let recovering = shared.clone();
+        tokio::task::spawn_blocking(move || recover_live_state(&recovering))
             .await
             .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))??;
         messages::prepare(&shared)?;
         // After the limits and shares of all: what jobs wait for is ordered by them.
-        let (job_control, runtime) = (shared.job_control.clone(), tokio::runtime::Handle::current());
-        let job_loop = move || jobs::run(job_control, &jobs.1, mover, runtime);
-        threads.job_loop = Some(spawn("job-loop", job_loop)?);
+        let runtime = tokio::runtime::Handle::current();
+        let job_loop = JobLoop::new(shared.job_control.clone(), work, mover, runtime);
+        threads.job_loop = Some(spawn("job-loop", move || job_loop.run())?);
         let (stop, stopped) = watch::channel(false);
         let mut service = Service {
             addresses: sockets.secure_addresses.clone(),
@@ -135,7 +99,7 @@ impl Service {
             threads,
         };
         service.tasks.spawn(jobs::tape::run(shared.job_control.clone(), remote, stopped.clone()));
-        service.tasks.spawn(jobs::run_tokens(shared.job_control.clone(), wanted, stopped.clone()));
+        service.tasks.spawn(jobs::run_tokens(shared.job_control.clone(), tokens_wanted, stopped.clone()));
         service.listen(sockets, pages, stopped)?;
         tracing::info!(deployment = shared.control.authority.deployment(), url = %shared.public_url,
             "service \
@@ -179,7 +143,7 @@ impl Service {
             self.tasks.spawn(plan::run(shared.netops.clone(), stopped.clone()));
         }
         self.tasks.spawn(messages::run(shared.clone(), stopped.clone()));
-        self.tasks.spawn(tick(shared.clone(), tls, stopped));
+        self.tasks.spawn(housekeeping::run(shared.clone(), tls, stopped));
         Ok(())
     }
 
@@ -228,6 +192,23 @@ impl Drop for Service {
 }
 
 impl Threads {
+    /// Starts those that must run while the live state is recovered: their queues are bounded.
+    fn start(
+        clock: &Clock,
+        brain: Brain,
+        commit_loop: CommitLoop,
+        query_loop: QueryLoop,
+    ) -> Result<Threads, Fault> {
+        let of_brain = clock.clone();
+        let (of_commits, of_queries) = (clock.clone(), clock.clone());
+        Ok(Threads {
+            brain: Some(spawn("brain", move || brain.run(&of_brain))?),
+            commit_loop: Some(spawn("commit-loop", move || commit_loop.run(&of_commits))?),
+            query_loop: Some(spawn("query-loop", move || query_loop.run(&of_queries))?),
+            job_loop: None,
+        })
+    }
+
     /// The scheduler loop first, since it gives the commit loop work; then the commit loop, which finishes what
     /// it has.
     fn end(&mut self, shared: &ServiceContext) {
@@ -238,7 +219,7 @@ impl Threads {
         drop(self.query_loop.take().map(JoinHandle::join));
         shared.job_control.jobs.send(Work::Stop);
         drop(self.job_loop.take().map(JoinHandle::join));
-        write_decisions(shared);
+        write_audit_log(shared);
         if let Some(scheduler) = scheduler {
             save_knowledge(shared, &scheduler);
         }
@@ -285,310 +266,4 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
 
 fn plain_hosts(address: SocketAddr) -> Vec<String> {
     vec![address.to_string(), format!("localhost:{}", address.port())]
-}
-
-fn share(
-    config: &Config,
-    clock: &Clock,
-    state: State,
-    sockets: &Sockets,
-    (scheduler, writer): (SchedulerHandle, WriterHandle),
-    (jobs, tokens, remote): (Jobs, Tokens, Option<Arc<Remote>>),
-) -> Result<ServiceContext, Fault> {
-    let last_id = state.catalog.last_id()?;
-    let agents = Agents::default();
-    state.catalog.agents()?.into_iter().for_each(|row| agents.add(row));
-    let public_url = public_url(config, &sockets.secure_addresses);
-    let (vault, metrics) = (Arc::new(state.vault), Arc::new(Metrics::default()));
-    let config_store = Arc::new(ConfigStore::new(state.catalog.clone()));
-    let identity = Arc::new(Identity::open(
-        IdentitySettings {
-            deployment: config.deployment.clone(),
-            fts: config.fts.clone(),
-            login: config.login.clone(),
-            names: config.names.clone(),
-            public_url: public_url.clone(),
-            wait: config.limits.wait(),
-        },
-        clock.clone(),
-        state.catalog.clone(),
-        vault.clone(),
-        config_store.clone(),
-        metrics.clone(),
-    )?);
-    let kernel = Arc::new(Kernel::new(
-        clock.clone(),
-        IdMaker::after(last_id),
-        state.catalog,
-        vault,
-        metrics,
-        scheduler,
-        writer,
-    ));
-    let control = Arc::new(Control::new(
-        kernel.clone(),
-        state.authority,
-        agents,
-        config.marking.table()?,
-        jobs.stream_ledger.clone(),
-        config.report_every_ms,
-    ));
-    let hosts = config.circuits.hosts.clone();
-    let backlog = Arc::new(CircuitBacklog::new(kernel.clone(), control.clone(), hosts));
-    let settings =
-        NetOpsSettings { circuits: config.circuits.clone(), probe_interval_s: config.probe_every_s };
-    let (kernel_of_net, control_of_net) = (kernel.clone(), control.clone());
-    let netops = NetOps::open(kernel_of_net, control_of_net, settings, &config.perfsonar, backlog.clone())?;
-    let netops = Arc::new(netops);
-    let messages = Arc::new(Messages::default());
-    let host: Option<::http::Uri> = public_url.parse().ok();
-    let host = host.and_then(|url| url.host().map(str::to_owned)).unwrap_or_default();
-    let job_control = JobControl {
-        kernel: kernel.clone(),
-        control: control.clone(),
-        identity: identity.clone(),
-        netops: netops.clone(),
-        settings: JobSettings { jobs: config.jobs.clone(), fts: config.fts.clone(), host },
-        config_store,
-        jobs,
-        tokens,
-        queued: QueuedFiles::default(),
-        backlog,
-        listener: messages.clone(),
-    };
-    Ok(ServiceContext {
-        kernel,
-        control,
-        job_control: Arc::new(job_control),
-        remote,
-        identity,
-        public_url,
-        config: config.clone(),
-        started: clock(),
-        netops,
-        messages,
-        _lock: state.lock,
-    })
-}
-
-fn public_url(config: &Config, addresses: &[SocketAddr]) -> String {
-    if !config.public_url.is_empty() {
-        return config.public_url.trim_end_matches('/').to_owned();
-    }
-    match addresses.first() {
-        Some(address) if address.ip().is_unspecified() => format!("https://localhost:{}", address.port()),
-        Some(address) => format!("https://{address}"),
-        None => String::new(),
-    }
-}
-
-fn start_threads(
-    shared: &Arc<ServiceContext>,
-    inputs: Receiver<Input>,
-    work: Receiver<CommitWork>,
-    (queries, questions): (Sender<ExpandQuery>, Receiver<ExpandQuery>),
-) -> Result<Threads, Fault> {
-    let kept = shared.kernel.catalog.setting(KNOWLEDGE)?;
-    let settings = Settings {
-        lease_length: shared.config.lease(),
-        strategy: shared.config.strategy()?,
-        lease_recall: shared.config.ask_back,
-        ..Settings::default()
-    };
-    let last_id = shared.kernel.catalog.last_id()?;
-    let mut scheduler = Recorded::new(settings, kept.as_deref(), last_id);
-    if let Some(directory) = &shared.config.record_dir {
-        let bounds = (directory.as_path(), shared.config.record_bytes);
-        scheduler.record(kept, last_id, bounds, shared.control.recording.clone(), shared.kernel.now())?;
-    }
-    let kernel = &shared.kernel;
-    let executor = shared.job_control.jobs.executor();
-    let brain = Brain::new(scheduler, kernel.clock.clone(), kernel.writer.clone(), queries, executor);
-    let commit_loop = CommitLoop::new(shared.control.clone());
-    let (catalog, scheduler, clock) =
-        (kernel.catalog.clone(), kernel.scheduler.clone(), kernel.clock.clone());
-    let source = QueuedFilesSource { catalog: catalog.clone() };
-    let query_loop = move || query_loop::run(&catalog, &source, &questions, &scheduler, &clock);
-    Ok(Threads {
-        brain: Some(spawn("brain", move || brain.run(&inputs))?),
-        commit_loop: Some(spawn("commit-loop", move || commit_loop.run(&work))?),
-        query_loop: Some(spawn("query-loop", query_loop)?),
-        job_loop: None,
-    })
-}
-
-/// After a start: names, demands, and the transfers that were live.
-fn take_up(shared: &ServiceContext) -> Result<(), Fault> {
-    shared.kernel.refresh_directory()?;
-    shared.kernel.tell(Input::Events(steering::events(
-        &shared.kernel.catalog,
-        &shared.control.marks,
-        &*shared.job_control.config_store,
-        shared.kernel.now(),
-    )?));
-    let demands = shared.kernel.catalog.demands()?;
-    let live = shared.kernel.catalog.live_transfers()?;
-    tracing::info!(demands = demands.len(), transfers = live.len(), "taking up");
-    shared.kernel.tell(Input::Demands { now: demands, gone: Vec::new() });
-    for row in live {
-        let sources = match shared.kernel.catalog.replicas_of_file(&row.lfn)? {
-            Some((_, replicas)) => {
-                let good =
-                    replicas.into_iter().filter(|replica| replica.suspect.is_none() && !replica.deleting);
-                good.map(|replica| replica.storage).collect()
-            }
-            None => Vec::new(),
-        };
-        adopt(shared, row, sources);
-    }
-    plan::take_up(&shared.netops)?;
-    Ok(())
-}
-
-fn adopt(shared: &ServiceContext, row: LiveTransferRow, sources: Vec<StorageId>) {
-    if row.state == TransferState::Leased {
-        let running = Running {
-            transfer: row.transfer,
-            link: Link { source: row.source, target: row.target },
-            agent: row.agent,
-            subscription: row.subscription,
-            lfn: row.lfn.clone(),
-            size: row.size,
-            bytes_done: None,
-            started: false,
-            // It was leased by an earlier start.
-            mark: longhaul_model::Mark::default(),
-        };
-        shared.control.live.leased(row.attempt, running);
-    }
-    if let Some(fault) = &row.fault {
-        shared.control.live.failed(
-            row.transfer,
-            fault,
-            shared.kernel.directory().name(row.source),
-            row.lfn.shown(),
-            row.changed,
-        );
-    }
-    shared.kernel.tell(Input::Adopt(Box::new(row), sources));
-}
-
-fn acceptor(shared: &ServiceContext) -> Result<TlsAcceptor, Fault> {
-    let mut names = shared.config.names.clone();
-    names.push("localhost".to_owned());
-    names.extend(
-        shared
-            .config
-            .listen
-            .iter()
-            .filter(|address| !address.ip().is_unspecified())
-            .map(|address| address.ip().to_string()),
-    );
-    let host = shared
-        .public_url
-        .strip_prefix("https://")
-        .and_then(|rest| rest.parse::<::http::uri::Authority>().ok());
-    names.extend(host.map(|authority| authority.host().trim_matches(['[', ']']).to_owned()));
-    names.sort();
-    names.dedup();
-    let pair = shared.control.authority.issue_service(&names, shared.kernel.now())?;
-    let credentials = Credentials {
-        certificate_pem: pair.certificate_pem,
-        key_pem: pair.key_pem,
-        ca_pem: shared.control.authority.ca_pem().to_owned(),
-    };
-    let tls = match shared.identity.users().trust() {
-        Some(_) => grid_server_tls(&credentials)?,
-        None => service_server_tls(&credentials)?,
-    };
-    Ok(TlsAcceptor::from(tls))
-}
-
-/// Once a second: who is connected, what changed, and now and then the housekeeping.
-async fn tick(shared: Arc<ServiceContext>, tls: http::Acceptor, mut stop: watch::Receiver<bool>) {
-    let mut ticks: u64 = 0;
-    let mut issued = shared.kernel.now();
-    loop {
-        tokio::select! {
-            _ = tokio::time::sleep(TICK) => {}
-            _ = stop.wait_for(|stop| *stop) => return,
-        }
-        ticks += 1;
-        let now = shared.kernel.now();
-        shared.kernel.changes.tick(now);
-        if now.since(issued) > CERTIFICATE_LIFE
-            && let Ok(renewed) = acceptor(&shared)
-        {
-            *tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = renewed;
-            issued = now;
-        }
-        if ticks.is_multiple_of(USERS_TICKS) {
-            let shared = shared.clone();
-            tokio::spawn(async move { shared.identity.refresh_issuers().await });
-        }
-        let shared = shared.clone();
-        let work = tokio::task::spawn_blocking(move || housekeeping(&shared, ticks));
-        if let Err(error) = work.await {
-            tracing::error!(%error, "housekeeping");
-        }
-    }
-}
-
-/// The service's own certificate is replaced this often; new connections get the new one.
-const CERTIFICATE_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
-
-fn housekeeping(shared: &ServiceContext, ticks: u64) {
-    let now = shared.kernel.now();
-    for (agent, site, storages, connected) in shared.control.agents.transitions(now) {
-        tracing::info!(%agent, %site, connected, "agent");
-        shared.kernel.tell(Input::Events(connection_events(agent, storages, connected)));
-        shared.kernel.changes.touch(longhaul_api::native::ChangeKind::Site, site, now);
-    }
-    if ticks.is_multiple_of(deadlines::LOOK_EVERY.as_secs())
-        && let Err(error) = deadlines::watch(&shared.control)
-    {
-        tracing::warn!(%error, "deadlines could not be looked at");
-    }
-    if ticks.is_multiple_of(deadlines::LOOK_EVERY.as_secs()) {
-        changes::watch(&shared.netops);
-    }
-    if ticks.is_multiple_of(CLEAR_TICKS) {
-        // Through the commit loop: what leaves the catalog and what comes into it stay in order.
-        let _ = shared.kernel.writer.send(CommitWork::ClearRelays);
-    }
-    if ticks.is_multiple_of(SAVE_TICKS) {
-        let keep = shared.kernel.catalog.clone();
-        let save = Input::Ask(Box::new(move |scheduler: &mut Recorded, _: Timestamp| {
-            let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
-            // Not on the scheduler loop's thread, which never waits for the disk.
-            drop(spawn("knowledge-saver", move || keep.set_setting(KNOWLEDGE, &text)));
-        }));
-        shared.kernel.tell(save);
-    }
-    if ticks.is_multiple_of(DECISIONS_TICKS) {
-        write_decisions(shared);
-    }
-    if ticks.is_multiple_of(USERS_TICKS) {
-        shared.identity.users().reload(now);
-    }
-    if ticks.is_multiple_of(PRUNE_TICKS) {
-        if let Err(error) = shared.kernel.catalog.forget_delegations(now - DELEGATION_KEPT) {
-            tracing::warn!(%error, "delegated credentials that expired could not be removed");
-        }
-        let older_than = now - Duration::from_secs(u64::from(shared.config.history_days) * 86_400);
-        while let Ok(1..) = shared.kernel.catalog.prune_history(older_than, shared.config.history_rows) {}
-    }
-}
-
-fn write_decisions(shared: &ServiceContext) {
-    if let Err(error) = shared.identity.write_audit_log() {
-        tracing::warn!(%error, "decisions wait to be written");
-    }
-}
-
-fn save_knowledge(shared: &ServiceContext, scheduler: &Scheduler) {
-    let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
-    if let Err(error) = shared.kernel.catalog.set_setting(KNOWLEDGE, &text) {
-        tracing::warn!(%error, "what is believed of the network could not be kept");
-    }
 }

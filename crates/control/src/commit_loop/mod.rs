@@ -10,17 +10,19 @@ mod tasks;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use longhaul_api::agent::{Hello, Incarnation};
 use longhaul_catalog::{CatalogError, ReplicaChange, ReportItem};
-use longhaul_model::{AgentId, ErrorChain, Fault, FaultCode, FileId, StorageId, TaskId};
+use longhaul_identity::Clock;
+use longhaul_model::{AgentId, ErrorChain, Fault, FaultCode, FileId, StorageId, TaskId, Timestamp};
 use longhaul_scheduler::{DemandId, Event};
 use tokio::sync::oneshot;
 
 use crate::brain::{Input, Order};
 use crate::control::Control;
+use crate::event_loop::{EventLoop, InputQueue, LoopStep, drive};
 use crate::kernel::Kernel;
 
 pub use facts::{items, reason_word};
@@ -54,6 +56,7 @@ pub struct PendingReport {
 }
 
 pub struct CommitLoop {
+    inputs: InputQueue<CommitWork>,
     kernel: Arc<Kernel>,
     control: Arc<Control>,
     /// Of tasks under way: where the page after the one delivered begins.
@@ -61,33 +64,27 @@ pub struct CommitLoop {
 }
 
 impl CommitLoop {
-    pub fn new(control: Arc<Control>) -> Self {
-        CommitLoop { kernel: control.kernel.clone(), control, next_pages: RefCell::default() }
+    pub fn new(inputs: InputQueue<CommitWork>, control: Arc<Control>) -> Self {
+        CommitLoop { inputs, kernel: control.kernel.clone(), control, next_pages: RefCell::default() }
     }
 
-    pub fn run(self, work: &Receiver<CommitWork>) {
-        loop {
-            let first = match work.recv_timeout(PROBE_EVERY) {
-                Ok(work) => work,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.probe();
-                    continue;
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
-            for item in std::iter::once(first).chain(work.try_iter().take(WORK_BATCH_MAX)) {
-                match item {
-                    CommitWork::Orders(orders) => self.orders(orders),
-                    CommitWork::Report(report) => self.report(*report),
-                    CommitWork::ClearRelays => self.clear_relays(),
-                    CommitWork::Task(task) => self.deliver_task(task),
-                    // Whoever asked may have given up.
-                    CommitWork::Fence(reached) => drop(reached.send(())),
-                    CommitWork::Stop => return,
-                }
-            }
-            self.probe();
+    /// Runs until told to stop.
+    pub fn run(mut self, clock: &Clock) {
+        drive(&mut self, clock);
+    }
+
+    /// Returns whether to stop.
+    fn handle(&self, work: CommitWork) -> bool {
+        match work {
+            CommitWork::Orders(orders) => self.orders(orders),
+            CommitWork::Report(report) => self.report(*report),
+            CommitWork::ClearRelays => self.clear_relays(),
+            CommitWork::Task(task) => self.deliver_task(task),
+            // Whoever asked may have given up.
+            CommitWork::Fence(reached) => drop(reached.send(())),
+            CommitWork::Stop => return true,
         }
+        false
     }
 
     /// After a failed write: tries a small one, and lets the scheduler loop go on when it succeeds.
@@ -134,6 +131,26 @@ impl CommitLoop {
 
     fn storage_name(&self, id: StorageId) -> Option<longhaul_model::StorageName> {
         self.kernel.directory().name(id)
+    }
+}
+
+impl EventLoop for CommitLoop {
+    type Input = CommitWork;
+    const WAIT_MAX: Option<Duration> = Some(PROBE_EVERY);
+
+    fn inputs(&mut self) -> &mut InputQueue<CommitWork> {
+        &mut self.inputs
+    }
+
+    fn step(&mut self, now: Timestamp) -> LoopStep {
+        for _ in 0..WORK_BATCH_MAX {
+            let Some(work) = self.inputs.pop() else { break };
+            if self.handle(work) {
+                return LoopStep::Stop;
+            }
+        }
+        self.probe();
+        LoopStep::Wait { until: self.kernel.trouble().map(|_| now.plus(PROBE_EVERY)) }
     }
 }
 

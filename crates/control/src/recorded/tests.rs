@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::time::Duration;
 
 use longhaul_catalog::{DemandRow, MissingFile};
+use longhaul_identity::Clock;
 use longhaul_model::{
     AgentId, AttemptId, BlockId, DatasetId, DigestSet, Fault, FaultCode, FileId, SiteId, StorageId,
     SubscriptionId, Timestamp, Verification,
@@ -28,6 +29,7 @@ use longhaul_simulator::replay::{Replay, ReplayOptions, ReplayReport};
 use super::{LineKind, Recorded, Recording, Tape};
 use crate::brain::{Brain, INPUTS_MAX, Input, Order};
 use crate::commit_loop::CommitWork;
+use crate::event_loop::InputQueue;
 use crate::executor::Executor;
 use crate::kernel::{SchedulerHandle, WriterHandle, spawn};
 use crate::query_loop::ExpandQuery;
@@ -168,9 +170,11 @@ fn record_a_day(directory: &Path) -> u64 {
     let recording = Arc::new(Recording::default());
     scheduler.record(None, 0, (directory, 1 << 30), recording.clone(), BEGIN).unwrap();
     let ticking = clock.clone();
-    let now = Arc::new(move || Timestamp(ticking.load(Ordering::Relaxed)));
-    let brain = Brain::new(scheduler, now, WriterHandle::new(writer), queries, Box::new(NoExecutor));
-    let thinking = spawn("brain", move || brain.run(&heard)).unwrap();
+    let now: Clock = Arc::new(move || Timestamp(ticking.load(Ordering::Relaxed)));
+    let inputs_of_brain = InputQueue::new(heard);
+    let brain =
+        Brain::new(inputs_of_brain, scheduler, WriterHandle::new(writer), queries, Box::new(NoExecutor));
+    let thinking = spawn("brain", move || brain.run(&now)).unwrap();
     let mut day = Day {
         clock,
         brain: SchedulerHandle::new(inputs),

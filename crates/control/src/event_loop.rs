@@ -1,0 +1,149 @@
+//! Event loops without a thread of their own (sans-IO): state machines with a queue of inputs, stepped with
+//! the time.
+//!
+//! A step takes what is queued, up to a bound, sends what follows from it, and says when it wants to be stepped
+//! again. It never waits for an input. In production [`drive`] waits in the loop's thread; a test steps all
+//! loops of a deployment in one thread, with a clock of its own.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use longhaul_identity::Clock;
+use longhaul_model::Timestamp;
+
+/// One loop of the control plane.
+pub trait EventLoop {
+    type Input;
+
+    /// Longest wait without an input: bounds what a jump of the clock can do. None: waits for inputs only.
+    const WAIT_MAX: Option<Duration>;
+
+    fn inputs(&mut self) -> &mut InputQueue<Self::Input>;
+
+    /// When to be stepped for the first time if no input comes before.
+    fn first_wake(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Handles queued inputs and what is due by `now`.
+    fn step(&mut self, now: Timestamp) -> LoopStep;
+}
+
+/// What follows a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopStep {
+    /// To be stepped again when an input is queued, or at `until`.
+    Wait { until: Option<Timestamp> },
+    /// The loop has ended.
+    Stop,
+}
+
+/// The inputs of a loop. Unlike a bare receiver, it can be waited on without taking anything from it.
+pub struct InputQueue<T> {
+    receiver: Receiver<T>,
+    /// Taken from the receiver by a wait, and not yet by a step.
+    first: Option<T>,
+}
+
+impl<T> InputQueue<T> {
+    pub fn new(receiver: Receiver<T>) -> InputQueue<T> {
+        InputQueue { receiver, first: None }
+    }
+
+    /// The next input, if one is queued.
+    pub fn pop(&mut self) -> Option<T> {
+        self.first.take().or_else(|| self.receiver.try_recv().ok())
+    }
+
+    /// Takes the inputs that are queued, at most `count_max`.
+    pub fn take_batch(&mut self, count_max: usize) -> impl Iterator<Item = T> {
+        self.first.take().into_iter().chain(self.receiver.try_iter()).take(count_max)
+    }
+
+    pub fn is_empty(&mut self) -> bool {
+        self.first = self.pop();
+        self.first.is_none()
+    }
+
+    /// Waits for an input, at most `wait_max`. False if none can come any more, since all senders are gone.
+    pub fn wait(&mut self, wait_max: Option<Duration>) -> bool {
+        if self.first.is_some() {
+            return true;
+        }
+        let received = match wait_max {
+            Some(wait_max) => self.receiver.recv_timeout(wait_max),
+            None => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match received {
+            Ok(input) => self.first = Some(input),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+        true
+    }
+}
+
+/// Drives a loop in the calling thread until it has ended, or nobody can give it inputs any more.
+pub fn drive<L: EventLoop>(event_loop: &mut L, clock: &Clock) {
+    let mut wake_at = event_loop.first_wake();
+    loop {
+        let wait = wake_at.map(|at| at.since(clock()));
+        let wait = wait.into_iter().chain(L::WAIT_MAX).min();
+        if !event_loop.inputs().wait(wait) {
+            return;
+        }
+        match event_loop.step(clock()) {
+            LoopStep::Wait { until } => wake_at = until,
+            LoopStep::Stop => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_takes_nothing_away_and_a_batch_is_bounded() {
+        let (sender, receiver) = channel();
+        let mut queue = InputQueue::new(receiver);
+        assert!(queue.is_empty() && queue.wait(Some(Duration::ZERO)), "a timeout is no end");
+        (1..=4).for_each(|number| sender.send(number).unwrap());
+        assert!(queue.wait(None) && !queue.is_empty());
+        assert_eq!(queue.take_batch(2).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((queue.pop(), queue.is_empty()), (Some(3), false));
+        drop(sender);
+        assert!(queue.wait(None), "an input is left");
+        assert_eq!(queue.take_batch(9).collect::<Vec<_>>(), [4]);
+        assert!(!queue.wait(None), "nobody is left to send");
+    }
+
+    struct Countdown(InputQueue<()>, Vec<Timestamp>);
+
+    impl EventLoop for Countdown {
+        type Input = ();
+        const WAIT_MAX: Option<Duration> = Some(Duration::ZERO);
+
+        fn inputs(&mut self) -> &mut InputQueue<()> {
+            &mut self.0
+        }
+
+        fn step(&mut self, now: Timestamp) -> LoopStep {
+            self.1.push(now);
+            // Far away: only the longest wait wakes it.
+            let until = Some(now.plus(Duration::from_secs(3_600)));
+            if self.1.len() < 3 { LoopStep::Wait { until } } else { LoopStep::Stop }
+        }
+    }
+
+    #[test]
+    fn a_driven_loop_is_stepped_after_its_longest_wait_until_it_ends() {
+        let (_sender, receiver) = channel();
+        let mut countdown = Countdown(InputQueue::new(receiver), Vec::new());
+        drive(&mut countdown, &(Arc::new(|| Timestamp(7)) as Clock));
+        assert_eq!(countdown.1, [Timestamp(7); 3]);
+    }
+}

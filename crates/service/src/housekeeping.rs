@@ -1,0 +1,171 @@
+//! Housekeeping: what is done once a second, and what is done every so many seconds.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_api::native::ChangeKind;
+use longhaul_control::agents::connection_events;
+use longhaul_control::brain::Input;
+use longhaul_control::commit_loop::CommitWork;
+use longhaul_control::recorded::Recorded;
+use longhaul_control::{deadlines, guard, spawn};
+use longhaul_model::Timestamp;
+use longhaul_netops::measured::changes;
+use longhaul_scheduler::Scheduler;
+use tokio::sync::watch;
+
+use crate::http;
+use crate::listener_tls::acceptor;
+use crate::context::ServiceContext;
+
+/// What the network room believes, kept across restarts.
+pub(crate) const KNOWLEDGE: &str = "network-knowledge";
+/// Time between two ticks.
+const TICK: Duration = Duration::from_secs(1);
+/// Ticks between two prunings of history, and between two savings of what is believed.
+const PRUNE_TICKS: u64 = 600;
+const SAVE_TICKS: u64 = 60;
+/// Between two looks at the authorities of users and at their communities.
+const USERS_TICKS: u64 = 60;
+/// What was decided is on disk after so many seconds.
+const DECISIONS_TICKS: u64 = 2;
+/// Delegated credentials that expired longer ago are forgotten; until then their users are told what
+/// happened.
+const DELEGATION_KEPT: Duration = Duration::from_secs(7 * 86_400);
+/// Between two looks at what passed through relays.
+const CLEAR_TICKS: u64 = 2;
+/// The service's own certificate is replaced this often; new connections get the new one.
+const CERTIFICATE_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// Where the beliefs about the network are written to the catalog.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SavesOn {
+    /// A thread of their own: the scheduler loop never waits for the disk.
+    OwnThread,
+    /// The thread that steps the scheduler loop, for a service without threads.
+    #[cfg(feature = "testing")]
+    SteppingThread,
+}
+
+/// The periodic work of a service, counted in ticks of a second. It blocks on the catalog.
+pub(crate) struct Housekeeping {
+    shared: Arc<ServiceContext>,
+    ticks: u64,
+    saves_on: SavesOn,
+}
+
+impl Housekeeping {
+    pub(crate) fn new(shared: Arc<ServiceContext>, saves_on: SavesOn) -> Housekeeping {
+        Housekeeping { shared, ticks: 0, saves_on }
+    }
+
+    /// Does what is due at this tick; returns when the next one is.
+    pub(crate) fn step(&mut self, now: Timestamp) -> Timestamp {
+        self.ticks += 1;
+        self.shared.kernel.changes.tick(now);
+        self.note_connections(now);
+        if self.is_due(deadlines::LOOK_EVERY.as_secs()) {
+            if let Err(error) = deadlines::watch(&self.shared.control) {
+                tracing::warn!(%error, "deadlines could not be looked at");
+            }
+            changes::watch(&self.shared.netops);
+        }
+        if self.is_due(CLEAR_TICKS) {
+            // Through the commit loop: what leaves the catalog and what comes into it stay in order.
+            let _ = self.shared.kernel.writer.send(CommitWork::ClearRelays);
+        }
+        if self.is_due(SAVE_TICKS) {
+            self.save_beliefs();
+        }
+        if self.is_due(DECISIONS_TICKS) {
+            write_audit_log(&self.shared);
+        }
+        if self.is_due(USERS_TICKS) {
+            self.shared.identity.users().reload(now);
+        }
+        if self.is_due(PRUNE_TICKS) {
+            self.prune(now);
+        }
+        now.plus(TICK)
+    }
+
+    fn is_due(&self, ticks: u64) -> bool {
+        self.ticks.is_multiple_of(ticks)
+    }
+
+    fn note_connections(&self, now: Timestamp) {
+        for (agent, site, storages, connected) in self.shared.control.agents.transitions(now) {
+            tracing::info!(%agent, %site, connected, "agent");
+            self.shared.kernel.tell(Input::Events(connection_events(agent, storages, connected)));
+            self.shared.kernel.changes.touch(ChangeKind::Site, site, now);
+        }
+    }
+
+    fn save_beliefs(&self) {
+        let (catalog, saves_on) = (self.shared.kernel.catalog.clone(), self.saves_on);
+        let save = Input::Ask(Box::new(move |scheduler: &mut Recorded, _: Timestamp| {
+            let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
+            let write = move || catalog.set_setting(KNOWLEDGE, &text);
+            match saves_on {
+                SavesOn::OwnThread => drop(spawn("knowledge-saver", write)),
+                #[cfg(feature = "testing")]
+                SavesOn::SteppingThread => drop(write()),
+            }
+        }));
+        self.shared.kernel.tell(save);
+    }
+
+    fn prune(&self, now: Timestamp) {
+        let (catalog, config) = (&self.shared.kernel.catalog, &self.shared.config);
+        if let Err(error) = catalog.forget_delegations(now - DELEGATION_KEPT) {
+            tracing::warn!(%error, "delegated credentials that expired could not be removed");
+        }
+        let older_than = now - Duration::from_secs(u64::from(config.history_days) * 86_400);
+        while let Ok(1..) = catalog.prune_history(older_than, config.history_rows) {}
+    }
+}
+
+/// Drives [`Housekeeping`] until the service stops; also renews the listeners' certificate and the keys of
+/// users' authorities.
+pub(crate) async fn run(shared: Arc<ServiceContext>, tls: http::Acceptor, mut stop: watch::Receiver<bool>) {
+    let housekeeping = Arc::new(Mutex::new(Housekeeping::new(shared.clone(), SavesOn::OwnThread)));
+    let mut ticks: u64 = 0;
+    let mut issued = shared.kernel.now();
+    loop {
+        tokio::select! {
+            _ = tokio::time::sleep(TICK) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        ticks += 1;
+        let now = shared.kernel.now();
+        if now.since(issued) > CERTIFICATE_LIFE
+            && let Ok(renewed) = acceptor(&shared)
+        {
+            *tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = renewed;
+            issued = now;
+        }
+        if ticks.is_multiple_of(USERS_TICKS) {
+            let shared = shared.clone();
+            tokio::spawn(async move { shared.identity.refresh_issuers().await });
+        }
+        let (shared, housekeeping) = (shared.clone(), housekeeping.clone());
+        let work = tokio::task::spawn_blocking(move || guard(&housekeeping).step(shared.kernel.now()));
+        if let Err(error) = work.await {
+            tracing::error!(%error, "housekeeping");
+        }
+    }
+}
+
+pub(crate) fn write_audit_log(shared: &ServiceContext) {
+    if let Err(error) = shared.identity.write_audit_log() {
+        tracing::warn!(%error, "decisions wait to be written");
+    }
+}
+
+/// Keeps what is believed of the network for the next start.
+pub(crate) fn save_knowledge(shared: &ServiceContext, scheduler: &Scheduler) {
+    let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
+    if let Err(error) = shared.kernel.catalog.set_setting(KNOWLEDGE, &text) {
+        tracing::warn!(%error, "what is believed of the network could not be kept");
+    }
+}
