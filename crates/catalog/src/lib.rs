@@ -59,6 +59,8 @@ mod tokens;
 pub mod rows;
 
 pub use accounts::ACCOUNTS_MAX;
+#[cfg(feature = "testing")]
+pub use database::MemoryDatabase;
 pub use database::{Catalog, PAGE_ROWS_MAX, PostgresConfig, PostgresConfigError};
 pub use decisions::{DECISIONS_MAX, DOOR_DECISIONS_MAX};
 pub use error::{AddError, CatalogError, ManifestError};

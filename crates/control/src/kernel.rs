@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use longhaul_api::native::ChangeKind;
@@ -43,7 +43,14 @@ pub struct Kernel {
 
 /// Sends events and questions to the scheduler loop.
 #[derive(Clone)]
-pub struct SchedulerHandle(SyncSender<Input>);
+pub struct SchedulerHandle {
+    inputs: SyncSender<Input>,
+    /// Steps the loop, where it has no thread: whoever waits for an answer lets it work.
+    step_inline: Arc<OnceLock<InlineStep>>,
+}
+
+/// Handles the queued inputs of a loop without a thread.
+type InlineStep = Box<dyn Fn() + Send + Sync>;
 
 /// Sends work to the commit loop.
 #[derive(Clone)]
@@ -141,22 +148,27 @@ impl Kernel {
 
 impl SchedulerHandle {
     pub fn new(inputs: SyncSender<Input>) -> SchedulerHandle {
-        SchedulerHandle(inputs)
+        SchedulerHandle { inputs, step_inline: Arc::default() }
+    }
+
+    /// For a loop without a thread: `step` handles its queued inputs. To be called once.
+    pub fn set_inline(&self, step: impl Fn() + Send + Sync + 'static) {
+        let _ = self.step_inline.set(Box::new(step));
     }
 
     /// Waits for room among the inputs. The loop is gone only when the service stops.
     pub fn tell(&self, input: Input) {
-        let _ = self.0.send(input);
+        let _ = self.inputs.send(input);
     }
 
     /// As [`SchedulerHandle::tell`]; false if the loop has ended.
     pub fn send(&self, input: Input) -> bool {
-        self.0.send(input).is_ok()
+        self.inputs.send(input).is_ok()
     }
 
     /// As [`SchedulerHandle::tell`], but drops the input where there is no room.
     pub fn try_tell(&self, input: Input) {
-        let _ = self.0.try_send(input);
+        let _ = self.inputs.try_send(input);
     }
 
     /// Asks the scheduler and waits for the answer; none if it does not come in time.
@@ -188,7 +200,10 @@ impl SchedulerHandle {
             // Who asked may have given up.
             let _ = answer.send(question(scheduler, now));
         };
-        self.0.try_send(Input::Ask(Box::new(question))).ok()?;
+        self.inputs.try_send(Input::Ask(Box::new(question))).ok()?;
+        if let Some(step) = self.step_inline.get() {
+            step();
+        }
         wait.recv_timeout(ANSWER_WAIT).ok()
     }
 }

@@ -21,6 +21,8 @@ mod messages;
 mod operations;
 mod recovery;
 mod service;
+#[cfg(feature = "testing")]
+mod simulated;
 mod state;
 mod views;
 mod wiring;
@@ -40,4 +42,6 @@ pub use marking::MarkingConfig;
 pub use messages::{MessagesConfig, NatsConfig, StompConfig};
 pub use operations::{FileList, JobList, MoreWork, Operations, PageQuery, SubscriptionList, TaskList};
 pub use service::Service;
+#[cfg(feature = "testing")]
+pub use simulated::{ServiceAnswer, ServiceStep, SimulatedService, init_in_memory};
 pub use state::{InitReply, init};

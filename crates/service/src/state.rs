@@ -39,6 +39,15 @@ pub struct InitReply {
 
 /// Makes a new deployment in `config.state_dir`: CA, permit key, database, first administrator.
 pub fn init(config: &Config, now: Timestamp) -> Result<InitReply, Fault> {
+    init_with(config, || database::open(config, now), now)
+}
+
+/// As [`init`], with a catalog from elsewhere.
+pub(crate) fn init_with(
+    config: &Config,
+    open_catalog: impl FnOnce() -> Result<Catalog, Fault>,
+    now: Timestamp,
+) -> Result<InitReply, Fault> {
     config.check()?;
     let directory = &config.state_dir;
     DirBuilder::new()
@@ -56,7 +65,7 @@ pub fn init(config: &Config, now: Timestamp) -> Result<InitReply, Fault> {
             ),
         ));
     }
-    let catalog = database::open(config, now)?;
+    let catalog = open_catalog()?;
     let admin_token = new_secret("lht_");
     let token = NewApiToken {
         hash: hash_secret(&admin_token),
@@ -80,6 +89,14 @@ pub fn init(config: &Config, now: Timestamp) -> Result<InitReply, Fault> {
 
 impl State {
     pub fn open(config: &Config, now: Timestamp) -> Result<State, Fault> {
+        State::open_with(config, || database::open(config, now))
+    }
+
+    /// As [`State::open`], with a catalog from elsewhere.
+    pub(crate) fn open_with(
+        config: &Config,
+        open_catalog: impl FnOnce() -> Result<Catalog, Fault>,
+    ) -> Result<State, Fault> {
         let directory = config.state_dir.as_path();
         if !authority_path(directory).exists() {
             return Err(Fault::new(
@@ -99,7 +116,7 @@ impl State {
             ));
         }
         let lock = lock(directory)?;
-        let catalog = database::open(config, now)?;
+        let catalog = open_catalog()?;
         let authority = Authority::open(&authority_path(directory))?;
         let vault = Vault::open(&authority_path(directory).join("credentials.key"))?;
         Ok(State { catalog, authority, vault, lock })

@@ -1,6 +1,8 @@
 //! The handle on the database: one writer, a bounded pool of readers, and schema migrations, over SQLite or
 //! PostgreSQL.
 
+#[cfg(feature = "testing")]
+mod memory;
 mod pool;
 mod postgres;
 mod postgres_config;
@@ -15,13 +17,15 @@ use std::time::Duration;
 use longhaul_model::Timestamp;
 
 use self::postgres::Postgres;
-use self::sqlite::Sqlite;
+use self::sqlite::{Location, Sqlite};
 use crate::read_cache::ReadCache;
 use crate::row_ids::RowIds;
 use crate::sql::Transaction;
 use crate::sync::locked;
 use crate::{ApiTokenRow, CatalogError, DelegationRow};
 
+#[cfg(feature = "testing")]
+pub use memory::MemoryDatabase;
 pub use postgres_config::{PostgresConfig, PostgresConfigError};
 
 /// Rows of one page of any list. Bounds what one request reads and returns.
@@ -76,13 +80,18 @@ impl Catalog {
     /// Opens or creates the database file at `path` and brings it to the present format.
     /// The caller keeps other processes away from it.
     pub fn open(path: &Path, now: Timestamp) -> Result<Catalog, CatalogError> {
-        Ok(Catalog::over(Database::Sqlite(Sqlite::open(path, now)?)))
+        Ok(Catalog::over(Database::Sqlite(Sqlite::open(Location::File(path.to_owned()), now)?)))
     }
 
     /// Connects to a database of PostgreSQL and brings it to the present format. As long as the handle lives,
     /// no other can be made on the same database.
     pub fn connect(place: &PostgresConfig, now: Timestamp) -> Result<Catalog, CatalogError> {
         Ok(Catalog::over(Database::Postgres(Postgres::open(place, now)?)))
+    }
+
+    #[cfg(feature = "testing")]
+    fn open_memory(name: &str, now: Timestamp) -> Result<Catalog, CatalogError> {
+        Ok(Catalog::over(Database::Sqlite(Sqlite::open(Location::Memory(name.to_owned()), now)?)))
     }
 
     fn over(database: Database) -> Catalog {

@@ -1,6 +1,6 @@
 //! The catalog in one SQLite file with a write-ahead log: one connection writes, a few read.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -30,10 +30,41 @@ const CACHED_STATEMENTS_MAX: usize = 256;
 const VM_STEPS_PER_CLOCK_CHECK: i32 = 20_000;
 
 pub(super) struct Sqlite {
-    path: PathBuf,
+    location: Location,
     // Declared before the writer, so that the writer closes last: a reader cannot remove the log.
     pub(super) readers: Pool<Reader>,
     pub(super) writer: Mutex<Connection>,
+}
+
+/// Where the database is.
+pub(super) enum Location {
+    File(PathBuf),
+    /// In memory, under a name by which all connections of this process find it.
+    #[cfg(feature = "testing")]
+    Memory(String),
+}
+
+impl Location {
+    fn connect(&self, flags: OpenFlags) -> rusqlite::Result<Connection> {
+        let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        match self {
+            Location::File(path) => Connection::open_with_flags(path, flags),
+            #[cfg(feature = "testing")]
+            Location::Memory(name) => Connection::open_with_flags(
+                format!("file:/{name}?vfs=memdb"),
+                flags | OpenFlags::SQLITE_OPEN_URI,
+            ),
+        }
+    }
+
+    /// Journal of the writer: the write-ahead log needs a file.
+    fn journal_mode(&self) -> &'static str {
+        match self {
+            Location::File(_) => "wal",
+            #[cfg(feature = "testing")]
+            Location::Memory(_) => "memory",
+        }
+    }
 }
 
 pub(super) struct Reader {
@@ -48,14 +79,12 @@ struct Deadline {
 }
 
 impl Sqlite {
-    pub(super) fn open(path: &Path, now: Timestamp) -> Result<Sqlite, CatalogError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut writer = Connection::open_with_flags(path, flags).map_err(DatabaseError::from)?;
-        prepare_writer(&writer)?;
+    pub(super) fn open(location: Location, now: Timestamp) -> Result<Sqlite, CatalogError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let mut writer = location.connect(flags).map_err(DatabaseError::from)?;
+        prepare_writer(&writer, location.journal_mode())?;
         migrate(&mut writer, now)?;
-        Ok(Sqlite { path: path.to_owned(), writer: Mutex::new(writer), readers: Pool::default() })
+        Ok(Sqlite { location, writer: Mutex::new(writer), readers: Pool::default() })
     }
 
     pub(super) fn write<T, E: From<CatalogError>>(
@@ -77,7 +106,7 @@ impl Sqlite {
         limit: Duration,
         query: impl FnOnce(&Transaction<'_>) -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
-        let mut reader_connection = self.readers.acquire(|| Reader::open(&self.path).map_err(failed))?;
+        let mut reader_connection = self.readers.acquire(|| Reader::open(&self.location).map_err(failed))?;
         reader_connection.with(|reader| {
             reader.clock.set(limit);
             let begun = reader.connection.transaction().map_err(failed)?;
@@ -91,9 +120,8 @@ fn failed(error: rusqlite::Error) -> CatalogError {
 }
 
 impl Reader {
-    fn open(path: &Path) -> rusqlite::Result<Reader> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(path, flags)?;
+    fn open(location: &Location) -> rusqlite::Result<Reader> {
+        let mut connection = location.connect(OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         prepare(&connection)?;
         connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
         let clock = Arc::new(Deadline { start: Instant::now(), at_ms: AtomicU64::new(u64::MAX) });
@@ -122,11 +150,12 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn prepare_writer(writer: &Connection) -> Result<(), CatalogError> {
+fn prepare_writer(writer: &Connection, journal_mode: &str) -> Result<(), CatalogError> {
     let prepared = || -> rusqlite::Result<String> {
         prepare(writer)?;
         writer.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-        let mode = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+        let mode =
+            writer.query_row(&format!("PRAGMA journal_mode = {journal_mode}"), [], |row| row.get(0))?;
         // An accepted request is on disk before it is answered (promise 3).
         writer.pragma_update(None, "synchronous", "FULL")?;
         writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
@@ -135,7 +164,7 @@ fn prepare_writer(writer: &Connection) -> Result<(), CatalogError> {
         Ok(mode)
     };
     let mode = prepared().map_err(failed)?;
-    if mode != "wal" {
+    if mode != journal_mode {
         return Err(CatalogError::Unusable(format!(
             "its file system offers no write-ahead log (mode {mode})"
         )));

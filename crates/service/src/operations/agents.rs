@@ -333,31 +333,62 @@ impl Operations {
         request: &WorkRequest,
         mut stop: watch::Receiver<bool>,
     ) -> Result<Arc<Work>, Problem> {
+        let deadline = tokio::time::Instant::now() + self.poll_wait(request);
+        let over = async {
+            tokio::select! {
+                _ = tokio::time::sleep_until(deadline) => {}
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+        };
+        self.agent_work_until(peer, request, over).await
+    }
+
+    /// How long a poll may wait.
+    pub(crate) fn poll_wait(&self, request: &WorkRequest) -> Duration {
+        Duration::from_millis(u64::from(request.wait_ms.min(self.shared.config.limits.poll_ms)))
+    }
+
+    /// Waits for work until `over` is done.
+    pub(crate) async fn agent_work_until(
+        &self,
+        peer: &AgentPeer,
+        request: &WorkRequest,
+        over: impl Future<Output = ()>,
+    ) -> Result<Arc<Work>, Problem> {
         let version = agree(request.versions)?;
-        let agents = &self.shared.control.agents;
-        let poll = agents.open_poll(peer.agent)?;
-        let wait = Duration::from_millis(u64::from(request.wait_ms.min(self.shared.config.limits.poll_ms)));
-        let deadline = tokio::time::Instant::now() + wait;
+        let poll = self.shared.control.agents.open_poll(peer.agent)?;
+        let mut over = std::pin::pin!(over);
         loop {
             // Armed before the look, so that nothing put in between is missed.
             let mut woken = std::pin::pin!(poll.wake.notified());
             woken.as_mut().enable();
-            let now = self.now();
-            let standing = agents.contact(peer.agent, request.incarnation, now)?;
-            if standing == Standing::Present
-                && let Some(work) = agents.parcel(peer.agent, request.received, version, now)
-            {
+            if let Some(work) = self.next_work(peer, request, version)? {
                 return Ok(work);
             }
-            let over = tokio::select! {
+            let is_over = tokio::select! {
+                biased;
                 _ = woken => false,
-                _ = tokio::time::sleep_until(deadline) => true,
-                _ = stop.wait_for(|stop| *stop) => true,
+                () = &mut over => true,
             };
-            if over {
+            if is_over {
                 return Ok(Arc::new(nothing(request.received, self.now())));
             }
         }
+    }
+
+    /// Work that is there now, for an agent that said hello.
+    fn next_work(
+        &self,
+        peer: &AgentPeer,
+        request: &WorkRequest,
+        version: u16,
+    ) -> Result<Option<Arc<Work>>, Problem> {
+        let (agents, now) = (&self.shared.control.agents, self.now());
+        let standing = agents.contact(peer.agent, request.incarnation, now)?;
+        if standing != Standing::Present {
+            return Ok(None);
+        }
+        Ok(agents.parcel(peer.agent, request.received, version, now))
     }
 }
 

@@ -56,6 +56,8 @@ pub struct Operations {
     slots: Arc<Semaphore>,
     /// Reports that wait for the commit loop.
     pub(crate) reports: Arc<Semaphore>,
+    /// Blocking operations run where they are called: nobody else is kept from working.
+    inline: bool,
     /// Held while the records of commissioned links are changed.
     commissioning: std::sync::Mutex<()>,
 }
@@ -91,8 +93,15 @@ impl Operations {
             shared,
             slots,
             reports: Arc::new(Semaphore::new(REPORTS_MAX)),
+            inline: false,
             commissioning: std::sync::Mutex::default(),
         }
+    }
+
+    /// As [`Operations::new`], for a service without threads.
+    #[cfg(feature = "testing")]
+    pub(crate) fn new_inline(shared: Arc<Shared>) -> Self {
+        Operations { inline: true, ..Operations::new(shared) }
     }
 
     /// Runs a blocking operation where it may block; a bounded number at a time.
@@ -100,6 +109,9 @@ impl Operations {
         self: &Arc<Self>,
         operation: impl FnOnce(&Operations) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
+        if self.inline {
+            return operation(self);
+        }
         let slot =
             match tokio::time::timeout(self.shared.config.limits.wait(), self.slots.clone().acquire_owned())
                 .await
