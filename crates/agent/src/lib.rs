@@ -45,6 +45,8 @@ mod stop;
 mod storage_health;
 mod tape;
 mod tasks;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod threads;

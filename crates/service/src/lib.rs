@@ -40,6 +40,8 @@ pub use longhaul_jobs::{
 pub use longhaul_netops::{ArchiveConfig, BudgetConfig, CircuitsConfig, Level, ProviderConfig};
 pub use marking::MarkingConfig;
 pub use messages::{MessagesConfig, NatsConfig, StompConfig};
+#[cfg(feature = "testing")]
+pub use operations::AgentPeer;
 pub use operations::{FileList, JobList, MoreWork, Operations, PageQuery, SubscriptionList, TaskList};
 pub use service::Service;
 #[cfg(feature = "testing")]

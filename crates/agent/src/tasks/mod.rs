@@ -136,7 +136,7 @@ impl Tasks {
 
     /// Runs the next queued task in the caller's thread; false if there is none. Would block for ever on a
     /// task with more facts than may be unacknowledged.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn run_next(&self) -> bool {
         let next = self.take_next(&mut locked(&self.queue));
         next.inspect(|(task, stop)| self.carry_out(task, stop)).is_some()

@@ -13,17 +13,11 @@ use super::fake_service::FakeService;
 use super::{Deployment, TestClock, lease};
 use crate::agent::Agent;
 use crate::certificate_renewal::CertificateRenewal;
-use crate::config::{Config, StorageConfig};
-use crate::door_audit::AuditFlusher;
-use crate::lease_expiry::ExpiryLoop;
-use crate::measure::paths::PathMeasurement;
-use crate::null_mover::{NullLinks, NullMover, NullMoverSteps};
-use crate::report::Reporter;
+use crate::null_mover::NullMoverSteps;
 use crate::state_dir::StateDir;
-use crate::step::{AgentTime, PeriodicLoop, Step};
-use crate::tasks::Tasks;
+use crate::step::{AgentTime, Step};
+use crate::testing::{AgentRequest, SimulatedAgent, SimulatedStart, open_agent};
 use crate::threads::locked;
-use crate::work::{PollAction, WorkPoller};
 
 /// How long a message travels.
 const LATENCY: Duration = Duration::from_millis(20);
@@ -34,18 +28,6 @@ enum Message {
     ReportReply(usize, Result<ReportReply, Fault>),
     Poll(usize, u64, WorkRequest),
     Work(usize, u64, Result<Work, Fault>),
-}
-
-/// All loops of one agent, with a mover that moves nothing.
-struct SimulatedAgent {
-    reporter: Reporter,
-    poller: WorkPoller,
-    mover: NullMoverSteps,
-    tasks: Arc<Tasks>,
-    periodic: Vec<Box<dyn PeriodicLoop>>,
-    /// Counts requests for work: the answer to one that was given up is not wanted.
-    poll: u64,
-    _state: TempDir,
 }
 
 /// A long poll that the service holds.
@@ -59,6 +41,7 @@ struct Simulation {
     clock: TestClock,
     now: AgentTime,
     agents: Vec<SimulatedAgent>,
+    _directories: Vec<TempDir>,
     services: Vec<Arc<FakeService>>,
     held_polls: Vec<Option<HeldPoll>>,
     /// By the time of arrival, and in the order in which they were sent.
@@ -76,48 +59,16 @@ fn open(
     service: Arc<FakeService>,
 ) -> (Agent, NullMoverSteps, TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let storage = StorageConfig::new_virtual(name.parse().unwrap());
-    let config = Config::new(directory.path(), vec![storage]);
-    let links = "[default]\nrate = '1MB'\noverhead_ms = 400\nfailure_rate = 0.1\nfailure = 'target'\n";
-    let links = NullLinks::parse(links).unwrap();
-    let state = StateDir::open(directory.path()).unwrap();
-    let identity = deployment.identity(id, name);
-    let (wall, begun) = (deployment.clock.clone(), deployment.clock.now());
-    let mut mover = None;
-    let start_mover = |start| {
-        let now = Box::new(move || wall.now().since(begun));
-        let (null, steps) = NullMover::new(links, start, now);
-        mover = Some(steps);
-        Ok(Box::new(null) as _)
+    let start = SimulatedStart {
+        state_dir: directory.path(),
+        storage: name.parse().unwrap(),
+        links: "[default]\nrate = '1MB'\noverhead_ms = 400\nfailure_rate = 0.1\nfailure = 'target'\n",
+        clock: deployment.clock.ahead(0),
+        seed: 7 * id,
     };
-    let clock = deployment.clock.ahead(0);
-    let mut agent = Agent::open(config, clock, state, identity, service, start_mover).unwrap();
-    Arc::get_mut(&mut agent.context).unwrap().random = Box::new(move || 7 * id);
-    (agent, mover.unwrap(), directory)
-}
-
-impl SimulatedAgent {
-    fn open(deployment: &Deployment, id: u64, name: &str, service: Arc<FakeService>) -> SimulatedAgent {
-        let (agent, mover, directory) = open(deployment, id, name, service);
-        let Agent { context, expiry, watches, .. } = agent;
-        let (engine, log, clock) = (context.engine.clone(), context.log.clone(), context.clock.clone());
-        let (circuits, measurements) = (context.circuits.clone(), context.measurements.clone());
-        let mut periodic: Vec<Box<dyn PeriodicLoop>> = vec![
-            Box::new(AuditFlusher::new(context.door_audit.clone(), log.clone())),
-            Box::new(PathMeasurement::new(engine.clone(), circuits, measurements, clock.clone())),
-            Box::new(ExpiryLoop::new(expiry, engine, log, clock)),
-        ];
-        periodic.extend(watches.into_iter().map(|watch| Box::new(watch) as Box<dyn PeriodicLoop>));
-        SimulatedAgent {
-            reporter: Reporter::new(context.clone()),
-            tasks: context.tasks.clone(),
-            poller: WorkPoller::new(context),
-            mover,
-            periodic,
-            poll: 0,
-            _state: directory,
-        }
-    }
+    let state = StateDir::open(directory.path()).unwrap();
+    let (agent, mover) = open_agent(start, state, deployment.identity(id, name), service).unwrap();
+    (agent, mover, directory)
 }
 
 impl Simulation {
@@ -125,12 +76,16 @@ impl Simulation {
         let clock = deployment.clock.clone();
         let services = vec![FakeService::new(&clock, false), FakeService::new(&clock, false)];
         let agents = [(1, "alpha"), (2, "beta")].into_iter().zip(&services);
-        let agents =
-            agents.map(|((id, name), service)| SimulatedAgent::open(deployment, id, name, service.clone()));
+        let agents = agents.map(|((id, name), service)| {
+            let (agent, mover, directory) = open(deployment, id, name, service.clone());
+            (SimulatedAgent::new(agent, mover), directory)
+        });
+        let (agents, directories) = agents.unzip();
         Simulation {
             clock,
             now: AgentTime::ZERO,
-            agents: agents.collect(),
+            agents,
+            _directories: directories,
             services,
             held_polls: vec![None, None],
             messages: BTreeMap::new(),
@@ -176,25 +131,13 @@ impl Simulation {
         let now = self.now;
         let mut wakes = Vec::new();
         for number in 0..self.agents.len() {
-            let agent = &mut self.agents[number];
-            wakes.extend(agent.mover.step(now));
-            while agent.tasks.run_next() {}
-            wakes.extend(agent.periodic.iter_mut().filter_map(|periodic| periodic.step(now)));
-            // An abort is followed by a hello, and that by a poll.
-            for _ in 0..2 {
-                let report = self.agents[number].reporter.step(now);
-                wakes.extend(report.wake_at);
-                report.send.into_iter().for_each(|report| self.send(Message::Report(number, report)));
-                let poll = self.agents[number].poller.step(now);
-                wakes.extend(poll.wake_at);
-                match poll.send {
-                    Some(PollAction::Request(request)) => {
-                        self.agents[number].poll += 1;
-                        let poll = self.agents[number].poll;
-                        self.send(Message::Poll(number, poll, request));
-                    }
-                    Some(PollAction::Abort) => self.held_polls[number] = None,
-                    None => {}
+            let step = self.agents[number].step(now);
+            wakes.extend(step.wake_at);
+            for request in step.requests {
+                match request {
+                    AgentRequest::Report(report) => self.send(Message::Report(number, *report)),
+                    AgentRequest::Poll(poll, request) => self.send(Message::Poll(number, poll, request)),
+                    AgentRequest::AbortPoll(_) => self.held_polls[number] = None,
                 }
             }
             wakes.extend(self.answer_poll(number));
@@ -221,16 +164,15 @@ impl Simulation {
                 self.send(Message::ReportReply(number, reply));
             }
             Message::ReportReply(number, reply) => {
-                self.agents[number].reporter.on_reply(self.now, reply).unwrap();
+                self.agents[number].on_report_reply(self.now, reply).unwrap();
             }
             Message::Poll(agent, number, request) => {
                 let until = self.now + Duration::from_millis(request.wait_ms.into());
                 self.held_polls[agent] = Some(HeldPoll { number, request, until });
             }
-            Message::Work(agent, number, work) if number == self.agents[agent].poll => {
-                self.agents[agent].poller.on_reply(self.now, work).unwrap();
+            Message::Work(agent, number, work) => {
+                self.agents[agent].on_work(self.now, number, work).unwrap();
             }
-            Message::Work(..) => {}
         }
     }
 }
