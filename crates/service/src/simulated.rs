@@ -168,7 +168,8 @@ impl SimulatedService {
         let now = (self.clock)();
         let mut answers = Vec::new();
         loop {
-            let mut has_worked = false;
+            // First the requests: what they hand to the loops is worked on in the same round.
+            let mut has_worked = self.poll_calls(&mut answers);
             if self.wakes.housekeeping.is_some_and(|due| due <= now) {
                 self.wakes.housekeeping = Some(self.housekeeping.step(now));
                 has_worked = true;
@@ -177,15 +178,15 @@ impl SimulatedService {
             has_worked |= step_if_due(&mut self.query_loop, &mut self.wakes.query_loop, now);
             has_worked |= step_if_due(&mut self.commit_loop, &mut self.wakes.commit_loop, now);
             has_worked |= step_if_due(&mut self.job_loop, &mut self.wakes.job_loop, now);
-            let answered = answers.len();
-            self.poll_calls(&mut answers);
-            if !has_worked && answers.len() == answered {
+            if !has_worked {
                 return ServiceStep { answers, wake_at: self.wake_at() };
             }
         }
     }
 
-    fn poll_calls(&mut self, answers: &mut Vec<(u64, ServiceAnswer)>) {
+    /// Polls every request once; returns whether one was answered.
+    fn poll_calls(&mut self, answers: &mut Vec<(u64, ServiceAnswer)>) -> bool {
+        let answered = answers.len();
         // All are polled after each step: nobody needs to be woken.
         let mut context = Context::from_waker(Waker::noop());
         self.calls.retain_mut(|call| match call.answer.as_mut().poll(&mut context) {
@@ -195,6 +196,7 @@ impl SimulatedService {
                 false
             }
         });
+        answers.len() > answered
     }
 
     fn wake_at(&self) -> Option<Timestamp> {
