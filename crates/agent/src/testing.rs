@@ -1,9 +1,8 @@
-//! An agent without threads and sockets, for tests: its loops are stepped, and its requests are carried by the
-//! test.
+//! An agent without threads and sockets, for tests: its loops are stepped, and the test carries its requests.
 //!
 //! Its storages are virtual and its mover is the null mover, so no bytes move. Left out are doors, probes,
-//! uplinks, tape systems, circuits and the renewal of certificates. Start with [`SimulatedAgent::open`], after
-//! [`begin_join`].
+//! uplinks, tape systems, circuits and the renewal of certificates. Start with [`SimulatedAgent::open`],
+//! after [`begin_join`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +29,7 @@ use crate::step::PeriodicLoop;
 use crate::tasks::Tasks;
 use crate::work::{PollAction, WorkPoller};
 
-/// An outcome report may follow a hello, and a poll follows both, in one step.
+/// Rounds of requests in one step: an abort is followed by a hello, and that by a poll.
 const REQUEST_ROUNDS: usize = 2;
 
 /// How a simulated agent starts.
@@ -42,7 +41,7 @@ pub struct SimulatedStart<'a> {
     pub links: &'a str,
     /// This host's wall clock. It must not jump: it drives the mover too.
     pub clock: Clock,
-    /// Of the jitter of retries.
+    /// Seed of the jitter of retries.
     pub seed: u64,
 }
 
@@ -127,7 +126,6 @@ impl SimulatedAgent {
         wakes.extend(self.mover.step(now));
         while self.tasks.run_next() {}
         wakes.extend(self.periodic.iter_mut().filter_map(|periodic| periodic.step(now)));
-        // An abort is followed by a hello, and that by a poll.
         for _ in 0..REQUEST_ROUNDS {
             let report = self.reporter.step(now);
             wakes.extend(report.wake_at);

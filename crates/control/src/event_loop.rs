@@ -1,9 +1,9 @@
 //! Event loops without a thread of their own (sans-IO): state machines with a queue of inputs, stepped with
 //! the time.
 //!
-//! A step takes what is queued, up to a bound, sends what follows from it, and says when it wants to be stepped
-//! again. It never waits for an input. In production [`drive`] waits in the loop's thread; a test steps all
-//! loops of a deployment in one thread, with a clock of its own.
+//! A step takes what is queued, up to a bound, sends what follows from it, and says when it wants to be
+//! stepped again. It never waits for an input. In production [`drive`] waits in the loop's thread; a test
+//! steps all loops of a deployment in one thread, with a clock of its own.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;

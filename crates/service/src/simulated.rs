@@ -1,8 +1,8 @@
 //! A whole service without threads and sockets, for tests: its loops are stepped, its time is the test's.
 //!
-//! It is wired by the same code as [`Service`](crate::Service). Left out are what needs sockets: HTTP, brokers,
-//! archives of measurements, tape systems, renewal of tokens. Requests of agents are futures that are polled
-//! between the steps of the loops, as the runtime would poll them.
+//! It is wired by the same code as [`Service`](crate::Service). Left out are what needs sockets: HTTP,
+//! brokers, archives of measurements, tape systems, renewal of tokens. Requests of agents are futures that
+//! are polled between the steps of the loops, as the runtime would poll them.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};

@@ -6,9 +6,9 @@
 //! and ends when we do, however we end. Tests wait for events (an exit, a line of a log, a change told by the
 //! service), never for time to pass.
 //!
-//! Not here: tests of single rooms (beside their code), simulated networks (`scheduler/tests`). Start with
-//! [`Deployment`]; each file of `tests/` is one subject. Sizes and counts grow with the variables in
-//! [`effort`].
+//! Not here: tests of single rooms (beside their code), simulated networks (`scheduler/tests`). One test
+//! drives a deployment without processes, in one thread (`tests/one_thread`). Start with [`Deployment`]; each
+//! file of `tests/` is one subject. Sizes and counts grow with the variables in [`effort`].
 
 // A test's helper that cannot go on fails the test, and says why on the terminal.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
