@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use crate::outbox::Outbox;
 
 /// An agent without an open poll counts as connected for this long after its last word.
-pub const CONTACT: Duration = Duration::from_secs(15);
+pub const CONTACT_TIMEOUT: Duration = Duration::from_secs(15);
 
 struct Presence {
     site: SiteId,
@@ -49,14 +49,14 @@ struct Presence {
 
 impl Presence {
     fn is_connected(&self, now: Timestamp) -> bool {
-        let recent = self.last_contact.is_some_and(|last| now.since(last) < CONTACT);
+        let recent = self.last_contact.is_some_and(|last| now.since(last) < CONTACT_TIMEOUT);
         self.said_hello && (self.open_polls > 0 || recent)
     }
 }
 
 /// What others need to know of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct AgentInfo {
     pub id: AgentId,
     pub site: SiteId,
     pub site_name: SiteName,
@@ -64,9 +64,9 @@ pub struct Known {
     pub addresses: Vec<String>,
 }
 
-impl Known {
-    fn of(id: AgentId, presence: &Presence) -> Self {
-        Known {
+impl AgentInfo {
+    fn from_presence(id: AgentId, presence: &Presence) -> Self {
+        AgentInfo {
             id,
             site: presence.site,
             site_name: presence.site_name.clone(),
@@ -82,7 +82,7 @@ pub enum Standing {
     /// The known one, and it said hello to this process.
     Present,
     /// It has to say hello first.
-    Unheard,
+    AwaitingHello,
 }
 
 #[derive(Default)]
@@ -144,7 +144,11 @@ impl Agents {
             return Err(stale(agent, incarnation, known));
         }
         presence.last_contact = Some(now);
-        Ok(if presence.said_hello && incarnation == known { Standing::Present } else { Standing::Unheard })
+        Ok(if presence.said_hello && incarnation == known {
+            Standing::Present
+        } else {
+            Standing::AwaitingHello
+        })
     }
 
     pub fn learn_clock(&self, agent: AgentId, offset_ms: i64) {
@@ -193,11 +197,13 @@ impl Agents {
     }
 
     /// Those that are connected and make such copies, the eldest first.
-    pub fn movers(&self, now: Timestamp) -> Vec<(Known, MoverOffer)> {
+    pub fn movers(&self, now: Timestamp) -> Vec<(AgentInfo, MoverOffer)> {
         let presences = self.lock();
         let connected = presences.iter().filter(|(_, presence)| presence.is_connected(now));
         connected
-            .filter_map(|(&agent, presence)| Some((Known::of(agent, presence), presence.mover?)))
+            .filter_map(|(&agent, presence)| {
+                Some((AgentInfo::from_presence(agent, presence), presence.mover?))
+            })
             .collect()
     }
 
@@ -240,7 +246,13 @@ impl Agents {
     }
 
     /// The next parcel for the agent, if there is one. `version`: of the protocol that it speaks.
-    pub fn parcel(&self, agent: AgentId, received: u64, version: u16, now: Timestamp) -> Option<Arc<Work>> {
+    pub fn next_work(
+        &self,
+        agent: AgentId,
+        received: u64,
+        version: u16,
+        now: Timestamp,
+    ) -> Option<Arc<Work>> {
         self.lock().get_mut(&agent).and_then(|presence| presence.outbox.poll(received, version, now))
     }
 
@@ -295,22 +307,22 @@ impl Agents {
     }
 
     /// An agent that is connected.
-    pub fn known(&self, agent: AgentId, now: Timestamp) -> Option<Known> {
+    pub fn connected_agent(&self, agent: AgentId, now: Timestamp) -> Option<AgentInfo> {
         let presences = self.lock();
         let presence = presences.get(&agent).filter(|presence| presence.is_connected(now))?;
-        Some(Known::of(agent, presence))
+        Some(AgentInfo::from_presence(agent, presence))
     }
 
     /// Connected or not.
-    pub fn any(&self, agent: AgentId) -> Option<Known> {
-        self.lock().get(&agent).map(|presence| Known::of(agent, presence))
+    pub fn agent(&self, agent: AgentId) -> Option<AgentInfo> {
+        self.lock().get(&agent).map(|presence| AgentInfo::from_presence(agent, presence))
     }
 
     /// All that are connected.
-    pub fn connected(&self, now: Timestamp) -> BTreeMap<AgentId, Known> {
+    pub fn connected(&self, now: Timestamp) -> BTreeMap<AgentId, AgentInfo> {
         let presences = self.lock();
         let connected = presences.iter().filter(|(_, presence)| presence.is_connected(now));
-        connected.map(|(&agent, presence)| (agent, Known::of(agent, presence))).collect()
+        connected.map(|(&agent, presence)| (agent, AgentInfo::from_presence(agent, presence))).collect()
     }
 
     /// Connected agents of other sites, with addresses, in order.
@@ -436,8 +448,8 @@ mod tests {
         let agents = Agents::default();
         agents.add(row(4, 1));
         let shown = |number, nonce| agents.contact(AGENT, Incarnation { number, nonce }, Timestamp::ZERO);
-        assert_eq!(shown(4, 1).unwrap(), Standing::Unheard, "hello was said to an earlier process");
-        assert_eq!(shown(5, 2).unwrap(), Standing::Unheard);
+        assert_eq!(shown(4, 1).unwrap(), Standing::AwaitingHello, "hello was said to an earlier process");
+        assert_eq!(shown(5, 2).unwrap(), Standing::AwaitingHello);
         assert!(agents.hello(row(5, 2), vec![StorageId(1)], Timestamp::ZERO));
         agents.open_session(AGENT);
         assert_eq!(shown(5, 2).unwrap(), Standing::Present);

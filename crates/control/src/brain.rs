@@ -35,7 +35,7 @@ use crate::recorded::Recorded;
 /// Inputs that may wait for the brain; whoever sends more waits.
 pub const INPUTS_MAX: usize = 10_000;
 /// Inputs handled before decisions are asked for.
-const INPUTS_AT_ONCE: usize = 1_000;
+const INPUTS_PER_STEP_MAX: usize = 1_000;
 /// The longest sleep without an event: bounds what a jump of the clock can do.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Files that failed for good and are not expanded again; beyond it the oldest are tried again.
@@ -133,18 +133,18 @@ pub struct Grant {
 }
 
 /// What the scheduler need not know of a file, but its lease must tell.
-struct Known {
+struct FileDetails {
     lfn: Lfn,
     digests: DigestSet,
 }
 
 /// One block at one target.
 #[derive(Default)]
-struct Wanted {
+struct BlockDemands {
     /// Subscriptions that want it, with how strictly, highest priority and oldest first.
     demands: BTreeMap<SubscriptionId, DemandRow>,
     /// Bounded by the scheduler's horizon.
-    files: BTreeMap<FileId, Known>,
+    files: BTreeMap<FileId, FileDetails>,
 }
 
 pub struct Brain {
@@ -155,7 +155,7 @@ pub struct Brain {
     executor: Box<dyn Executor>,
     /// Whose share the queues of jobs are charged to, in words.
     charged: BTreeMap<BlockId, String>,
-    wanted: BTreeMap<(BlockId, StorageId), Wanted>,
+    wanted: BTreeMap<(BlockId, StorageId), BlockDemands>,
     failed: BTreeSet<(StorageId, FileId)>,
     /// A batch is with the commit loop.
     writing: bool,
@@ -200,9 +200,9 @@ impl Brain {
     }
 
     /// Returns whether to stop.
-    fn hear(&mut self, input: Input, now: Timestamp) -> bool {
+    fn handle_input(&mut self, input: Input, now: Timestamp) -> bool {
         match input {
-            Input::Events(events) => self.tell(events, now),
+            Input::Events(events) => self.handle_events(events, now),
             Input::Demands { now: rows, gone } => {
                 gone.into_iter().for_each(|id| self.demand_gone(id, now));
                 rows.into_iter().for_each(|row| self.demand(row, now));
@@ -225,10 +225,10 @@ impl Brain {
                 self.writing = false;
                 self.in_flight.clear();
                 self.trouble = trouble.is_some();
-                self.tell(events, now);
+                self.handle_events(events, now);
             }
             Input::Applied { events, done, complete } => {
-                self.tell(events, now);
+                self.handle_events(events, now);
                 self.forget(&done);
                 complete.into_iter().for_each(|(block, target)| self.complete(block, target, now));
             }
@@ -249,7 +249,7 @@ impl Brain {
         false
     }
 
-    fn tell(&mut self, events: Vec<Event>, now: Timestamp) {
+    fn handle_events(&mut self, events: Vec<Event>, now: Timestamp) {
         for mut event in events {
             if let Event::HeldLeases { agent, attempts } = &mut event {
                 // A lease that the commit loop is about to write was decided before the agent said what it holds,
@@ -325,7 +325,7 @@ impl Brain {
 
     fn adopt(&mut self, row: LiveTransferRow, sources: Vec<StorageId>, now: Timestamp) {
         let leased = row.state == TransferState::Leased;
-        let known = Known { lfn: row.lfn, digests: row.digests };
+        let known = FileDetails { lfn: row.lfn, digests: row.digests };
         self.wanted.entry((row.block, row.target)).or_default().files.insert(row.file, known);
         let adopted = AdoptedTransfer {
             transfer: row.transfer,
@@ -361,7 +361,7 @@ impl Brain {
                 if self.failed.contains(&(target, file.file)) {
                     continue;
                 }
-                wanted.files.insert(file.file, Known { lfn: file.lfn, digests: file.digests });
+                wanted.files.insert(file.file, FileDetails { lfn: file.lfn, digests: file.digests });
                 found.push(WantedFile { file: file.file, size: file.size, sources: file.sources });
             }
         }
@@ -445,7 +445,7 @@ impl Brain {
         let knowledge = self.scheduler.knowledge();
         let rate_by = |source| knowledge.rate(Link { source, target: lease.target }, now).basis.describe();
         let party = party(first);
-        let about = About { way: self.way(&lease, first.target), charged_to: party_in_words(&party) };
+        let about = About { way: self.relay_route(&lease, first.target), charged_to: party_in_words(&party) };
         Some(Order::Lease(Box::new(Grant {
             lfn: known.lfn.clone(),
             digests: known.digests.clone(),
@@ -458,7 +458,7 @@ impl Brain {
     }
 
     /// The file of a lease, and who wants it: at its target, or beyond it if that is a relay.
-    fn purpose(&self, lease: &Lease) -> Option<(&Known, Vec<&DemandRow>)> {
+    fn purpose(&self, lease: &Lease) -> Option<(&FileDetails, Vec<&DemandRow>)> {
         let here = self.wanted.get(&(lease.block, lease.target));
         if let Some(wanted) = here.filter(|wanted| !wanted.demands.is_empty()) {
             return Some((wanted.files.get(&lease.file)?, wanted.demands.values().collect()));
@@ -476,7 +476,7 @@ impl Brain {
     }
 
     /// The storages after the source, up to where it is wanted; none if that is the target.
-    fn way(&self, lease: &Lease, wanted_at: StorageId) -> Vec<StorageName> {
+    fn relay_route(&self, lease: &Lease, wanted_at: StorageId) -> Vec<StorageName> {
         if wanted_at == lease.target {
             return Vec::new();
         }
@@ -495,9 +495,9 @@ impl EventLoop for Brain {
     }
 
     fn step(&mut self, now: Timestamp) -> LoopStep {
-        for _ in 0..INPUTS_AT_ONCE {
+        for _ in 0..INPUTS_PER_STEP_MAX {
             let Some(input) = self.inputs.pop() else { break };
-            if self.hear(input, now) {
+            if self.handle_input(input, now) {
                 return LoopStep::Stop;
             }
         }

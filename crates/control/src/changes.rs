@@ -12,21 +12,21 @@ use tokio::sync::broadcast;
 
 /// Changes that a slow listener may lag behind before it is told that it missed some.
 const QUEUE_MAX: usize = 1_024;
-const EVERY: Duration = Duration::from_secs(1);
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 /// Objects remembered between two ticks; beyond it changes of further objects are announced as they come.
 const OBJECTS_MAX: usize = 20_000;
 
 type Object = (ChangeKind, String);
 
 #[derive(Clone, Copy)]
-struct Announced {
+struct Announcement {
     at: Timestamp,
-    again: bool,
+    is_pending: bool,
 }
 
 pub struct Changes {
     sender: broadcast::Sender<ChangeEvent>,
-    objects: Mutex<BTreeMap<Object, Announced>>,
+    objects: Mutex<BTreeMap<Object, Announcement>>,
 }
 
 impl Default for Changes {
@@ -45,10 +45,10 @@ impl Changes {
         let object = (kind, id.to_string());
         let mut objects = self.objects();
         match objects.get_mut(&object) {
-            Some(last) if now.since(last.at) < EVERY && last.at <= now => last.again = true,
+            Some(last) if now.since(last.at) < ANNOUNCE_INTERVAL && last.at <= now => last.is_pending = true,
             _ => {
                 if objects.len() < OBJECTS_MAX {
-                    objects.insert(object.clone(), Announced { at: now, again: false });
+                    objects.insert(object.clone(), Announcement { at: now, is_pending: false });
                 }
                 self.send(&object, now);
             }
@@ -59,12 +59,12 @@ impl Changes {
     pub fn tick(&self, now: Timestamp) {
         let mut objects = self.objects();
         objects.retain(|object, last| {
-            if last.again {
-                *last = Announced { at: now, again: false };
+            if last.is_pending {
+                *last = Announcement { at: now, is_pending: false };
                 self.send(object, now);
                 return true;
             }
-            last.at <= now && now.since(last.at) < EVERY
+            last.at <= now && now.since(last.at) < ANNOUNCE_INTERVAL
         });
     }
 
@@ -74,7 +74,7 @@ impl Changes {
         let _ = self.sender.send(ChangeEvent { at: now, kind: *kind, id });
     }
 
-    fn objects(&self) -> MutexGuard<'_, BTreeMap<Object, Announced>> {
+    fn objects(&self) -> MutexGuard<'_, BTreeMap<Object, Announcement>> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -47,7 +47,11 @@ impl Deadlines {
 
     /// Takes in how likely they are now; returns those whose standing changed, with whether they are in
     /// danger.
-    fn look(&self, seen: Vec<(SubscriptionId, f64, String)>, now: Timestamp) -> Vec<(SubscriptionId, bool)> {
+    fn update(
+        &self,
+        seen: Vec<(SubscriptionId, f64, String)>,
+        now: Timestamp,
+    ) -> Vec<(SubscriptionId, bool)> {
         let mut danger = guard(&self.danger);
         let mut changed = Vec::new();
         let before = std::mem::take(&mut *danger);
@@ -82,7 +86,7 @@ pub fn watch(control: &Control) -> Result<(), CatalogError> {
         ids.into_iter().map(|id| scheduler.outlook(id, now)).collect::<Vec<Outlook>>()
     };
     // A scheduler that does not answer is asked again at the next look.
-    let Some(outlooks) = control.kernel.scheduler.ask(ask) else { return Ok(()) };
+    let Some(outlooks) = control.kernel.scheduler.query(ask) else { return Ok(()) };
     let now = control.kernel.now();
     let promises = rows.iter().zip(&outlooks).filter_map(|(row, outlook)| {
         let promise = promise(row, outlook, None, now)?;
@@ -92,7 +96,7 @@ pub fn watch(control: &Control) -> Result<(), CatalogError> {
     });
     let seen: Vec<(SubscriptionId, f64, String)> = promises.collect();
     let chances: BTreeMap<SubscriptionId, f64> = seen.iter().map(|(id, chance, _)| (*id, *chance)).collect();
-    let changed = control.deadlines.look(seen, now);
+    let changed = control.deadlines.update(seen, now);
     plan(control, rows.iter().zip(&outlooks), &chances, now);
     for (id, danger) in changed {
         if danger {
@@ -124,7 +128,7 @@ fn plan<'a>(
     });
     let events: Vec<Event> = events.collect();
     if !events.is_empty() {
-        control.kernel.tell(Input::Events(events));
+        control.kernel.notify_scheduler(Input::Events(events));
     }
 }
 
@@ -187,7 +191,7 @@ fn percent(chance: f64) -> String {
 }
 
 /// How often deadlines are looked at.
-pub const LOOK_EVERY: Duration = Duration::from_secs(5);
+pub const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -198,7 +202,7 @@ mod tests {
         let deadlines = Deadlines::default();
         let id = SubscriptionId(1);
         let at = Timestamp::from_seconds;
-        let look = |chance, seconds| deadlines.look(vec![(id, chance, String::new())], at(seconds));
+        let look = |chance, seconds| deadlines.update(vec![(id, chance, String::new())], at(seconds));
         assert_eq!(look(0.6, 1), []);
         assert_eq!(look(0.4, 2), [(id, true)]);
         assert_eq!(look(0.6, 3), [], "better, and not yet well");
@@ -206,7 +210,7 @@ mod tests {
         assert_eq!(look(0.8, 4), [(id, false)]);
         assert_eq!(look(0.6, 5), []);
         assert_eq!(look(0.1, 6), [(id, true)]);
-        assert_eq!(deadlines.look(Vec::new(), at(7)), [(id, false)], "it is complete, or wanted no more");
+        assert_eq!(deadlines.update(Vec::new(), at(7)), [(id, false)], "it is complete, or wanted no more");
         assert!(deadlines.all().is_empty());
     }
 

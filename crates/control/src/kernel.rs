@@ -118,13 +118,13 @@ impl Kernel {
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = directory.clone();
         let mut events: Vec<Event> = directory.sites.values().flat_map(site_events).collect();
         events.extend(directory.storages.values().map(storage_event));
-        self.tell(Input::Events(events));
+        self.notify_scheduler(Input::Events(events));
         Ok(())
     }
 
     /// Tells the scheduler loop.
-    pub fn tell(&self, input: Input) {
-        self.scheduler.tell(input);
+    pub fn notify_scheduler(&self, input: Input) {
+        self.scheduler.notify(input);
     }
 
     pub fn trouble(&self) -> Option<Fault> {
@@ -157,22 +157,22 @@ impl SchedulerHandle {
     }
 
     /// Waits for room among the inputs. The loop is gone only when the service stops.
-    pub fn tell(&self, input: Input) {
+    pub fn notify(&self, input: Input) {
         let _ = self.inputs.send(input);
     }
 
-    /// As [`SchedulerHandle::tell`]; false if the loop has ended.
+    /// As [`SchedulerHandle::notify`]; false if the loop has ended.
     pub fn send(&self, input: Input) -> bool {
         self.inputs.send(input).is_ok()
     }
 
-    /// As [`SchedulerHandle::tell`], but drops the input where there is no room.
-    pub fn try_tell(&self, input: Input) {
+    /// As [`SchedulerHandle::notify`], but drops the input where there is no room.
+    pub fn try_notify(&self, input: Input) {
         let _ = self.inputs.try_send(input);
     }
 
     /// Asks the scheduler and waits for the answer; none if it does not come in time.
-    pub fn ask<T: Send + 'static>(
+    pub fn query<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Scheduler, Timestamp) -> T + Send + 'static,
     ) -> Option<T> {

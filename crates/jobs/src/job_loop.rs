@@ -212,7 +212,7 @@ impl JobLoop {
         events.push(limits::link_shares_event(&*self.job_control.config_store)?);
         self.queues.add(queues, now);
         events.extend(self.queues.events());
-        self.job_control.kernel.tell(Input::Events(events));
+        self.job_control.kernel.notify_scheduler(Input::Events(events));
         Ok(())
     }
 
@@ -228,7 +228,7 @@ impl JobLoop {
         self.look(now, &mut events);
         events.extend(self.queues.events());
         if !events.is_empty() {
-            self.job_control.kernel.tell(Input::Events(events));
+            self.job_control.kernel.notify_scheduler(Input::Events(events));
         }
     }
 

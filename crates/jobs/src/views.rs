@@ -224,7 +224,7 @@ fn reasons(job_control: &JobControl, files: &[JobFileRow], now: Timestamp) -> Re
         let queues = queues.into_iter().map(|queue| (queue, DRAINS.to_owned())).collect();
         return Reasons { queues, ..Reasons::default() };
     }
-    let asked = job_control.kernel.scheduler.ask(move |scheduler, now| {
+    let asked = job_control.kernel.scheduler.query(move |scheduler, now| {
         let mut reasons = Reasons::default();
         for queue in queues {
             let demand = SubscriptionId(JOBS_HALF | queue);

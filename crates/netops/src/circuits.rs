@@ -385,7 +385,7 @@ fn update_scheduler(netops: &NetOps) {
     let mut told = guard(&netops.circuits.told);
     if *told != links {
         told.clone_from(&links);
-        netops.kernel.tell(Input::Events(vec![Event::Circuits(links)]));
+        netops.kernel.notify_scheduler(Input::Events(vec![Event::Circuits(links)]));
     }
 }
 
@@ -411,7 +411,8 @@ fn count_carried(netops: &NetOps, key: &LinkKey, carried: u64) {
 
 /// How metrics name a link.
 pub fn metric_labels(netops: &NetOps, (agent, source): &LinkKey) -> Vec<(&'static str, String)> {
-    let site = netops.control.agents.any(*agent).map(|known| known.site_name.to_string()).unwrap_or_default();
+    let site =
+        netops.control.agents.agent(*agent).map(|known| known.site_name.to_string()).unwrap_or_default();
     vec![("source", source.to_string()), ("target", site)]
 }
 

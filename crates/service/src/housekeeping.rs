@@ -64,7 +64,7 @@ impl Housekeeping {
         self.ticks += 1;
         self.shared.kernel.changes.tick(now);
         self.note_connections(now);
-        if self.is_due(deadlines::LOOK_EVERY.as_secs()) {
+        if self.is_due(deadlines::WATCH_INTERVAL.as_secs()) {
             if let Err(error) = deadlines::watch(&self.shared.control) {
                 tracing::warn!(%error, "deadlines could not be looked at");
             }
@@ -96,7 +96,7 @@ impl Housekeeping {
     fn note_connections(&self, now: Timestamp) {
         for (agent, site, storages, connected) in self.shared.control.agents.transitions(now) {
             tracing::info!(%agent, %site, connected, "agent");
-            self.shared.kernel.tell(Input::Events(connection_events(agent, storages, connected)));
+            self.shared.kernel.notify_scheduler(Input::Events(connection_events(agent, storages, connected)));
             self.shared.kernel.changes.touch(ChangeKind::Site, site, now);
         }
     }
@@ -112,7 +112,7 @@ impl Housekeeping {
                 SavesOn::SteppingThread => drop(write()),
             }
         }));
-        self.shared.kernel.tell(save);
+        self.shared.kernel.notify_scheduler(save);
     }
 
     fn prune(&self, now: Timestamp) {

@@ -13,7 +13,7 @@ use crate::context::ServiceContext;
 /// Tells the scheduler loop what the catalog holds: names, demands, and the transfers that were live.
 pub(crate) fn recover_live_state(shared: &ServiceContext) -> Result<(), Fault> {
     shared.kernel.refresh_directory()?;
-    shared.kernel.tell(Input::Events(steering::events(
+    shared.kernel.notify_scheduler(Input::Events(steering::events(
         &shared.kernel.catalog,
         &shared.control.marks,
         &*shared.job_control.config_store,
@@ -22,7 +22,7 @@ pub(crate) fn recover_live_state(shared: &ServiceContext) -> Result<(), Fault> {
     let demands = shared.kernel.catalog.demands()?;
     let live = shared.kernel.catalog.live_transfers()?;
     tracing::info!(demands = demands.len(), transfers = live.len(), "taking up");
-    shared.kernel.tell(Input::Demands { now: demands, gone: Vec::new() });
+    shared.kernel.notify_scheduler(Input::Demands { now: demands, gone: Vec::new() });
     for row in live {
         let sources = match shared.kernel.catalog.replicas_of_file(&row.lfn)? {
             Some((_, replicas)) => {
@@ -63,5 +63,5 @@ fn adopt(shared: &ServiceContext, row: LiveTransferRow, sources: Vec<StorageId>)
             row.changed,
         );
     }
-    shared.kernel.tell(Input::Adopt(Box::new(row), sources));
+    shared.kernel.notify_scheduler(Input::Adopt(Box::new(row), sources));
 }

@@ -185,7 +185,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         let shared = &self.operations.shared;
         // After `stop` nobody listens any more. Otherwise the threads end by themselves.
-        shared.kernel.scheduler.try_tell(Input::Stop);
+        shared.kernel.scheduler.try_notify(Input::Stop);
         shared.job_control.jobs.send(Work::Stop);
         let _ = shared.kernel.writer.send(CommitWork::Stop);
     }
@@ -212,7 +212,7 @@ impl Threads {
     /// The scheduler loop first, since it gives the commit loop work; then the commit loop, which finishes what
     /// it has.
     fn end(&mut self, shared: &ServiceContext) {
-        shared.kernel.tell(Input::Stop);
+        shared.kernel.notify_scheduler(Input::Stop);
         let scheduler = self.brain.take().and_then(|brain| brain.join().ok());
         let _ = shared.kernel.writer.send(CommitWork::Stop);
         drop(self.commit_loop.take().map(JoinHandle::join));

@@ -30,7 +30,7 @@ pub use facts::{items, reason_word};
 /// Items of work taken up at once.
 const WORK_BATCH_MAX: usize = 256;
 /// While the catalog cannot be written, it is tried again this often.
-const PROBE_EVERY: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Work for the commit loop.
 pub enum CommitWork {
@@ -95,7 +95,7 @@ impl CommitLoop {
         if self.kernel.catalog.set_setting("probe", &self.kernel.now().to_string()).is_ok() {
             tracing::info!("the catalog can be written again");
             self.kernel.set_trouble(None);
-            self.kernel.tell(Input::Recovered);
+            self.kernel.notify_scheduler(Input::Recovered);
         }
     }
 
@@ -113,10 +113,10 @@ impl CommitLoop {
     }
 
     /// Replicas came or went, and with them what is wanted.
-    fn tell_replicas(&self, change: ReplicaChange) {
+    fn notify_replicas(&self, change: ReplicaChange) {
         let events = replica_events(&change);
         if !events.is_empty() {
-            self.kernel.tell(Input::Events(events));
+            self.kernel.notify_scheduler(Input::Events(events));
         }
         let gone: Vec<DemandId> = change
             .demands_gone
@@ -125,7 +125,7 @@ impl CommitLoop {
             .collect();
         if !gone.is_empty() || !change.demands.is_empty() {
             self.kernel.announce_demands(&change.demands);
-            self.kernel.tell(Input::Demands { now: change.demands, gone });
+            self.kernel.notify_scheduler(Input::Demands { now: change.demands, gone });
         }
     }
 
@@ -136,7 +136,7 @@ impl CommitLoop {
 
 impl EventLoop for CommitLoop {
     type Input = CommitWork;
-    const WAIT_MAX: Option<Duration> = Some(PROBE_EVERY);
+    const WAIT_MAX: Option<Duration> = Some(PROBE_INTERVAL);
 
     fn inputs(&mut self) -> &mut InputQueue<CommitWork> {
         &mut self.inputs
@@ -150,7 +150,7 @@ impl EventLoop for CommitLoop {
             }
         }
         self.probe();
-        LoopStep::Wait { until: self.kernel.trouble().map(|_| now.plus(PROBE_EVERY)) }
+        LoopStep::Wait { until: self.kernel.trouble().map(|_| now.plus(PROBE_INTERVAL)) }
     }
 }
 

@@ -37,7 +37,7 @@ impl CommitLoop {
             }
         }
         self.begin(grants, &mut events, &mut trouble);
-        self.kernel.tell(Input::Written { events, trouble });
+        self.kernel.notify_scheduler(Input::Written { events, trouble });
     }
 
     fn begin(&self, mut grants: Vec<Grant>, events: &mut Vec<Event>, trouble: &mut Option<Fault>) {
@@ -205,7 +205,7 @@ impl CommitLoop {
             }
             Order::Suspect { file, source, fault } => {
                 let change = catalog.mark_suspect(file, source, &fault, now)?;
-                self.tell_replicas(change);
+                self.notify_replicas(change);
             }
             Order::Fail { transfer, fault } => {
                 tracing::warn!(%transfer, fault = %fault.chain(), "a transfer has failed for good");

@@ -127,7 +127,7 @@ impl CommitLoop {
             .flat_map(|(agent, _, storages, connected)| connection_events(agent, storages, connected))
             .collect();
         events.push(Event::HeldLeases { agent, attempts: held });
-        self.kernel.tell(Input::Events(events));
+        self.kernel.notify_scheduler(Input::Events(events));
         let directory = self.kernel.directory();
         for storage in directory
             .storages
@@ -254,12 +254,12 @@ impl CommitLoop {
             }));
         }
         let complete = applied.complete.iter().map(|(totals, storage)| (totals.block, *storage)).collect();
-        self.kernel.tell(Input::Applied { events, done, complete });
+        self.kernel.notify_scheduler(Input::Applied { events, done, complete });
         for subscription in applied.subscriptions_complete {
             tracing::info!(%subscription, "complete");
             self.kernel.changes.touch(ChangeKind::Subscription, subscription, now);
         }
-        self.tell_replicas(applied.replicas);
+        self.notify_replicas(applied.replicas);
         for task in applied.tasks {
             if task.done {
                 self.forget_task(task.id);

@@ -33,7 +33,7 @@ impl CommitLoop {
         }
         match self.kernel.catalog.clear_relays(|| self.kernel.new_id(), self.kernel.now()) {
             Ok((tasks, change)) => {
-                self.tell_replicas(change);
+                self.notify_replicas(change);
                 for task in tasks {
                     tracing::info!(task = %task.id, storage = %task.storage_name, files = task.files_total, "a relay is cleared");
                     self.deliver_task(task.id);

@@ -81,17 +81,17 @@ impl Recorded {
     }
 
     pub fn handle(&mut self, event: Event, now: Timestamp) {
-        let event = self.kept(LineKind::Event, event, now);
+        let event = self.record_input(LineKind::Event, event, now);
         self.scheduler.handle(event, now);
     }
 
     pub fn observe(&mut self, observation: Observation, now: Timestamp) -> Result<(), ObservationError> {
-        let observation = self.kept(LineKind::Observation, observation, now);
+        let observation = self.record_input(LineKind::Observation, observation, now);
         self.scheduler.observe(observation, now)
     }
 
     pub fn learn(&mut self, lesson: ImportedKnowledge, now: Timestamp) -> Result<Imported, Fault> {
-        let lesson = self.kept(LineKind::Knowledge, lesson, now);
+        let lesson = self.record_input(LineKind::Knowledge, lesson, now);
         self.scheduler.import_knowledge(&lesson, now)
     }
 
@@ -119,7 +119,7 @@ impl Recorded {
     }
 
     /// What the scheduler is told, as it will be read from the recording: not a bit else.
-    fn kept<T: Serialize + for<'a> serde::Deserialize<'a>>(
+    fn record_input<T: Serialize + for<'a> serde::Deserialize<'a>>(
         &mut self,
         kind: LineKind,
         thing: T,

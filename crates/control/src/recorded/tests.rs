@@ -188,7 +188,7 @@ fn record_a_day(directory: &Path) -> u64 {
     };
     day.plan();
     day.pass();
-    day.tell(Input::Stop);
+    day.send_input(Input::Stop);
     thinking.join().unwrap();
     assert!(!recording.broken.load(Ordering::Relaxed), "the recording is whole");
     day.leases
@@ -267,7 +267,7 @@ impl Day {
         }
     }
 
-    fn tell(&self, input: Input) {
+    fn send_input(&self, input: Input) {
         assert!(self.brain.send(input));
     }
 
@@ -298,7 +298,7 @@ impl Day {
             }));
             events.push(agent_event(site, true));
         }
-        self.tell(Input::Events(events));
+        self.send_input(Input::Events(events));
     }
 
     fn happen(&mut self, what: Happening) {
@@ -327,7 +327,7 @@ impl Day {
             ]),
             Happening::Ended(lease, fault) => self.ended(&lease, fault),
         };
-        self.tell(input);
+        self.send_input(input);
     }
 
     fn ended(&mut self, lease: &Lease, fault: Option<FaultCode>) -> Input {
@@ -351,17 +351,18 @@ impl Day {
     fn hear(&mut self) {
         let mut orders: VecDeque<Order> = VecDeque::new();
         loop {
-            let wakeup = self.brain.ask(|scheduler, now| scheduler.next_wakeup().is_some_and(|at| at <= now));
+            let wakeup =
+                self.brain.query(|scheduler, now| scheduler.next_wakeup().is_some_and(|at| at <= now));
             let mut quiet = !wakeup.expect("the brain answers");
             for question in self.questions.try_iter() {
                 quiet = false;
-                self.tell(answer(&question));
+                self.send_input(answer(&question));
             }
             for job in self.jobs.try_iter() {
                 if let CommitWork::Orders(more) = job {
                     quiet = false;
                     orders.extend(more);
-                    self.tell(Input::Written { events: Vec::new(), trouble: None });
+                    self.send_input(Input::Written { events: Vec::new(), trouble: None });
                 }
             }
             if quiet {

@@ -44,7 +44,7 @@ pub fn watch(netops: &NetOps) {
         (count, fresh, knowledge.ongoing_degradations(now))
     };
     // A brain that does not answer is asked again at the next look.
-    let Some((told, fresh, standing)) = netops.kernel.scheduler.ask(ask) else { return };
+    let Some((told, fresh, standing)) = netops.kernel.scheduler.query(ask) else { return };
     let before = {
         let mut state = guard(&netops.measured.changes.state);
         state.told = told;

@@ -10,7 +10,7 @@ use longhaul_api::probe::{
     PATHS_MAX, PROBES_MAX, PathSample, ProbeAsked, ProbeResult, ProbeShort, ProbeView, Reach, UPLINKS_MAX,
     UplinkSample, UplinkView,
 };
-use longhaul_control::agents::Known;
+use longhaul_control::agents::AgentInfo;
 use longhaul_control::guard;
 use longhaul_control::metrics::Gauges;
 use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteId, Timestamp};
@@ -43,7 +43,10 @@ pub fn next_probe(netops: &NetOps, agent: AgentId) -> Vec<ProbeAsked> {
     let peers = || netops.control.agents.peers_of(agent, now);
     let next = guard(&netops.measured.probe_state).probes.next(agent, peers, every, now);
     let asked = next.and_then(|peer| {
-        Some(ProbeAsked { agent: peer, addresses: netops.control.agents.known(peer, now)?.addresses })
+        Some(ProbeAsked {
+            agent: peer,
+            addresses: netops.control.agents.connected_agent(peer, now)?.addresses,
+        })
     });
     asked.into_iter().collect()
 }
@@ -64,11 +67,11 @@ impl AgentMeasurements {
 /// Takes what an agent found. Waits for the brain.
 pub fn take(netops: &NetOps, agent: AgentId, found: &AgentMeasurements) {
     let now = netops.kernel.now();
-    let Some(from) = netops.control.agents.known(agent, now) else { return };
+    let Some(from) = netops.control.agents.connected_agent(agent, now) else { return };
     let (mut looked, mut counted) = (MeasurementsTaken::default(), MeasurementsTaken::default());
     let mut observations = Vec::new();
     for result in found.probes.iter().take(PROBES_MAX) {
-        let to = netops.control.agents.known(result.agent, now).filter(|to| to.site != from.site);
+        let to = netops.control.agents.connected_agent(result.agent, now).filter(|to| to.site != from.site);
         let outcome = match &to {
             None => Err("it is of an agent that is none, or of the same site".to_owned()),
             Some(_) => guard(&netops.measured.probe_state).probes.note(agent, result, now),
@@ -99,14 +102,14 @@ pub fn take(netops: &NetOps, agent: AgentId, found: &AgentMeasurements) {
 /// What transfers showed. Those within a site say nothing of the network.
 fn take_path_samples(
     netops: &NetOps,
-    to: &Known,
+    to: &AgentInfo,
     samples: &[PathSample],
     observations: &mut Vec<Observation>,
     now: Timestamp,
 ) -> MeasurementsTaken {
     let mut taken = MeasurementsTaken::default();
     for sample in samples.iter().take(PATHS_MAX) {
-        match netops.control.agents.known(sample.source, now) {
+        match netops.control.agents.connected_agent(sample.source, now) {
             Some(from) if from.site == to.site => taken.unused += 1,
             Some(from) => {
                 let outcome = path_counters::check(sample);
@@ -195,8 +198,8 @@ pub fn uneven_uplinks(netops: &NetOps, sites: [SiteId; 2], now: Timestamp) -> Ve
 }
 
 struct Broken<'a> {
-    from: &'a Known,
-    to: &'a Known,
+    from: &'a AgentInfo,
+    to: &'a AgentInfo,
     since: Timestamp,
     row: &'a Row,
 }
@@ -222,7 +225,7 @@ fn group_by_end<'a>(broken: &[Broken<'a>]) -> Vec<(bool, Vec<Broken<'a>>)> {
 
 fn problem((by_source, group): &(bool, Vec<Broken<'_>>)) -> Option<ProblemView> {
     let first = group.first()?;
-    let named = |agent: &Known| format!("{} ({})", agent.site_name, agent.host);
+    let named = |agent: &AgentInfo| format!("{} ({})", agent.site_name, agent.host);
     let other = |one: &Broken<'_>| named(if *by_source { one.to } else { one.from });
     let mut others: Vec<String> = group.iter().take(NAMED_MAX).map(other).collect();
     if group.len() > NAMED_MAX {
@@ -290,7 +293,7 @@ pub fn shorts(netops: &NetOps, now: Timestamp) -> BTreeMap<(SiteId, SiteId), Pro
 }
 
 fn between(
-    agents: &BTreeMap<AgentId, Known>,
+    agents: &BTreeMap<AgentId, AgentInfo>,
     (from, to): (AgentId, AgentId),
     (looking, looked_at): (SiteId, SiteId),
 ) -> bool {
@@ -381,10 +384,10 @@ mod tests {
     use super::*;
     use longhaul_api::probe::ProbedWay;
 
-    fn agent(id: u64) -> Known {
+    fn agent(id: u64) -> AgentInfo {
         let site_name = format!("s{id}").parse().unwrap();
         let host = format!("h{id}");
-        Known { id: AgentId(id), site: SiteId(id), site_name, host, addresses: Vec::new() }
+        AgentInfo { id: AgentId(id), site: SiteId(id), site_name, host, addresses: Vec::new() }
     }
 
     #[test]

@@ -281,7 +281,7 @@ impl PlannedOrder {
 
 /// A link as people write it.
 pub(super) fn name(netops: &NetOps, (agent, source): &LinkKey) -> String {
-    match netops.control.agents.any(*agent) {
+    match netops.control.agents.agent(*agent) {
         Some(known) => format!("{source}:{}", known.site_name),
         None => format!("{source}:{agent}"),
     }

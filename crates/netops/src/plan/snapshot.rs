@@ -100,7 +100,7 @@ fn at_least(rates: &mut BTreeMap<SitePair, f64>, pair: SitePair, rate: f64) {
 /// From the source's site to the agent's.
 pub fn pair_of(netops: &NetOps, directory: &Directory, (agent, source): &LinkKey) -> Option<SitePair> {
     let storage = directory.storage(source.as_str())?;
-    let target = netops.control.agents.any(*agent)?.site;
+    let target = netops.control.agents.agent(*agent)?.site;
     (storage.site != target).then_some(SitePair { source: storage.site, target })
 }
 
@@ -163,7 +163,7 @@ fn rates(
     view: &mut PlanView,
     now: Timestamp,
 ) {
-    let asked = netops.kernel.scheduler.ask(move |scheduler: &Scheduler, now: Timestamp| {
+    let asked = netops.kernel.scheduler.query(move |scheduler: &Scheduler, now: Timestamp| {
         let expected = |(source, target)| {
             scheduler.knowledge().best_effort_rate(Link { source, target }, now).bytes_per_s
         };

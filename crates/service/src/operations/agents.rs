@@ -109,7 +109,7 @@ impl Operations {
         let standing = agents.contact(peer.agent, report.incarnation, now)?;
         let offset_us = report.now.as_micros().saturating_sub(now.as_micros());
         agents.learn_clock(peer.agent, offset_us / 1_000);
-        let say_hello = standing == Standing::Unheard && report.hello.is_none();
+        let say_hello = standing == Standing::AwaitingHello && report.hello.is_none();
         let acknowledged = if say_hello {
             // What came before the hello is asked for again: until then nobody knows whose word this is.
             let agent = peer.agent;
@@ -286,7 +286,7 @@ impl Operations {
             }
             if !events.is_empty() {
                 operations.shared.kernel.changes.touch(ChangeKind::Status, "", now);
-                operations.shared.kernel.tell(Input::Events(events));
+                operations.shared.kernel.notify_scheduler(Input::Events(events));
             }
             operations.learn_spaces(agent, &report.spaces)
         })
@@ -388,7 +388,7 @@ impl Operations {
         if standing != Standing::Present {
             return Ok(None);
         }
-        Ok(agents.parcel(peer.agent, request.received, version, now))
+        Ok(agents.next_work(peer.agent, request.received, version, now))
     }
 }
 

@@ -179,7 +179,7 @@ impl Operations {
         let storage = directory.storage(target);
         let serves = storage.and_then(|row| self.shared.control.agents.of_storage(row.id));
         let fits = |agent: AgentId| {
-            let known = self.shared.control.agents.any(agent);
+            let known = self.shared.control.agents.agent(agent);
             serves == Some(agent)
                 || agent.to_string() == target
                 || known.is_some_and(|known| known.site_name.as_str() == target)
@@ -209,7 +209,7 @@ impl Operations {
     }
 
     fn link_name(&self, (agent, source): &LinkKey) -> String {
-        match self.shared.control.agents.any(*agent) {
+        match self.shared.control.agents.agent(*agent) {
             Some(known) => format!("{source}:{}", known.site_name),
             None => format!("{source}:{agent}"),
         }
@@ -217,7 +217,7 @@ impl Operations {
 
     fn circuit_view(&self, key: &LinkKey, known: &ReportedLink) -> CircuitView {
         let (agent, source) = key;
-        let whose = self.shared.control.agents.any(*agent);
+        let whose = self.shared.control.agents.agent(*agent);
         let link = &known.link;
         // With what it carried in runs of its agent before.
         let kept = link.circuit.as_ref().and_then(|circuit| known.recorded(&circuit.id));

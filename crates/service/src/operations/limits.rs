@@ -93,7 +93,7 @@ impl Operations {
             self.now(),
         )
         .map_err(problem)?;
-        self.shared.kernel.tell(Input::Events(vec![event]));
+        self.shared.kernel.notify_scheduler(Input::Events(vec![event]));
         self.shared.kernel.changes.touch(ChangeKind::Status, "", self.now());
         Ok(())
     }

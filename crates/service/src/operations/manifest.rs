@@ -44,9 +44,9 @@ impl Operations {
             manifest");
         let complete =
             added.complete.iter().map(|&(block, storage)| Event::BlockComplete { block, storage }).collect();
-        self.shared.kernel.tell(Input::Events(complete));
+        self.shared.kernel.notify_scheduler(Input::Events(complete));
         self.shared.kernel.announce_demands(&added.demands);
-        self.shared.kernel.tell(Input::Demands { now: added.demands, gone: Vec::new() });
+        self.shared.kernel.notify_scheduler(Input::Demands { now: added.demands, gone: Vec::new() });
         self.shared.kernel.changes.touch(ChangeKind::Dataset, name, now);
         Ok(Registered {
             files_added: added.files_added,

@@ -158,7 +158,7 @@ impl Operations {
         &self,
         question: impl FnOnce(&Scheduler, Timestamp) -> T + Send + 'static,
     ) -> Option<T> {
-        self.shared.kernel.scheduler.ask(question)
+        self.shared.kernel.scheduler.query(question)
     }
 
     /// Teaches what others know of the network; none if it does not answer in time.

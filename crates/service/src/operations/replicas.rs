@@ -96,13 +96,13 @@ impl Operations {
     }
 
     pub(crate) fn replicas_changed(&self, change: longhaul_catalog::ReplicaChange) {
-        self.shared.kernel.tell(Input::Events(replica_events(&change)));
+        self.shared.kernel.notify_scheduler(Input::Events(replica_events(&change)));
         let gone = change
             .demands_gone
             .iter()
             .map(|&(subscription, block)| DemandId { subscription, block })
             .collect();
         self.shared.kernel.announce_demands(&change.demands);
-        self.shared.kernel.tell(Input::Demands { now: change.demands, gone });
+        self.shared.kernel.notify_scheduler(Input::Demands { now: change.demands, gone });
     }
 }

@@ -82,7 +82,7 @@ impl Operations {
             });
         changed.map_err(Problem::from)?;
         tracing::info!(by = who, "{}", share_in_words(change));
-        self.shared.kernel.tell(Input::Events(vec![shares.event()]));
+        self.shared.kernel.notify_scheduler(Input::Events(vec![shares.event()]));
         self.shared.kernel.changes.touch(ChangeKind::Status, "", self.now());
         Ok(Page { items: share_views(&shares), next: None })
     }
@@ -156,7 +156,7 @@ impl Operations {
             },
         );
         changed.map_err(Problem::from)?;
-        self.shared.kernel.tell(Input::Events(vec![links_event(&links)]));
+        self.shared.kernel.notify_scheduler(Input::Events(vec![links_event(&links)]));
         self.shared.kernel.changes.touch(ChangeKind::Status, "", self.now());
         self.links_view(&links)
     }
@@ -223,7 +223,7 @@ impl Operations {
             // What is wanted there goes by it from now on.
             let mut demands = self.shared.kernel.catalog.demands().map_err(problem)?;
             demands.retain(|demand| demand.target == row.id);
-            self.shared.kernel.tell(Input::Demands { now: demands, gone: Vec::new() });
+            self.shared.kernel.notify_scheduler(Input::Demands { now: demands, gone: Vec::new() });
         }
         self.shared.kernel.changes.touch(ChangeKind::Site, &row.site_name, self.now());
         Ok(views::storage(&row, self.shared.control.agents.kind_of(row.id)))

@@ -128,7 +128,7 @@ impl Operations {
         let now = self.now();
         let gone =
             changed.demands_gone.iter().map(|&block| DemandId { subscription: row.id, block }).collect();
-        self.shared.kernel.tell(Input::Demands { now: changed.demands, gone });
+        self.shared.kernel.notify_scheduler(Input::Demands { now: changed.demands, gone });
         for cancelled in changed.cancelled {
             self.shared.control.live.settled(cancelled.transfer);
             if let Some((attempt, agent)) = cancelled.lease {

@@ -69,8 +69,12 @@ impl Operations {
             self.shared.control.live.settled(id);
         }
         events.push(Event::TryNow { transfer: id });
-        self.shared.kernel.tell(Input::Events(events));
-        self.shared.kernel.tell(Input::Forgive { target: row.target, block: file.block, file: row.file });
+        self.shared.kernel.notify_scheduler(Input::Events(events));
+        self.shared.kernel.notify_scheduler(Input::Forgive {
+            target: row.target,
+            block: file.block,
+            file: row.file,
+        });
         tracing::info!(transfer = %id, "to be tried again by request");
         self.transfer_view(self.transfer_row(id)?.transfer)
     }
