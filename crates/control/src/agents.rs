@@ -1,4 +1,4 @@
-//! The agents as they are now: who is connected, under which incarnation, and what waits for each.
+//! Presence of agents: who is connected, under which incarnation (a fencing number), and each one's outbox.
 //!
 //! An agent is *connected* while it holds a work poll open or was heard of lately. It gets work only after it
 //! said hello in this incarnation to this process of the service, so that what it holds is known first.
@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use crate::outbox::Outbox;
 
-/// An agent without an open poll counts as connected for this long after its last word.
+/// An agent without an open poll counts as connected for this long after its last request.
 pub const CONTACT_TIMEOUT: Duration = Duration::from_secs(15);
 
 struct Presence {
@@ -30,18 +30,18 @@ struct Presence {
     host: String,
     version: String,
     addresses: Vec<String>,
-    /// Of the last accepted hello, as the catalog has it.
+    /// The incarnation of the last accepted hello, as in the catalog.
     incarnation: Incarnation,
     /// Whether that hello was said to this process.
     said_hello: bool,
     storages: Vec<StorageId>,
-    /// Copies between storages of others that it would make.
+    /// Its offer to make copies between storages of others.
     mover: Option<MoverOffer>,
     certificate_expires: Timestamp,
     last_contact: Option<Timestamp>,
     open_polls: u32,
     clock_offset_ms: i64,
-    /// As last told to the scheduler.
+    /// Connection state that the scheduler was last told.
     connected: bool,
     outbox: Outbox,
     wake: Arc<Notify>,
@@ -54,7 +54,7 @@ impl Presence {
     }
 }
 
-/// What others need to know of an agent.
+/// Where an agent is, and how others reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentInfo {
     pub id: AgentId,
@@ -76,10 +76,10 @@ impl AgentInfo {
     }
 }
 
-/// What an incarnation is to the one known.
+/// How the incarnation of a request relates to the one of the last hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The known one, and it said hello to this process.
+    /// The same, and it said hello to this process.
     Present,
     /// It has to say hello first.
     AwaitingHello,
@@ -88,7 +88,7 @@ pub enum Standing {
 #[derive(Default)]
 pub struct Agents {
     presences: Mutex<BTreeMap<AgentId, Presence>>,
-    /// Of the storages whose agents said hello to this process.
+    /// Kinds of the storages whose agents said hello to this process.
     kinds: Mutex<BTreeMap<StorageId, StorageKind>>,
 }
 
@@ -108,7 +108,7 @@ impl Drop for OpenPoll<'_> {
 }
 
 impl Agents {
-    /// An agent as the catalog has it: at the start, and when one joins.
+    /// Adds an agent from its row in the catalog: at the start, and when one joins.
     pub fn add(&self, row: AgentRow) {
         self.lock().entry(row.id).or_insert_with(|| Presence {
             site: row.site,
@@ -130,7 +130,7 @@ impl Agents {
         });
     }
 
-    /// Notes that the agent was heard of, and fences an older or copied incarnation.
+    /// Notes a request of the agent, and refuses an older or copied incarnation (fencing).
     pub fn contact(
         &self,
         agent: AgentId,
@@ -184,19 +184,19 @@ impl Agents {
         begins
     }
 
-    /// What lies behind the storages of a hello.
+    /// Notes the kinds of the storages that a hello offers.
     pub fn offered(&self, kinds: impl IntoIterator<Item = (StorageId, StorageKind)>) {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner).extend(kinds);
     }
 
-    /// What a hello says of copies between storages of others.
+    /// Notes what a hello offers of copies between storages of others.
     pub fn offers_mover(&self, agent: AgentId, mover: Option<MoverOffer>) {
         if let Some(presence) = self.lock().get_mut(&agent) {
             presence.mover = mover;
         }
     }
 
-    /// Those that are connected and make such copies, the eldest first.
+    /// Connected agents that make copies between storages of others, by id.
     pub fn movers(&self, now: Timestamp) -> Vec<(AgentInfo, MoverOffer)> {
         let presences = self.lock();
         let connected = presences.iter().filter(|(_, presence)| presence.is_connected(now));
@@ -237,7 +237,7 @@ impl Agents {
         }
     }
 
-    /// Opens a poll. Fails for an agent that nobody knows.
+    /// Opens a poll. Fails for an agent that has not joined.
     pub fn open_poll(&self, agent: AgentId) -> Result<OpenPoll<'_>, Fault> {
         let mut presences = self.lock();
         let presence = presences.get_mut(&agent).ok_or_else(|| unknown(agent))?;
@@ -245,7 +245,7 @@ impl Agents {
         Ok(OpenPoll { agents: self, agent, wake: presence.wake.clone() })
     }
 
-    /// The next parcel for the agent, if there is one. `version`: of the protocol that it speaks.
+    /// The next work for the agent, if there is any. `version` is that of the protocol it speaks.
     pub fn next_work(
         &self,
         agent: AgentId,
@@ -306,19 +306,19 @@ impl Agents {
         self.lock().get(&agent).is_some_and(|presence| presence.is_connected(now))
     }
 
-    /// An agent that is connected.
+    /// The agent, if it is connected.
     pub fn connected_agent(&self, agent: AgentId, now: Timestamp) -> Option<AgentInfo> {
         let presences = self.lock();
         let presence = presences.get(&agent).filter(|presence| presence.is_connected(now))?;
         Some(AgentInfo::from_presence(agent, presence))
     }
 
-    /// Connected or not.
+    /// The agent, connected or not.
     pub fn agent(&self, agent: AgentId) -> Option<AgentInfo> {
         self.lock().get(&agent).map(|presence| AgentInfo::from_presence(agent, presence))
     }
 
-    /// All that are connected.
+    /// All connected agents.
     pub fn connected(&self, now: Timestamp) -> BTreeMap<AgentId, AgentInfo> {
         let presences = self.lock();
         let connected = presences.iter().filter(|(_, presence)| presence.is_connected(now));
@@ -335,7 +335,7 @@ impl Agents {
         presences.iter().filter(|(_, presence)| fits(presence)).map(|(&peer, _)| peer).collect()
     }
 
-    /// Where a storage's agent is reached by others.
+    /// How other agents reach the agent that serves a storage.
     pub fn source_peer(&self, storage: StorageId, name: &StorageName) -> Option<SourcePeer> {
         let agent = self.of_storage(storage)?;
         let addresses = self.lock().get(&agent)?.addresses.clone();
@@ -355,7 +355,7 @@ impl Agents {
         changed
     }
 
-    /// `busy`: copies between storages of others that an agent has.
+    /// Agents of a site as the API shows them. `busy` counts an agent's copies between storages of others.
     pub fn views(&self, site: SiteId, now: Timestamp, busy: impl Fn(AgentId) -> u32) -> Vec<AgentView> {
         let presences = self.lock();
         let of_site = presences.iter().filter(|(_, presence)| presence.site == site);
@@ -416,7 +416,7 @@ fn stale(agent: AgentId, shown: Incarnation, known: Incarnation) -> Fault {
     )
 }
 
-/// Storages of an agent that came or went, as the scheduler hears of it.
+/// Events for the scheduler after an agent's connection has changed.
 pub fn connection_events(agent: AgentId, storages: Vec<StorageId>, connected: bool) -> Vec<Event> {
     storages.into_iter().map(|storage| Event::Agent { storage, agent: Some(agent), connected }).collect()
 }

@@ -32,18 +32,18 @@ use crate::kernel::WriterHandle;
 use crate::query_loop::ExpandQuery;
 use crate::recorded::Recorded;
 
-/// Inputs that may wait for the brain; whoever sends more waits.
+/// Bound of the input queue: senders wait when it is full (backpressure).
 pub const INPUTS_MAX: usize = 10_000;
-/// Inputs handled before decisions are asked for.
+/// Inputs handled in one step, before decisions are made: bounds their delay.
 const INPUTS_PER_STEP_MAX: usize = 1_000;
 /// The longest sleep without an event: bounds what a jump of the clock can do.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Files that failed for good and are not expanded again; beyond it the oldest are tried again.
+/// Files remembered as failed for good, which are not expanded again; beyond it the first are tried again.
 const FAILED_MAX: usize = 100_000;
 
 pub enum Input {
     Events(Vec<Event>),
-    /// Demands as they are now, and those that are gone.
+    /// Changed demands in their present state, and demands that are gone.
     Demands {
         now: Vec<DemandRow>,
         gone: Vec<DemandId>,
@@ -57,7 +57,7 @@ pub enum Input {
         files: Option<Vec<MissingFile>>,
         exhausted: bool,
     },
-    /// The same of a queue of jobs, with whether there are no more.
+    /// An answer for a queue of jobs: files, and whether there are no more.
     ExpandedJobs {
         demand: DemandId,
         files: Option<(Vec<WantedFile>, bool)>,
@@ -75,7 +75,7 @@ pub enum Input {
     },
     /// The catalog can be written again.
     Recovered,
-    /// A file that failed for good shall be tried again.
+    /// Tries a file again that failed for good.
     Forgive {
         target: StorageId,
         block: BlockId,
@@ -85,10 +85,10 @@ pub enum Input {
     Stop,
 }
 
-/// Something to be looked up in the scheduler, or to be told to what it knows of the network.
+/// A question to the scheduler, or a change of what it knows of the network; runs on the loop's thread.
 pub type Inquiry = Box<dyn FnOnce(&mut Recorded, Timestamp) + Send>;
 
-/// A decision on its way to the catalog and then out.
+/// A decision that is to be made durable, and then sent to an agent.
 #[derive(Debug)]
 pub enum Order {
     Lease(Box<Grant>),
@@ -98,7 +98,7 @@ pub enum Order {
         agent: AgentId,
         why: CancelWhy,
     },
-    /// A lease is asked back, for a reason in words.
+    /// Recalls a lease that has not begun; `why` is shown to people.
     GiveBack {
         attempt: AttemptId,
         agent: AgentId,
@@ -118,7 +118,7 @@ pub enum Order {
     },
 }
 
-/// A lease with all that its agent must know.
+/// A lease with everything that its agent needs to know.
 #[derive(Debug)]
 pub struct Grant {
     pub lease: Lease,
@@ -126,24 +126,24 @@ pub struct Grant {
     pub digests: DigestSet,
     pub verification: Verification,
     pub subscription: SubscriptionId,
-    /// Whose share it is charged to.
+    /// The community and activity whose share is charged.
     pub party: Party,
-    /// JSON of `api::native::Choice`.
+    /// Reasons of the choice, JSON of `api::native::Choice`.
     pub choice: String,
 }
 
-/// What the scheduler need not know of a file, but its lease must tell.
+/// Facts of a file that its lease carries and the scheduler does not need.
 struct FileDetails {
     lfn: Lfn,
     digests: DigestSet,
 }
 
-/// One block at one target.
+/// What is wanted of one block at one target.
 #[derive(Default)]
 struct BlockDemands {
-    /// Subscriptions that want it, with how strictly, highest priority and oldest first.
+    /// The subscriptions that want the block there.
     demands: BTreeMap<SubscriptionId, DemandRow>,
-    /// Bounded by the scheduler's horizon.
+    /// Files handed to the scheduler; bounded by its horizon.
     files: BTreeMap<FileId, FileDetails>,
 }
 
@@ -153,15 +153,15 @@ pub struct Brain {
     writer: WriterHandle,
     queries: Sender<ExpandQuery>,
     executor: Box<dyn Executor>,
-    /// Whose share the queues of jobs are charged to, in words.
+    /// Community and activity that each queue of jobs is charged to, as text.
     charged: BTreeMap<BlockId, String>,
     wanted: BTreeMap<(BlockId, StorageId), BlockDemands>,
     failed: BTreeSet<(StorageId, FileId)>,
-    /// A batch is with the commit loop.
+    /// Whether a batch is with the commit loop.
     writing: bool,
-    /// The leases in it.
+    /// The leases in that batch.
     in_flight: Vec<(AgentId, AttemptId)>,
-    /// The catalog cannot be written: nothing is decided until it can.
+    /// Whether the catalog cannot be written: then nothing is decided.
     trouble: bool,
 }
 
@@ -240,7 +240,7 @@ impl Brain {
                     .get(&(block, target))
                     .map(|wanted| wanted.demands.values().cloned().collect())
                     .unwrap_or_default();
-                // Said again, a demand is looked through again.
+                // A repeated demand is expanded again.
                 rows.into_iter().for_each(|row| self.demand(row, now));
             }
             Input::Ask(question) => question(&mut self.scheduler, now),
@@ -252,8 +252,8 @@ impl Brain {
     fn handle_events(&mut self, events: Vec<Event>, now: Timestamp) {
         for mut event in events {
             if let Event::HeldLeases { agent, attempts } = &mut event {
-                // A lease that the commit loop is about to write was decided before the agent said what it holds,
-                // and will be delivered after: it is not lost.
+                // A lease that the commit loop is about to write was decided before the agent said what it
+                // holds, and will be delivered after: it is not lost.
                 let coming = self.in_flight.iter().filter(|(to, _)| to == agent);
                 attempts.extend(coming.map(|&(_, attempt)| attempt));
             }
@@ -302,7 +302,7 @@ impl Brain {
         self.scheduler.handle(Event::DemandGone { id }, now);
     }
 
-    /// Nothing is missing any more: what wanted the block there is satisfied.
+    /// A block is complete at a target: its demands there are satisfied.
     fn complete(&mut self, block: BlockId, target: StorageId, now: Timestamp) {
         self.scheduler.handle(Event::BlockComplete { block, storage: target }, now);
         let Some(wanted) = self.wanted.remove(&(block, target)) else { return };
@@ -315,7 +315,7 @@ impl Brain {
         for (target, block, file) in done {
             if let Some(wanted) = self.wanted.get_mut(&(*block, *target)) {
                 wanted.files.remove(file);
-                // Of a relay's: only what was live before a restart stood here.
+                // An entry of a relay holds only transfers that were live before a restart.
                 if wanted.files.is_empty() && wanted.demands.is_empty() {
                     self.wanted.remove(&(*block, *target));
                 }
@@ -368,7 +368,7 @@ impl Brain {
         self.scheduler.handle(Event::Files { demand, files: found, exhausted }, now);
     }
 
-    /// Takes what the scheduler has decided and hands it on, unless the commit loop is still writing.
+    /// Polls the scheduler's decisions and dispatches them, unless the commit loop is still writing.
     fn decide(&mut self, now: Timestamp) {
         if self.writing || self.trouble {
             return;
@@ -379,7 +379,7 @@ impl Brain {
         {
             match decision {
                 Decision::Expand { demand, block, target, after, limit } => {
-                    // The query loop ends only when everything does.
+                    // The query loop outlives this one.
                     let _ = self.queries.send(ExpandQuery { demand, block, target, after, limit });
                 }
                 Decision::Lease(lease) if of_jobs(lease.block.0) => self.hand_over(lease, now),
@@ -422,7 +422,7 @@ impl Brain {
         }
     }
 
-    /// A lease of another executor, which makes it durable and carries it out.
+    /// Hands a lease to another executor, which makes it durable and carries it out.
     fn hand_over(&mut self, lease: Lease, now: Timestamp) {
         let knowledge = self.scheduler.knowledge();
         let rate_by = |source| knowledge.rate(Link { source, target: lease.target }, now).basis.describe();
@@ -466,7 +466,7 @@ impl Brain {
         let of_block = (lease.block, StorageId(0))..=(lease.block, StorageId(u64::MAX));
         let all = || self.wanted.range(of_block.clone()).map(|(_, wanted)| wanted);
         let known = all().find_map(|wanted| wanted.files.get(&lease.file))?;
-        // Those who are known to lack it, else (after a restart) all who want the block.
+        // The targets known to lack the file, else (after a restart) all that want the block.
         let lack_it = all().filter(|wanted| wanted.files.contains_key(&lease.file));
         let mut wanted: Vec<&DemandRow> = lack_it.flat_map(|wanted| wanted.demands.values()).collect();
         if wanted.is_empty() {
@@ -509,7 +509,7 @@ impl EventLoop for Brain {
     }
 }
 
-/// Whose share a demand is charged to.
+/// The community and activity that a demand is charged to.
 fn party(row: &DemandRow) -> Party {
     let community = row.terms.community.clone().unwrap_or_else(|| row.community.clone());
     Party { community, activity: row.terms.activity.clone() }

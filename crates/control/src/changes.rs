@@ -1,6 +1,5 @@
-//! What changed, for pages and programs that follow along: names of objects, at most once a second each.
-//! Whoever hears of a change reads the object by its route; so a listener that misses some loses nothing but
-//! time.
+//! Change notifications for pages and programs: names of objects, rate-limited to one a second each. A
+//! listener reads the object by its route, so one that misses a notification loses nothing but time.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,6 +11,7 @@ use tokio::sync::broadcast;
 
 /// Changes that a slow listener may lag behind before it is told that it missed some.
 const QUEUE_MAX: usize = 1_024;
+/// Minimum time between two notifications of one object: people do not read faster.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 /// Objects remembered between two ticks; beyond it changes of further objects are announced as they come.
 const OBJECTS_MAX: usize = 20_000;

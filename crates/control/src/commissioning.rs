@@ -4,7 +4,7 @@
 use longhaul_model::CommunityName;
 use longhaul_scheduler::{CommunityShare, Limit};
 
-/// Whose work test transfers are.
+/// The community that test transfers are charged to.
 const COMMUNITY: &str = "commissioning";
 /// Beside one other community that wants the same target: a byte in twenty. What nobody else wants they may
 /// have all.
@@ -13,7 +13,7 @@ const WEIGHT: f64 = 1.0 / 19.0;
 /// test of one link measures that link, and many tests together do not fill a deployment.
 const FILES_AT_ONCE: u32 = 64;
 
-/// Whose work may use links that are not commissioned.
+/// The community whose transfers may use links that are not commissioned.
 pub(crate) fn community() -> Option<CommunityName> {
     COMMUNITY.parse().ok()
 }

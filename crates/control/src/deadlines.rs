@@ -14,15 +14,15 @@ use crate::brain::Input;
 use crate::control::Control;
 use crate::kernel::guard;
 
-/// Below this chance a warning is given …
+/// A warning begins below this chance: the deadline is more likely missed than met.
 const DANGER_BELOW: f64 = 0.5;
-/// … and above this one it is taken back; in between it stays as it is, so that it does not flicker.
+/// A warning ends above this chance. The gap to its beginning is hysteresis: it does not flicker.
 const SAFE_ABOVE: f64 = 0.75;
-/// What is in danger goes before other work of its activity until it is as good as safe: with that help, so
-/// that without it some danger may be left.
+/// Expediting ends above this chance. It is higher than the end of the warning, since the chance counts on
+/// that help.
 const EASY_ABOVE: f64 = 0.95;
 
-/// Deadlines in danger, as they were looked at last.
+/// Deadlines in danger at the last check.
 #[derive(Default)]
 pub struct Deadlines {
     danger: Mutex<BTreeMap<SubscriptionId, Danger>>,
@@ -32,7 +32,7 @@ pub struct Deadlines {
 pub struct Danger {
     pub since: Timestamp,
     pub seen: Timestamp,
-    /// What, where to and why, in a sentence.
+    /// A sentence for people: what is late, where, and why.
     pub words: String,
 }
 
@@ -45,8 +45,7 @@ impl Deadlines {
         guard(&self.danger).iter().map(|(id, danger)| (*id, danger.clone())).collect()
     }
 
-    /// Takes in how likely they are now; returns those whose standing changed, with whether they are in
-    /// danger.
+    /// Applies the present chances; returns the deadlines that got into danger (true) or out of it.
     fn update(
         &self,
         seen: Vec<(SubscriptionId, f64, String)>,
@@ -74,8 +73,8 @@ impl Deadlines {
     }
 }
 
-/// Looks at every deadline. One without an estimate is in danger when more than half of its time is over:
-/// something stands in the way that nobody can tell the end of.
+/// Checks every deadline. One without an estimate is in danger when more than half of its time is over:
+/// something blocks it, for nobody knows how long.
 pub fn watch(control: &Control) -> Result<(), CatalogError> {
     let rows = control.kernel.catalog.subscriptions_with_deadline()?;
     if rows.is_empty() && control.deadlines.all().is_empty() {
@@ -85,7 +84,7 @@ pub fn watch(control: &Control) -> Result<(), CatalogError> {
     let ask = move |scheduler: &Scheduler, now: Timestamp| {
         ids.into_iter().map(|id| scheduler.outlook(id, now)).collect::<Vec<Outlook>>()
     };
-    // A scheduler that does not answer is asked again at the next look.
+    // A scheduler that does not answer is asked again at the next check.
     let Some(outlooks) = control.kernel.scheduler.query(ask) else { return Ok(()) };
     let now = control.kernel.now();
     let promises = rows.iter().zip(&outlooks).filter_map(|(row, outlook)| {
@@ -136,7 +135,7 @@ fn hurry(chance: f64, hurried: bool, in_danger: bool) -> bool {
     if hurried { chance < EASY_ABOVE } else { in_danger }
 }
 
-/// What to go by without an estimate.
+/// The chance that is assumed without an estimate.
 fn blindly(row: &SubscriptionRow, now: Timestamp) -> f64 {
     let all = row.terms.deadline.map_or(Duration::ZERO, |deadline| deadline.since(row.created));
     if now.since(row.created) > all / 2 { 0.0 } else { 1.0 }
@@ -190,7 +189,7 @@ fn percent(chance: f64) -> String {
     }
 }
 
-/// How often deadlines are looked at.
+/// Time between two checks of all deadlines.
 pub const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -214,7 +213,7 @@ mod tests {
         assert!(deadlines.all().is_empty());
     }
 
-    /// Else it would get its place and lose it again at every look.
+    /// Without hysteresis it would be expedited and demoted at alternate checks.
     #[test]
     fn what_hurries_does_so_until_it_is_as_good_as_safe() {
         let steps = [(0.6, false), (0.4, true), (0.6, true), (0.8, true), (0.94, true), (0.97, false)];

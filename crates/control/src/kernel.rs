@@ -110,7 +110,7 @@ impl Kernel {
         self.directory.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads sites and storages again and tells the scheduler all of them: repeating an event does no harm.
+    /// Reads sites and storages again and sends all of them to the scheduler; repeated events do no harm.
     pub fn refresh_directory(&self) -> Result<(), CatalogError> {
         let storages = self.catalog.storages()?.into_iter().map(|row| (row.id, row)).collect();
         let sites = self.catalog.sites()?.into_iter().map(|row| (row.id, row)).collect();
@@ -122,7 +122,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Tells the scheduler loop.
+    /// Sends an input to the scheduler loop; waits for room in its queue.
     pub fn notify_scheduler(&self, input: Input) {
         self.scheduler.notify(input);
     }
@@ -197,7 +197,7 @@ impl SchedulerHandle {
     ) -> Option<T> {
         let (answer, wait) = sync_channel(1);
         let question = move |scheduler: &mut Recorded, now: Timestamp| {
-            // Who asked may have given up.
+            // The asker may have given up.
             let _ = answer.send(question(scheduler, now));
         };
         self.inputs.try_send(Input::Ask(Box::new(question))).ok()?;

@@ -2,10 +2,12 @@
 //!
 //! | thread | module | owns | waits for |
 //! | --- | --- | --- | --- |
-//! | `brain` | [`brain`] | the scheduler, and what is believed of the network | nothing: never a disk or socket |
-//! | `commit-loop` | [`commit_loop`] | the order in which decisions and reports become durable | the catalog |
+//! | `brain` | [`brain`] | the scheduler, with its beliefs about the network | its inputs only |
+//! | `commit-loop` | [`commit_loop`] | the order in which decisions and reports get durable | the catalog |
 //! | `query-loop` | [`query_loop`] | nothing | the catalog |
 //! | `recorder` | [`recorded`] | files of a recording, if one is wished for | the disk |
+//!
+//! Each loop but the recorder is an [`event_loop::EventLoop`]; its thread only waits.
 //!
 //! Follow a lease: `brain` decides it, `commit_loop` makes it durable, `agents` puts it into its agent's
 //! `outbox`. Work that agents' engines do not carry out goes to an [`executor`].

@@ -1,4 +1,4 @@
-//! What waits to be fetched by one agent: parcels under growing numbers, repeated until acknowledged. Pure.
+//! Outbox of one agent: numbered parcels of work, repeated until acknowledged (at-least-once delivery). Pure.
 //!
 //! At most one parcel is under way; what comes meanwhile gathers for the next one, so a slow agent
 //! gets few large parcels and a quick one many small ones.

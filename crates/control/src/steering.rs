@@ -35,7 +35,7 @@ pub enum Whose {
 #[serde(default)]
 pub struct KeptShares {
     pub communities: BTreeMap<CommunityName, KeptCommunity>,
-    /// Of each that is not named.
+    /// Weight of each community that is not named.
     pub others: f64,
 }
 
@@ -44,7 +44,7 @@ pub struct KeptShares {
 pub struct KeptCommunity {
     pub weight: f64,
     pub activities: BTreeMap<ActivityName, f64>,
-    /// Of each that is not named, and of work without one.
+    /// Weight of each activity that is not named, and of work without one.
     pub others: f64,
 }
 
@@ -116,7 +116,7 @@ impl KeptShares {
         Ok(())
     }
 
-    /// Of the named ones, and of one that is not.
+    /// Sum of the weights of the named communities and of one that is not named.
     pub fn sum(&self) -> f64 {
         self.communities.values().map(|row| row.weight).sum::<f64>() + self.others
     }
@@ -214,7 +214,8 @@ mod tests {
     proptest! {
         /// Whatever is set in whatever order, somebody stays entitled, and what is kept reads back.
         #[test]
-        fn shares_stay_sound(steps in proptest::collection::vec((0..4u8, 0..3u8, any::<Option<f64>>()), 0..30)) {
+        fn shares_stay_sound(steps in proptest::collection::vec((0..4u8, 0..3u8, any::<Option<f64>>()),
+            0..30)) {
             let mut shares = KeptShares::default();
             for (kind, which, weight) in steps {
                 let name: CommunityName = format!("c{which}").parse().unwrap();

@@ -27,7 +27,7 @@ use crate::kernel::Kernel;
 
 pub use facts::{items, reason_word};
 
-/// Items of work taken up at once.
+/// Items of work handled in one step, before a probe is due.
 const WORK_BATCH_MAX: usize = 256;
 /// While the catalog cannot be written, it is tried again this often.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
@@ -36,11 +36,11 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 pub enum CommitWork {
     Orders(Vec<Order>),
     Report(Box<PendingReport>),
-    /// Has what nobody waits for any more removed from relays.
+    /// Removes from relays what is no longer needed there.
     ClearRelays,
-    /// A new task of a storage, for its agent if that is there.
+    /// Delivers a new task to its storage's agent, if that is connected.
     Task(TaskId),
-    /// Answered when all that came before is done with.
+    /// Answered when all work queued before it is done.
     Fence(Sender<()>),
     Stop,
 }
@@ -59,7 +59,7 @@ pub struct CommitLoop {
     inputs: InputQueue<CommitWork>,
     kernel: Arc<Kernel>,
     control: Arc<Control>,
-    /// Of tasks under way: where the page after the one delivered begins.
+    /// For each task under way, where the page after the delivered one begins.
     next_pages: RefCell<BTreeMap<TaskId, Option<FileId>>>,
 }
 
@@ -80,7 +80,7 @@ impl CommitLoop {
             CommitWork::Report(report) => self.report(*report),
             CommitWork::ClearRelays => self.clear_relays(),
             CommitWork::Task(task) => self.deliver_task(task),
-            // Whoever asked may have given up.
+            // The asker may have given up.
             CommitWork::Fence(reached) => drop(reached.send(())),
             CommitWork::Stop => return true,
         }
@@ -112,7 +112,7 @@ impl CommitLoop {
         Some(fault)
     }
 
-    /// Replicas came or went, and with them what is wanted.
+    /// Tells the scheduler about changed replicas, and about demands that changed with them.
     fn notify_replicas(&self, change: ReplicaChange) {
         let events = replica_events(&change);
         if !events.is_empty() {

@@ -244,8 +244,8 @@ fn new_attempt(grant: &Grant) -> NewAttempt {
     }
 }
 
-/// The state moved on between decision and transaction: what the scheduler has to know. Told as the outcome
-/// of an attempt that never left, so that it neither waits for it nor tries it again at once, for ever.
+/// Events for a lease that the catalog refused, because the state moved on since the decision. The scheduler
+/// gets the outcome of an attempt that never left, so that it neither waits nor retries at once for ever.
 fn refused(grant: &Grant, refusal: LeaseRefusal) -> Vec<Event> {
     let lease = &grant.lease;
     let outcome = |fault: Option<Fault>| {

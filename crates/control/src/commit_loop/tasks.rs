@@ -35,7 +35,8 @@ impl CommitLoop {
             Ok((tasks, change)) => {
                 self.notify_replicas(change);
                 for task in tasks {
-                    tracing::info!(task = %task.id, storage = %task.storage_name, files = task.files_total, "a relay is cleared");
+                    tracing::info!(task = %task.id, storage = %task.storage_name, files = task.files_total,
+                        "a relay is cleared");
                     self.deliver_task(task.id);
                 }
             }

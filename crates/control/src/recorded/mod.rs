@@ -1,5 +1,5 @@
-//! The scheduler as the brain has it: whoever tells it something, or asks it to decide, does so here, so that
-//! all of it is recorded if the configuration wishes (`service.record_dir`).
+//! The scheduler with a recorder in front (event sourcing): every input and decision passes here, and is
+//! recorded if `service.record_dir` is set.
 //!
 //! A recording is complete or it ends: if the disk cannot follow or there is no room left, it stops with a
 //! warning, and what was written is a whole recording of the time until then. The brain waits for none of it.
@@ -26,9 +26,9 @@ use serde::Serialize;
 use crate::kernel::spawn;
 use files::Files;
 
-/// Handed to the writer when so many bytes have gathered, and whenever the brain rests.
+/// Bytes in a chunk for the writer; a smaller one leaves whenever the brain is idle.
 const CHUNK_BYTES: usize = 128 << 10;
-/// What may wait for a slow disk. Chunks say little of that: of a brain that rests often they are small.
+/// Bytes that may wait for a slow disk. Chunks would not bound it: those of an idle brain are small.
 const WAITING_BYTES_MAX: u64 = 32 << 20;
 
 /// What pages and metrics show of a recording.
@@ -103,7 +103,7 @@ impl Recorded {
         decision
     }
 
-    /// What has gathered goes to the writer.
+    /// Hands what has gathered to the writer.
     pub fn rest(&mut self) {
         if let Some(tape) = &mut self.tape {
             tape.flush();
@@ -118,7 +118,7 @@ impl Recorded {
         self.scheduler
     }
 
-    /// What the scheduler is told, as it will be read from the recording: not a bit else.
+    /// Records an input, and returns it as a replay will read it, bit by bit.
     fn record_input<T: Serialize + for<'a> serde::Deserialize<'a>>(
         &mut self,
         kind: LineKind,
@@ -150,7 +150,7 @@ impl Deref for Recorded {
 /// The brain's end of a recording.
 struct Tape {
     buffer: Vec<u8>,
-    /// Of the next line.
+    /// Number of the next line.
     number: u64,
     /// Bytes that the writer has got.
     handed: u64,

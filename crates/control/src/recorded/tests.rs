@@ -35,7 +35,7 @@ use crate::kernel::{SchedulerHandle, WriterHandle, spawn};
 use crate::query_loop::ExpandQuery;
 
 const SITES: u64 = 5;
-/// Of these sites; the others want what they have.
+/// Sites that hold the data; the others want it.
 const SOURCES: u64 = 3;
 const BLOCKS: u64 = 24;
 const FILES_OF_BLOCK: u64 = 125;
