@@ -4,6 +4,7 @@
 //! Pure but for [`client`], the typed HTTP client that commands and agents share. Not here: routing and
 //! authorisation (`service`), pages (`web`). Start with [`agent`] for the control protocol and [`native`] for
 //! people and programs; [`routes`] lists every route.
+//! `examples/client.rs` shows the client.
 
 /// What carries a secret shows nothing of itself in logs.
 macro_rules! hides_secrets {

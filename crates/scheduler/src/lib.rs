@@ -10,7 +10,7 @@
 //! transfers), `rank` (which want comes first), `queue` (where they wait), `lanes` (whose turn it is, by
 //! [`Shares`]; `link_shares`: on a link with weights of its own), `pick` (which file), `dispatch` (source,
 //! lease), `outcome` (what follows), `lease_recall` (stragglers). By which rule a source is chosen is a
-//! [`Strategy`].
+//! [`Strategy`]. `examples/fake_clock.rs` drives it by hand.
 
 mod backoff_reset;
 mod breaker;
