@@ -488,6 +488,7 @@ impl Brain {
 
 impl EventLoop for Brain {
     type Input = Input;
+    const BATCH_MAX: usize = INPUTS_PER_STEP_MAX;
     const WAIT_MAX: Option<Duration> = Some(SLEEP_MAX);
 
     fn inputs(&mut self) -> &mut InputQueue<Input> {
@@ -495,8 +496,7 @@ impl EventLoop for Brain {
     }
 
     fn step(&mut self, now: Timestamp) -> LoopStep {
-        for _ in 0..INPUTS_PER_STEP_MAX {
-            let Some(input) = self.inputs.pop() else { break };
+        while let Some(input) = self.inputs.pop() {
             if self.handle_input(input, now) {
                 return LoopStep::Stop;
             }

@@ -5,6 +5,7 @@
 //! stepped again. It never waits for an input. In production [`drive`] waits in the loop's thread; a test
 //! steps all loops of a deployment in one thread, with a clock of its own.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use longhaul_model::Timestamp;
 pub trait EventLoop {
     type Input;
 
+    /// Inputs handled in one step.
+    const BATCH_MAX: usize;
     /// Longest wait without an input: bounds what a jump of the clock can do. None: waits for inputs only.
     const WAIT_MAX: Option<Duration>;
 
@@ -25,7 +28,8 @@ pub trait EventLoop {
         None
     }
 
-    /// Handles queued inputs and what is due by `now`.
+    /// Handles the loaded inputs and what is due by `now`. To be called after the inputs were loaded and the
+    /// clock was read, in this order: no input is from after `now`.
     fn step(&mut self, now: Timestamp) -> LoopStep;
 }
 
@@ -38,36 +42,37 @@ pub enum LoopStep {
     Stop,
 }
 
-/// The inputs of a loop. Unlike a bare receiver, it can be waited on without taking anything from it.
+/// The inputs of a loop. A step handles those that were loaded before it.
 pub struct InputQueue<T> {
     receiver: Receiver<T>,
-    /// Taken from the receiver by a wait, and not yet by a step.
-    first: Option<T>,
+    loaded: VecDeque<T>,
 }
 
 impl<T> InputQueue<T> {
     pub fn new(receiver: Receiver<T>) -> InputQueue<T> {
-        InputQueue { receiver, first: None }
+        InputQueue { receiver, loaded: VecDeque::new() }
     }
 
-    /// The next input, if one is queued.
+    /// Loads queued inputs for the next step, until `count_max` are loaded; returns whether any are.
+    pub fn load(&mut self, count_max: usize) -> bool {
+        let room = count_max.saturating_sub(self.loaded.len());
+        self.loaded.extend(self.receiver.try_iter().take(room));
+        !self.loaded.is_empty()
+    }
+
+    /// The next loaded input.
     pub fn pop(&mut self) -> Option<T> {
-        self.first.take().or_else(|| self.receiver.try_recv().ok())
+        self.loaded.pop_front()
     }
 
-    /// Takes the inputs that are queued, at most `count_max`.
-    pub fn take_batch(&mut self, count_max: usize) -> impl Iterator<Item = T> {
-        self.first.take().into_iter().chain(self.receiver.try_iter()).take(count_max)
-    }
-
-    pub fn is_empty(&mut self) -> bool {
-        self.first = self.pop();
-        self.first.is_none()
+    /// Takes all loaded inputs.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.loaded.drain(..)
     }
 
     /// Waits for an input, at most `wait_max`. False if none can come any more, since all senders are gone.
     pub fn wait(&mut self, wait_max: Option<Duration>) -> bool {
-        if self.first.is_some() {
+        if !self.loaded.is_empty() {
             return true;
         }
         let received = match wait_max {
@@ -75,7 +80,7 @@ impl<T> InputQueue<T> {
             None => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match received {
-            Ok(input) => self.first = Some(input),
+            Ok(input) => self.loaded.push_back(input),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return false,
         }
@@ -92,6 +97,7 @@ pub fn drive<L: EventLoop>(event_loop: &mut L, clock: &Clock) {
         if !event_loop.inputs().wait(wait) {
             return;
         }
+        event_loop.inputs().load(L::BATCH_MAX);
         match event_loop.step(clock()) {
             LoopStep::Wait { until } => wake_at = until,
             LoopStep::Stop => return,
@@ -110,14 +116,16 @@ mod tests {
     fn a_wait_takes_nothing_away_and_a_batch_is_bounded() {
         let (sender, receiver) = channel();
         let mut queue = InputQueue::new(receiver);
-        assert!(queue.is_empty() && queue.wait(Some(Duration::ZERO)), "a timeout is no end");
+        assert!(!queue.load(2) && queue.wait(Some(Duration::ZERO)), "a timeout is no end");
         (1..=4).for_each(|number| sender.send(number).unwrap());
-        assert!(queue.wait(None) && !queue.is_empty());
-        assert_eq!(queue.take_batch(2).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!((queue.pop(), queue.is_empty()), (Some(3), false));
+        assert!(queue.wait(None) && queue.load(2));
+        assert_eq!(queue.drain().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(queue.pop(), None, "what was not loaded before a step waits for the next one");
+        assert!(queue.load(9));
         drop(sender);
+        assert_eq!(queue.pop(), Some(3));
         assert!(queue.wait(None), "an input is left");
-        assert_eq!(queue.take_batch(9).collect::<Vec<_>>(), [4]);
+        assert_eq!(queue.pop(), Some(4));
         assert!(!queue.wait(None), "nobody is left to send");
     }
 
@@ -125,6 +133,7 @@ mod tests {
 
     impl EventLoop for Countdown {
         type Input = ();
+        const BATCH_MAX: usize = 1;
         const WAIT_MAX: Option<Duration> = Some(Duration::ZERO);
 
         fn inputs(&mut self) -> &mut InputQueue<()> {

@@ -60,6 +60,7 @@ impl QueryLoop {
 
 impl EventLoop for QueryLoop {
     type Input = ExpandQuery;
+    const BATCH_MAX: usize = QUERIES_PER_STEP_MAX;
     const WAIT_MAX: Option<Duration> = None;
 
     fn inputs(&mut self) -> &mut InputQueue<ExpandQuery> {
@@ -67,8 +68,7 @@ impl EventLoop for QueryLoop {
     }
 
     fn step(&mut self, now: Timestamp) -> LoopStep {
-        for _ in 0..QUERIES_PER_STEP_MAX {
-            let Some(question) = self.inputs.pop() else { break };
+        while let Some(question) = self.inputs.pop() {
             if !self.scheduler.send(self.answer(&question, now)) {
                 return LoopStep::Stop;
             }

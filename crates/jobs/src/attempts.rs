@@ -8,7 +8,7 @@ use longhaul_model::job::{errno, is_recoverable, parse_reason, reason, retries_o
 use longhaul_model::{AttemptId, Fault, FaultCode, Retry, Timestamp};
 use longhaul_scheduler::{Event, Lease, Outcome};
 
-use crate::job_loop::{JobLoop, PAUSE, Running};
+use crate::job_loop::{JobLoop, Running, WRITE_RETRY_DELAY};
 use crate::job_options::Terms;
 use crate::mover::{Moved, Unmoved};
 use crate::work::{Reply, Work};
@@ -42,7 +42,7 @@ impl JobLoop {
                 events
                     .extend(leases.iter().map(|(lease, _)| Event::LeaseReleased { attempt: lease.attempt }));
                 // Else the same would be decided at once.
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(WRITE_RETRY_DELAY);
                 return;
             }
         };
@@ -122,7 +122,7 @@ impl JobLoop {
         }
         let Some(changed) = self.change(&changes, now) else {
             self.held = told;
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(WRITE_RETRY_DELAY);
             return;
         };
         for (attempt, result) in told {

@@ -25,13 +25,13 @@ use crate::queues::{Queues, counts, withdrawn};
 use crate::{JobNews, Moved, Reply, Unmoved, Work, ids};
 
 /// Taken up at once: one transaction of each kind.
-const WORK_AT_ONCE: usize = 1_000;
+const WORK_BATCH_MAX: usize = 1_000;
 /// What waits for a time is looked at so often.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const DUE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Jobs that waited too long are looked for so often.
-const EXPIRE_EVERY: Duration = Duration::from_secs(10);
+const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// After a failed write: until the next.
-pub(crate) const PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const WRITE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One copy that was given out.
 pub(crate) struct Running {
@@ -78,7 +78,8 @@ enum Recovery {
 
 impl EventLoop for JobLoop {
     type Input = Work;
-    const WAIT_MAX: Option<Duration> = Some(PAUSE);
+    const BATCH_MAX: usize = WORK_BATCH_MAX;
+    const WAIT_MAX: Option<Duration> = Some(WRITE_RETRY_DELAY);
 
     fn inputs(&mut self) -> &mut InputQueue<Work> {
         &mut self.inputs
@@ -94,12 +95,12 @@ impl EventLoop for JobLoop {
             return failed;
         }
         if !recovered {
-            return LoopStep::Wait { until: Some(now.plus(LOOK_EVERY)) };
+            return LoopStep::Wait { until: Some(now.plus(DUE_CHECK_INTERVAL)) };
         }
-        let batch = Batch::of(self.inputs.take_batch(WORK_AT_ONCE));
+        let batch = Batch::from_work(self.inputs.drain());
         let stop = batch.stop;
         self.handle(batch, now);
-        if stop { LoopStep::Stop } else { LoopStep::Wait { until: Some(now.plus(LOOK_EVERY)) } }
+        if stop { LoopStep::Stop } else { LoopStep::Wait { until: Some(now.plus(DUE_CHECK_INTERVAL)) } }
     }
 }
 
@@ -117,7 +118,7 @@ struct Batch {
 }
 
 impl Batch {
-    fn of(work: impl Iterator<Item = Work>) -> Batch {
+    fn from_work(work: impl Iterator<Item = Work>) -> Batch {
         let mut batch = Batch::default();
         for one in work {
             match one {
@@ -186,7 +187,7 @@ impl JobLoop {
         {
             tracing::error!(%error, "jobs cannot be taken up");
             self.recovery = Recovery::Failed;
-            return Some(LoopStep::Wait { until: Some(now.plus(PAUSE)) });
+            return Some(LoopStep::Wait { until: Some(now.plus(WRITE_RETRY_DELAY)) });
         }
         self.recovery = Recovery::Done;
         None
@@ -225,7 +226,7 @@ impl JobLoop {
         self.carried(batch.carried, now, &mut events);
         self.leases(batch.leases, now, &mut events);
         self.start_ready(now, &mut events);
-        self.look(now, &mut events);
+        self.run_due(now, &mut events);
         events.extend(self.queues.events());
         if !events.is_empty() {
             self.job_control.kernel.notify_scheduler(Input::Events(events));
@@ -423,8 +424,8 @@ impl JobLoop {
         }
     }
 
-    /// What waits for a time.
-    fn look(&mut self, now: Timestamp, events: &mut Vec<Event>) {
+    /// Does what was waiting for its time.
+    fn run_due(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         while let Some(&(at, queue)) = self.resting.first()
             && at <= now
         {
@@ -435,7 +436,7 @@ impl JobLoop {
             self.limits(events);
         }
         self.by_hand = self.configured().next_by_hand(now);
-        if now.since(self.expired) < EXPIRE_EVERY {
+        if now.since(self.expired) < EXPIRY_CHECK_INTERVAL {
             return;
         }
         self.expired = now;

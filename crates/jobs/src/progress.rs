@@ -63,7 +63,7 @@ impl Counter {
             && self.reported.compare_exchange(told, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             // Dropped where the scheduler has no time for it: the next one says more.
-            scheduler.try_tell(Input::Events(vec![Event::Progress { attempt, bytes_done: bytes }]));
+            scheduler.try_notify(Input::Events(vec![Event::Progress { attempt, bytes_done: bytes }]));
         }
     }
 }

@@ -90,7 +90,8 @@ async fn stored_refresh_token(
 ) -> Result<Option<Zeroizing<String>>, Fault> {
     let (job_control, row) = (job_control.clone(), format!("{TOKEN_ROW_PREFIX}{id}"));
     let read = tokio::task::spawn_blocking(move || job_control.identity.credentials().get(&row)).await;
-    let row = read.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))??;
+    let row =
+        read.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))??;
     let text = row.and_then(|row| String::from_utf8(row.proxy?).ok());
     Ok(text.map(Zeroizing::new))
 }

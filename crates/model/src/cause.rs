@@ -17,6 +17,7 @@ const CAUSES_MAX: usize = 16;
 pub struct Cause(Option<Arc<dyn Error + Send + Sync>>);
 
 impl Cause {
+    /// The cause of what is reported: `error` itself, with its own sources.
     pub fn new(error: impl Error + Send + Sync + 'static) -> Self {
         Cause(Some(Arc::new(error)))
     }
@@ -53,6 +54,7 @@ pub struct ErrorChain<'e> {
 }
 
 impl<'e> ErrorChain<'e> {
+    /// The chain that begins with `error` itself.
     pub fn new<E: Error>(error: &'e E) -> Self {
         ErrorChain { head: error, source: error.source() }
     }

@@ -12,10 +12,10 @@ use crate::cause::{Cause, ErrorChain};
 use crate::lifecycle::words;
 use crate::units::printable;
 
-/// More than that nobody reads.
+/// The longest detail of a fault, in bytes: nobody reads more than that.
 const DETAIL_BYTES: usize = 600;
 
-/// Whose turn it is.
+/// The side that has to act before another attempt can succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Blame {

@@ -207,10 +207,8 @@ impl World {
     pub(crate) fn load(&mut self) -> Result<(), String> {
         let Some(path) = self.settings.state.clone().filter(|path| path.exists()) else { return Ok(()) };
         let told = |error: String| format!("{}: {error}", path.display());
-        let text =
-            std::fs::read_to_string(&path).map_err(|error| told(error.to_string()).with_source(error))?;
-        let kept: PersistedState =
-            serde_json::from_str(&text).map_err(|error| told(error.to_string()).with_source(error))?;
+        let text = std::fs::read_to_string(&path).map_err(|error| told(error.to_string()))?;
+        let kept: PersistedState = serde_json::from_str(&text).map_err(|error| told(error.to_string()))?;
         self.network = kept.network;
         (self.nsi, self.oscars, self.sense, self.count) = (kept.nsi, kept.oscars, kept.sense, kept.count);
         nsi::Agent::resume(self);

@@ -14,9 +14,8 @@ use longhaul_netops::measured::changes;
 use longhaul_scheduler::Scheduler;
 use tokio::sync::watch;
 
-use crate::http;
-use crate::listener_tls::acceptor;
 use crate::context::ServiceContext;
+use crate::listener_tls::acceptor;
 
 /// What the network room believes, kept across restarts.
 pub(crate) const KNOWLEDGE: &str = "network-knowledge";
@@ -127,7 +126,11 @@ impl Housekeeping {
 
 /// Drives [`Housekeeping`] until the service stops; also renews the listeners' certificate and the keys of
 /// users' authorities.
-pub(crate) async fn run(shared: Arc<ServiceContext>, tls: http::Acceptor, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn run(
+    shared: Arc<ServiceContext>,
+    tls: crate::listener_tls::Acceptor,
+    mut stop: watch::Receiver<bool>,
+) {
     let housekeeping = Arc::new(Mutex::new(Housekeeping::new(shared.clone(), SavesOn::OwnThread)));
     let mut ticks: u64 = 0;
     let mut issued = shared.kernel.now();

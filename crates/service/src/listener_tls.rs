@@ -1,10 +1,15 @@
 //! The service's own certificate, by which agents and people know its listeners.
 
+use std::sync::{Arc, RwLock};
+
 use longhaul_model::Fault;
 use longhaul_security::{Credentials, grid_server_tls, service_server_tls};
 use tokio_rustls::TlsAcceptor;
 
 use crate::context::ServiceContext;
+
+/// The current acceptor, replaced when its certificate is renewed.
+pub(crate) type Acceptor = Arc<RwLock<TlsAcceptor>>;
 
 /// Issues a certificate for all names of this service, and makes an acceptor of it.
 pub(crate) fn acceptor(shared: &ServiceContext) -> Result<TlsAcceptor, Fault> {

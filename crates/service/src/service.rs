@@ -156,7 +156,7 @@ impl Service {
         &self.addresses
     }
 
-    /// Of the plain listener for browsers on this machine.
+    /// Address of the plain listener for browsers on this machine.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
     }
@@ -209,8 +209,8 @@ impl Threads {
         })
     }
 
-    /// The scheduler loop first, since it gives the commit loop work; then the commit loop, which finishes what
-    /// it has.
+    /// Ends the scheduler loop first, since it gives the commit loop work; then the commit loop, which
+    /// finishes what it has.
     fn end(&mut self, shared: &ServiceContext) {
         shared.kernel.notify_scheduler(Input::Stop);
         let scheduler = self.brain.take().and_then(|brain| brain.join().ok());

@@ -100,7 +100,7 @@ impl SimulatedService {
         let (stepped, time) = (brain.clone(), clock.clone());
         shared.kernel.scheduler.set_inline(move || {
             let mut brain = guard(&stepped);
-            while !brain.inputs().is_empty() {
+            while brain.inputs().load(Brain::BATCH_MAX) {
                 brain.step(time());
             }
         });
@@ -208,7 +208,7 @@ impl SimulatedService {
 
 /// Steps a loop if it has an input or its time has come; returns whether it was.
 fn step_if_due<L: EventLoop>(event_loop: &mut L, wake_at: &mut Option<Timestamp>, now: Timestamp) -> bool {
-    if event_loop.inputs().is_empty() && wake_at.is_none_or(|due| due > now) {
+    if !event_loop.inputs().load(L::BATCH_MAX) && wake_at.is_none_or(|due| due > now) {
         return false;
     }
     *wake_at = match event_loop.step(now) {

@@ -17,16 +17,16 @@ use longhaul_control::{Control, Kernel, SchedulerHandle, WriterHandle};
 use longhaul_identity::{Identity, IdentitySettings};
 use longhaul_jobs::by_circuit::CircuitBacklog;
 use longhaul_jobs::{
-    ConfigStore, JobControl, JobSettings, Jobs, QueuedFiles, QueuedFilesSource, Tokens, Wanted, Work,
+    ConfigStore, ExchangeRequest, JobControl, JobSettings, Jobs, QueuedFiles, QueuedFilesSource, Tokens, Work,
 };
 use longhaul_model::{Fault, IdMaker};
 use longhaul_netops::{NetOps, NetOpsSettings};
 use longhaul_scheduler::Settings;
 use longhaul_storage_remote::Remote;
 
+use crate::context::ServiceContext;
 use crate::housekeeping::KNOWLEDGE;
 use crate::messages::Messages;
-use crate::context::ServiceContext;
 use crate::state::State;
 use crate::{Clock, Config};
 
@@ -39,7 +39,7 @@ pub(crate) struct Wiring {
     /// Input of the job loop, which is opened after the live state has been recovered.
     pub work: Receiver<Work>,
     /// Tokens of users that are to be renewed.
-    pub tokens_wanted: tokio::sync::mpsc::Receiver<Wanted>,
+    pub tokens_wanted: tokio::sync::mpsc::Receiver<ExchangeRequest>,
 }
 
 impl Wiring {

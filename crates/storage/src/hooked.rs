@@ -17,6 +17,7 @@ type WriteHook = Arc<dyn Fn(u64) + Send + Sync>;
 /// Receives path and offset; a fault replaces the read.
 type ReadHook = Arc<dyn Fn(&Pfn, u64) -> Result<(), Fault> + Send + Sync>;
 
+/// A storage that calls hooks before it writes and reads, and fails where a test says so.
 pub struct HookedStorage {
     inner: Arc<dyn Storage>,
     write_hook: WriteHook,

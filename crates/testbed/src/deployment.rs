@@ -356,7 +356,7 @@ impl Deployment {
         self.start(name);
     }
 
-    /// Has `service` or a site's agent run the `longhaul` under test from its next start on, whatever it ran so far.
+    /// Has `service` or a site's agent run the `longhaul` under test from its next start on.
     pub fn upgrade(&mut self, name: &str) {
         let member = self.members.get_mut(name).unwrap_or_else(|| panic!("there is no {name}"));
         member.program[member.launcher_len] = shown(&run::binary());

@@ -69,7 +69,7 @@ pub fn archives(bytes: &[u8]) {
 pub fn meshes(bytes: &[u8]) {
     let Ok(read) = mesh::read(bytes) else { return };
     assert!(read.expected.len() <= mesh::PAIRS_MAX);
-    assert!(read.expected.iter().all(|one| one.every >= Duration::from_secs(1)));
+    assert!(read.expected.iter().all(|one| one.interval >= Duration::from_secs(1)));
     let mut watch = mesh::Watch::default();
     watch.expect(&read.expected, Timestamp::ZERO);
     assert!(watch.silent(Timestamp::ZERO).is_empty());

@@ -136,6 +136,7 @@ impl CommitLoop {
 
 impl EventLoop for CommitLoop {
     type Input = CommitWork;
+    const BATCH_MAX: usize = WORK_BATCH_MAX;
     const WAIT_MAX: Option<Duration> = Some(PROBE_INTERVAL);
 
     fn inputs(&mut self) -> &mut InputQueue<CommitWork> {
@@ -143,8 +144,7 @@ impl EventLoop for CommitLoop {
     }
 
     fn step(&mut self, now: Timestamp) -> LoopStep {
-        for _ in 0..WORK_BATCH_MAX {
-            let Some(work) = self.inputs.pop() else { break };
+        while let Some(work) = self.inputs.pop() {
             if self.handle(work) {
                 return LoopStep::Stop;
             }

@@ -62,7 +62,7 @@ impl CircuitBacklog {
             .collect();
         let targets: Vec<(StorageId, SiteId)> =
             ends.iter().map(|(&end, &site)| (ids::target(end), site)).collect();
-        let asked = self.kernel.scheduler.ask(move |scheduler: &Scheduler, now: Timestamp| {
+        let asked = self.kernel.scheduler.query(move |scheduler: &Scheduler, now: Timestamp| {
             let of = |(target, site): (StorageId, SiteId)| {
                 (site, scheduler.link_backlogs(target, now), scheduler.missing_bytes(target), now)
             };
@@ -91,7 +91,7 @@ impl CircuitBacklog {
 }
 
 fn may_use_circuits(control: &Control, party: &Party) -> bool {
-    control.marks.of(&party.community, party.activity.as_ref()).circuits != CircuitUse::Never
+    control.marks.treatment(&party.community, party.activity.as_ref()).circuits != CircuitUse::Never
 }
 
 impl PairBacklog {

@@ -49,7 +49,7 @@ pub(crate) async fn copy(
     let tried = mover.copy(route.order, progress, stop.clone()).await;
     let bytes = tried.as_ref().map_or(0, |moved| moved.bytes);
     let during = used.end(&route.circuit, job_control.kernel.now());
-    circuits::carried(&job_control.netops, &route.key, &route.circuit, bytes, during);
+    circuits::add_carried(&job_control.netops, &route.key, &route.circuit, bytes, during);
     let fault = match tried {
         Ok(moved) => {
             used.record_result(&route.circuit, true);
@@ -79,7 +79,7 @@ fn circuit_route(job_control: &JobControl, order: &CopyOrder) -> Option<CircuitR
     let directory = job_control.kernel.directory();
     let wanted = SitePair { source: site_id(&directory, source)?, target: site_id(&directory, target)? };
     let now = job_control.kernel.now();
-    let (key, circuit) = job_control.netops.circuits.used().into_iter().find(|(key, circuit)| {
+    let (key, circuit) = job_control.netops.circuits.in_use().into_iter().find(|(key, circuit)| {
         pair_of(&job_control.netops, &directory, key) == Some(wanted)
             && job_control.control.agents.is_connected(key.0, now)
             && !job_control.jobs.circuit_usage.is_given_up(circuit)

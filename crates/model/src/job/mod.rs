@@ -3,14 +3,14 @@
 //! Defines the states of a job and of its files: which transition is valid, how the files determine the state
 //! of their job, and which file starts after another has ended. The words are those of FTS's API.
 
+mod endpoint;
 mod evaluate;
 mod id;
-mod place;
 mod reason;
 
+pub use endpoint::{JOBS_HALF, end_point, of_jobs, storage_element};
 pub use evaluate::{JobFileAt, JobFileCounts, Verdict, job_state, next_hop, next_replicas, retries_of};
 pub use id::JobId;
-pub use place::{JOBS_HALF, end_point, of_jobs, storage_element};
 pub use reason::{
     ARCHIVING_OF_REPLICAS, ARCHIVING_TOO_LONG, CANCELED_BY_USER, EMPTY_JOB, FILES_FAILED, REASON_BYTES,
     STAGING_TOO_LONG, TOO_LONG_IN_QUEUE, TRANSFER_CANCELED, brought_from_tape, errno, is_recoverable,

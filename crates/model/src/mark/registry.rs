@@ -204,13 +204,13 @@ mod tests {
 
     use super::*;
 
-    const SHORT: &str = r#"{"version":1,"modified":"2026-01-01T00:00:00","experiments":[
+    const REGISTRY_JSON: &str = r#"{"version":1,"modified":"2026-01-01T00:00:00","experiments":[
         {"expName":"CMS","expId":3,"activities":[{"activityName":"Production Input","activityId":12}]},
         {"expName":"new","expId":40,"activities":[]}]}"#;
 
     #[test]
     fn names_become_numbers() {
-        let registry = Registry::parse(SHORT.as_bytes()).unwrap();
+        let registry = Registry::parse(REGISTRY_JSON.as_bytes()).unwrap();
         assert_eq!(registry.experiment("cms"), Ok(3));
         assert_eq!(registry.activity(3, "production INPUT"), Ok(12));
         let why = registry.activity(3, "staging").unwrap_err();
@@ -232,11 +232,11 @@ mod tests {
     #[test]
     fn mistakes_are_told() {
         let said = |text: &str| Registry::parse(text.as_bytes()).unwrap_err().detail;
-        assert!(said(&SHORT.replace("\"version\":1", "\"version\":2")).contains("version 2"));
-        assert!(said(&SHORT.replace("\"new\"", "\"cms\"")).contains("cms stands there twice"));
-        assert!(said(&SHORT.replace(":12}", ":64}")).contains("cms: activity 64"));
-        assert!(said(&SHORT.replace(":40,", ":0,")).contains("new: experiment 0"));
-        assert!(said(&SHORT.replace("\"new\"", "\"a\\nb\"")).contains("is no name"));
+        assert!(said(&REGISTRY_JSON.replace("\"version\":1", "\"version\":2")).contains("version 2"));
+        assert!(said(&REGISTRY_JSON.replace("\"new\"", "\"cms\"")).contains("cms stands there twice"));
+        assert!(said(&REGISTRY_JSON.replace(":12}", ":64}")).contains("cms: activity 64"));
+        assert!(said(&REGISTRY_JSON.replace(":40,", ":0,")).contains("new: experiment 0"));
+        assert!(said(&REGISTRY_JSON.replace("\"new\"", "\"a\\nb\"")).contains("is no name"));
         assert!(said(&" ".repeat(REGISTRY_BYTES_MAX + 1)).contains("the limit is"));
         assert!(said("[").contains("EOF"));
     }

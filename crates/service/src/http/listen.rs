@@ -2,7 +2,7 @@
 //! time.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,7 +16,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutWriter;
-use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use crate::{Clock, HttpLimits};
@@ -29,14 +28,11 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// Connections that still answer their last request at a stop.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
-/// TLS as it is now: replaced when the service's certificate is renewed.
-pub type Acceptor = Arc<RwLock<TlsAcceptor>>;
-
 /// One listening socket with all it needs to serve.
 pub struct Listening {
     pub listener: TcpListener,
     /// None: plain HTTP.
-    pub tls: Option<Acceptor>,
+    pub tls: Option<crate::listener_tls::Acceptor>,
     pub deployment: Arc<str>,
     pub users: Arc<GridUsers>,
     pub clock: Clock,

@@ -36,7 +36,7 @@ use crate::fts::admission::ReadAdmission;
 use crate::operations::{Operations, bad_request, busy, spool_problem};
 
 pub(crate) use guard::in_time;
-pub use listen::{Acceptor, Listening};
+pub use listen::Listening;
 
 /// Concurrent uploads of manifests: each may fill the disk up to its limit.
 const UPLOADS_MAX: usize = 4;

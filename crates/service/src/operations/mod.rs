@@ -100,7 +100,7 @@ impl Operations {
 
     /// As [`Operations::new`], for a service without threads.
     #[cfg(feature = "testing")]
-    pub(crate) fn new_inline(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new_inline(shared: Arc<ServiceContext>) -> Self {
         Operations { inline: true, ..Operations::new(shared) }
     }
 

@@ -76,7 +76,9 @@ impl Upgrade {
     #[track_caller]
     fn old(&self, words: &[&str]) -> Value {
         let words = [words, &["--json"]].concat();
-        CommandOutput::from_command(&mut self.deployment.command_of(&self.previous, &words), WITHIN).ok().json()
+        CommandOutput::from_command(&mut self.deployment.command_of(&self.previous, &words), WITHIN)
+            .ok()
+            .json()
     }
 
     fn arrived(&self) -> u64 {

@@ -32,7 +32,7 @@ pub struct State {
     pub document: Value,
     /// Whether people have to press something on its page.
     pub asks: bool,
-    codes: BTreeMap<String, Begun>,
+    codes: BTreeMap<String, PendingLogin>,
     next: u32,
     /// Forms that came for a code, and what was answered.
     pub exchanges: Vec<(BTreeMap<String, String>, u16)>,
@@ -46,7 +46,7 @@ pub enum Signing {
     None,
 }
 
-struct Begun {
+struct PendingLogin {
     nonce: String,
     challenge: String,
     redirect: String,
@@ -173,7 +173,7 @@ fn authorize(query: &BTreeMap<String, String>, state: &mut State) -> Response {
     let redirect = of("redirect_uri");
     let back =
         format!("{redirect}?code={}&state={}", code.replace('/', "%2F").replace('+', "%2B"), of("state"));
-    let begun = Begun { nonce: of("nonce"), challenge: of("code_challenge"), redirect };
+    let begun = PendingLogin { nonce: of("nonce"), challenge: of("code_challenge"), redirect };
     state.codes.insert(code, begun);
     if state.asks {
         let page = format!(
