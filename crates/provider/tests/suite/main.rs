@@ -15,6 +15,7 @@ use std::time::Duration;
 use bench::{Bench, Simulator};
 use longhaul_circuits::{Answer, Event};
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
@@ -407,7 +408,12 @@ fn malformed_replies_are_survived() {
 fn an_absent_provider_fails_requests() {
     for &kind in REMOTE {
         let mut bench = bench(kind);
+        let address = bench.simulator().service;
         bench.simulator = None;
+        // A socket that is bound and does not listen refuses connections; meanwhile no other server gets the port.
+        let held_port = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        held_port.set_reuse_address(true).unwrap();
+        held_port.bind(&address.into()).unwrap();
         let key = bench.request(400);
         let (less, detail) = bench.refused(key);
         assert!(!less && detail.contains("cannot be reached"), "{detail}");

@@ -293,11 +293,12 @@ fn bursts_of_what_is_dealt_or_comes_change_no_share() {
     shares_converge(7_112_661_147_336_812_571).unwrap();
     shares_converge(3_175_705_784_828_695_197).unwrap();
     shares_converge(10_324_014_539_966_711_769).unwrap();
+    shares_converge(2_885_183_814_561_829_077).unwrap();
 }
 
 fn shares_converge(seed: u64) -> Result<(), TestCaseError> {
-    if farthest_off(seed, CONTENDED_S)?.0 >= OFF {
-        // One world in ten thousand has a burst at an end of that time which is more; in a longer time it is
+    if !farthest_off(seed, CONTENDED_S).is_ok_and(|(off, _)| off < OFF) {
+        // In one world in ten thousand a burst at an end of that time counts for more; in a longer time it does
         // not.
         let (off, who) = farthest_off(seed, 5 * CONTENDED_S)?;
         prop_assert!(off < OFF, "{who} is still off by {off:.3} after a longer time");
