@@ -83,7 +83,7 @@ impl Upgrade {
 
     fn arrived(&self) -> u64 {
         let view = self.deployment.json(&["subscription", "show", &self.subscription]);
-        view["files_done"].as_u64().unwrap_or_else(|| panic!("no files_done in {view}"))
+        view["files_present"].as_u64().unwrap_or_else(|| panic!("no files_present in {view}"))
     }
 
     #[track_caller]
@@ -133,18 +133,18 @@ impl Upgrade {
             &["token", "list"],
             &["task", "list"],
             &["job", "list"],
-            &["network", "link"],
+            &["network", "links"],
             &["link", "list"],
             &["audit"],
             &["subscription", "show", &self.subscription],
             &["site", "show", "beta"],
-            &["storage", "show", "beta"],
+            &["network", "show"],
             &["replica", "list", "run7"],
         ] {
             shown(words);
         }
         shown(&["dataset", "register", "run9", "--scan", "alpha:run8"]);
-        shown(&["limit", "set", "--link", "alpha:beta", "--rate", "40MB"]);
+        shown(&["limit", "set", "link", "alpha:beta", "--rate", "40MB"]);
         let other = names(shown(&["subscription", "list", "--dataset", "run8"]), "id");
         shown(&["subscription", "resume", &other[0]]);
     }
@@ -155,7 +155,7 @@ impl Upgrade {
         self.deployment.deliver("run7", "beta", WITHIN.as_secs());
         self.deployment.deliver("run8", "beta", WITHIN.as_secs());
         tree::assert_same(&self.files, &self.deployment.storage("beta").join("run7"), "");
-        let verified = self.deployment.longhaul(&["verify", "beta", "run7", "--wait=120"]).ok();
+        let verified = self.deployment.longhaul(&["verify", "beta", "run7"]).ok();
         println!("{}", verified.stdout);
         self.deployment.check();
         let shares = self.deployment.longhaul(&["share", "list"]).ok();
