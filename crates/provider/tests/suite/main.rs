@@ -410,7 +410,7 @@ fn an_absent_provider_fails_requests() {
         let mut bench = bench(kind);
         let address = bench.simulator().service;
         bench.simulator = None;
-        // A socket that is bound and does not listen refuses connections; meanwhile no other server gets the port.
+        // A socket that is bound and does not listen refuses connections, and keeps the port from others.
         let held_port = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         held_port.set_reuse_address(true).unwrap();
         held_port.bind(&address.into()).unwrap();

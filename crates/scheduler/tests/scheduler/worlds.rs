@@ -298,8 +298,8 @@ fn bursts_of_what_is_dealt_or_comes_change_no_share() {
 
 fn shares_converge(seed: u64) -> Result<(), TestCaseError> {
     if !farthest_off(seed, CONTENDED_S).is_ok_and(|(off, _)| off < OFF) {
-        // In one world in ten thousand a burst at an end of that time counts for more; in a longer time it does
-        // not.
+        // In one world in ten thousand a burst at an end of that time counts for more; in a longer time it
+        // does not.
         let (off, who) = farthest_off(seed, 5 * CONTENDED_S)?;
         prop_assert!(off < OFF, "{who} is still off by {off:.3} after a longer time");
     }
