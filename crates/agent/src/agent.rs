@@ -1,7 +1,7 @@
 //! Lifecycle of an agent: opens its parts, drives its loops, shuts down in order.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::agent::StorageKind;
@@ -10,6 +10,7 @@ use longhaul_engine::{Clock, Export};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::PermitVerifier;
 use longhaul_storage::{Posix, Storage, Virtual};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -41,7 +42,7 @@ use crate::stop::StopFlag;
 use crate::storage_health::{StorageHealth, StorageWatch};
 use crate::tape::{TapeSystems, Tapes};
 use crate::tasks::{TaskContext, Tasks};
-use crate::threads::{ended_fault, guarded, locked};
+use crate::threads::{ended_fault, guarded};
 
 /// Interval between reports until the service sets another.
 const REPORT_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
@@ -240,7 +241,7 @@ impl Agent {
         let Agent { context, uplinks, expiry, doors, watches: _, mut broken } = self;
         let (close, closed) = watch::channel(false);
         let alive = Arc::downgrade(&context);
-        let credentials = move || alive.upgrade().map(|context| locked(&context.identity).credentials());
+        let credentials = move || alive.upgrade().map(|context| context.identity.lock().credentials());
         let mut doors =
             tokio::spawn(doors.run(credentials, context.clock.clone(), context.door_audit.clone(), closed));
         let mut loops = JoinSet::new();

@@ -11,7 +11,6 @@ use crate::context::AgentContext;
 use crate::service_api::is_final;
 use crate::state_dir::Identity;
 use crate::step::{AgentTime, Step, Ticker};
-use crate::threads::locked;
 
 /// Often enough beside a third of 90 days, during which a failed renewal can be tried again.
 const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(600);
@@ -45,7 +44,7 @@ impl CertificateRenewal {
     }
 
     fn request(&mut self) -> Result<Option<RenewRequest>, Fault> {
-        let mut identity = locked(&self.context.identity).clone();
+        let mut identity = self.context.identity.lock().clone();
         if !needs_renewal(&identity.certificate, self.context.clock.now())? {
             return Ok(None);
         }
@@ -74,7 +73,7 @@ impl CertificateRenewal {
         self.context.engine.renew(&credentials)?;
         self.context.service.use_credentials(&credentials)?;
         self.context.state.save_identity(&identity)?;
-        *locked(&self.context.identity) = identity;
+        *self.context.identity.lock() = identity;
         Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! State that the agent's loops share: identity, outbox log, engine and the handles of its parts.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::agent::{Incarnation, StorageOffer};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::circuits::Circuits;

@@ -6,18 +6,19 @@
 //! gathering in memory; beyond the bound only their number is kept. A killed agent loses the decisions of the
 //! last seconds, one that shuts down loses none.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::agent::{DoorDecision, Fact};
 use longhaul_doors::AuditSink;
 use longhaul_model::{Fault, StorageName};
 use longhaul_security::{AggregatedDecision, AuditAggregator, AuditBounds, Decision};
+use parking_lot::Mutex;
 
 use crate::clock::ServiceClock;
 use crate::outbox_log::OutboxLog;
 use crate::step::{AgentTime, PeriodicLoop, Ticker};
-use crate::threads::{guarded, locked};
+use crate::threads::guarded;
 
 /// Bounds of the aggregation: of tens of thousands of uploads a second, a hundred are listed and the rest
 /// counted.
@@ -38,7 +39,7 @@ pub(crate) struct DoorAuditSink(pub(crate) Arc<DoorAudit>);
 
 impl AuditSink for DoorAuditSink {
     fn record(&self, decision: Decision) {
-        locked(&self.0.aggregator).record(decision, self.0.clock.now());
+        self.0.aggregator.lock().record(decision, self.0.clock.now());
     }
 }
 
@@ -50,13 +51,13 @@ impl DoorAudit {
     /// Writes gathered decisions to the log, as far as it has room for them. On an error they stay here.
     pub(crate) fn flush(&self, log: &OutboxLog) -> Result<(), Fault> {
         while log.has_room_for_decisions() {
-            let list = locked(&self.aggregator).drain(DECISIONS_PER_FACT_MAX);
+            let list = self.aggregator.lock().drain(DECISIONS_PER_FACT_MAX);
             if list.is_empty() {
                 return Ok(());
             }
             let fact = Fact::Decided { decisions: list.iter().filter_map(to_wire).collect() };
             if let Err(fault) = log.add_decisions(fact) {
-                locked(&self.aggregator).restore(list);
+                self.aggregator.lock().restore(list);
                 return Err(fault);
             }
         }
@@ -197,7 +198,7 @@ mod tests {
             decided.flush(&log).unwrap();
         }
         assert!(!log.has_room_for_decisions());
-        assert!(locked(&decided.aggregator).len() <= AUDIT_BOUNDS.entries_max + 1);
+        assert!(decided.aggregator.lock().len() <= AUDIT_BOUNDS.entries_max + 1);
         let (mut told, mut sequence) = (0, 0);
         while !log.entries().is_empty() {
             told += decisions(&log).iter().map(|one| one.times).sum::<u64>();

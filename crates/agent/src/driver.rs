@@ -3,16 +3,17 @@
 //! Steps that may block on a disk run off the event loop. Such a step holds the whole context until it ends,
 //! so that the state directory is not released while something is still written there.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_model::Fault;
+use parking_lot::Mutex;
 
 use crate::certificate_renewal::CertificateRenewal;
 use crate::clock::MonotonicClock;
 use crate::context::AgentContext;
 use crate::report::Reporter;
 use crate::step::{PeriodicLoop, Step};
-use crate::threads::{blocking, locked};
+use crate::threads::blocking;
 use crate::work::{PollAction, WorkPoller};
 
 /// Drives a loop that never blocks. Never ends.
@@ -30,7 +31,7 @@ pub(crate) async fn run_periodic_blocking(context: Arc<AgentContext>, periodic: 
     loop {
         let (held, stepped, now) = (context.clone(), periodic.clone(), clock.now());
         let due = blocking(move || {
-            let due = locked(&stepped).step(now);
+            let due = stepped.lock().step(now);
             drop(held);
             Ok(due)
         });
@@ -49,7 +50,7 @@ pub(crate) async fn run_reports(context: Arc<AgentContext>) -> Fault {
     loop {
         session.mark_unchanged();
         interval.mark_unchanged();
-        let Step { send, wake_at } = locked(&reporter).step(clock.now());
+        let Step { send, wake_at } = reporter.lock().step(clock.now());
         let Some(report) = send else {
             tokio::select! {
                 () = context.log.fact_added() => {}
@@ -75,7 +76,7 @@ pub(crate) async fn run_work(context: Arc<AgentContext>) -> Fault {
     let poller = Arc::new(Mutex::new(WorkPoller::new(context.clone())));
     loop {
         session.mark_unchanged();
-        let Step { send, wake_at } = locked(&poller).step(clock.now());
+        let Step { send, wake_at } = poller.lock().step(clock.now());
         let Some(PollAction::Request(request)) = send else {
             tokio::select! {
                 _ = session.changed() => {}
@@ -88,7 +89,7 @@ pub(crate) async fn run_work(context: Arc<AgentContext>) -> Fault {
             tokio::select! {
                 biased;
                 _ = session.changed() => {
-                    if let Some(PollAction::Abort) = locked(&poller).step(clock.now()).send {
+                    if let Some(PollAction::Abort) = poller.lock().step(clock.now()).send {
                         break None;
                     }
                 }
@@ -110,7 +111,7 @@ pub(crate) async fn run_renewal(context: Arc<AgentContext>) -> Fault {
     let clock = context.monotonic;
     let renewal = Arc::new(Mutex::new(CertificateRenewal::new(context.clone())));
     loop {
-        let Step { send, wake_at } = locked(&renewal).step(clock.now());
+        let Step { send, wake_at } = renewal.lock().step(clock.now());
         let Some(request) = send else {
             clock.sleep_until(wake_at).await;
             continue;
@@ -133,12 +134,12 @@ async fn hand_back<L: Send + 'static, R: Send + 'static>(
 ) -> Result<(), Fault> {
     let (held, answered, apply) = (context.clone(), state.clone(), answer.clone());
     let applied = blocking(move || {
-        let result = apply(&mut locked(&answered), reply);
+        let result = apply(&mut answered.lock(), reply);
         drop(held);
         Ok(result)
     });
     match applied.await {
         Ok(result) => result,
-        Err(panicked) => answer(&mut locked(state), Err(panicked)),
+        Err(panicked) => answer(&mut state.lock(), Err(panicked)),
     }
 }

@@ -1,7 +1,6 @@
 //! The service over HTTPS: [`ServiceApi`] with the typed client, and joining, the one call without a
 //! certificate.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_api::agent::{
@@ -11,9 +10,9 @@ use longhaul_api::client::Client;
 use longhaul_api::{Problem, routes};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::{Credentials, agent_client_tls, join_client_tls};
+use parking_lot::Mutex;
 
 use crate::service_api::{Reply, ServiceApi};
-use crate::threads::locked;
 
 /// Time that the network may add to the time that the service holds a long poll.
 const WORK_TIMEOUT_SLACK: Duration = Duration::from_secs(15);
@@ -29,7 +28,7 @@ impl HttpServiceApi {
     }
 
     fn client(&self) -> Client {
-        locked(&self.client).clone()
+        self.client.lock().clone()
     }
 }
 
@@ -57,7 +56,7 @@ impl ServiceApi for HttpServiceApi {
     }
 
     fn use_credentials(&self, credentials: &Credentials) -> Result<(), Fault> {
-        *locked(&self.client) = connect(&self.url, credentials)?;
+        *self.client.lock() = connect(&self.url, credentials)?;
         Ok(())
     }
 }

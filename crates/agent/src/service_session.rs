@@ -4,11 +4,8 @@
 //! meanwhile would be missing from that list: so no hello is sent while a request for work is under way, and
 //! none is begun while a hello is.
 
-use std::sync::Mutex;
-
+use parking_lot::Mutex;
 use tokio::sync::watch;
-
-use crate::threads::locked;
 
 pub(crate) struct ServiceSession {
     state: Mutex<SessionState>,
@@ -31,12 +28,12 @@ impl ServiceSession {
     }
 
     pub(crate) fn is_greeted(&self) -> bool {
-        locked(&self.state).greeted
+        self.state.lock().greeted
     }
 
     /// False while a request for work is under way: to be tried again after a change.
     pub(crate) fn begin_hello(&self) -> bool {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.hello_in_flight |= !state.work_in_flight;
         state.hello_in_flight
     }
@@ -54,7 +51,7 @@ impl ServiceSession {
 
     /// False while the service does not know us or a hello is under way: to be tried again after a change.
     pub(crate) fn begin_work(&self) -> bool {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.work_in_flight = state.greeted && !state.hello_in_flight;
         state.work_in_flight
     }
@@ -68,7 +65,7 @@ impl ServiceSession {
     }
 
     fn change(&self, change: impl FnOnce(&mut SessionState)) {
-        change(&mut locked(&self.state));
+        change(&mut self.state.lock());
         self.changes.send_modify(|count| *count += 1);
     }
 }

@@ -7,20 +7,20 @@
 //! of its own, so that one that hangs does not hide the others.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use longhaul_api::agent::StorageSpace;
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, units};
 use longhaul_storage::{Space, Storage, TempName};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use crate::state_dir::random_u64;
 use crate::step::{AgentTime, PeriodicLoop};
 use crate::threads::guarded;
-use crate::threads::locked;
 
 /// A storage is full with less than 1 % free, or less than this, whichever is smaller.
 const FREE_MARGIN_BYTES_MAX: u64 = 256 << 20;
@@ -61,7 +61,7 @@ struct QueuedFailures {
 
 impl FailureQueue {
     fn push(&self, failure: WriteFailure) {
-        let mut queue = locked(&self.queue);
+        let mut queue = self.queue.lock();
         // A full queue holds failures of the same storage already.
         if queue.failures.len() < WRITE_FAILURES_QUEUED_MAX {
             queue.failures.push_back(failure);
@@ -70,19 +70,20 @@ impl FailureQueue {
     }
 
     fn close(&self) {
-        locked(&self.queue).is_closed = true;
+        self.queue.lock().is_closed = true;
         self.changed.notify_all();
     }
 
     fn pop(&self) -> Option<WriteFailure> {
-        locked(&self.queue).failures.pop_front()
+        self.queue.lock().failures.pop_front()
     }
 
     /// Waits for a failure, at most for `time`; false once the queue is closed.
     fn wait(&self, time: Duration) -> bool {
         let is_idle = |queue: &mut QueuedFailures| queue.failures.is_empty() && !queue.is_closed;
-        let waited = self.changed.wait_timeout_while(locked(&self.queue), time, is_idle);
-        !waited.unwrap_or_else(PoisonError::into_inner).0.is_closed
+        let mut queue = self.queue.lock();
+        self.changed.wait_while_for(&mut queue, is_idle, time);
+        !queue.is_closed
     }
 }
 
@@ -121,7 +122,7 @@ impl StorageHealth {
     }
 
     pub(crate) fn latest(&self) -> Vec<StorageSpace> {
-        locked(&self.latest).clone()
+        self.latest.lock().clone()
     }
 
     /// Notes that the engine failed to write a file of `size` bytes.
@@ -140,7 +141,7 @@ impl StorageHealth {
     }
 
     fn publish(&self, space: StorageSpace) {
-        let mut latest = locked(&self.latest);
+        let mut latest = self.latest.lock();
         let place = latest.iter().position(|known| known.storage == space.storage);
         let before = place.and_then(|place| latest[place].trouble.clone());
         if before.as_ref().map(|fault| fault.code) != space.trouble.as_ref().map(|fault| fault.code) {

@@ -97,7 +97,7 @@ impl SimulatedAgent {
             Box::new(ExpiryLoop::new(expiry, engine, log, clock)),
         ];
         periodic.extend(watches.into_iter().map(|watch| Box::new(watch) as Box<dyn PeriodicLoop>));
-        let identity = crate::threads::locked(&context.identity);
+        let identity = context.identity.lock();
         let (id, site) = (identity.agent, identity.site.clone());
         drop(identity);
         SimulatedAgent {

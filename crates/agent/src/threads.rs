@@ -1,8 +1,7 @@
-//! Threads and panics: blocking steps run off the event loop, a panic becomes a fault, locks survive it.
+//! Threads and panics: blocking steps run off the event loop, a panic becomes a fault.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_model::{Fault, FaultCode};
 
@@ -38,11 +37,6 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 /// The fault of a loop that ended and must not.
 pub(crate) fn ended_fault(what: &str, why: impl std::fmt::Display) -> Fault {
     Fault::new(FaultCode::Internal, format!("{what} ended: {why}"))
-}
-
-/// Locks a mutex, ignoring poisoning: our locks guard only state that each step leaves consistent.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -51,7 +51,6 @@ mod row_ids;
 mod sites;
 mod sql;
 mod subscriptions;
-mod sync;
 mod task_files;
 mod tasks;
 mod tokens;

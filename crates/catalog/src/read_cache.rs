@@ -3,9 +3,8 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard};
 
-use crate::sync::locked;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Rows of one cache. A cache that would grow beyond this starts over.
 const CACHED_ROWS_MAX: usize = 1_000;
@@ -26,7 +25,7 @@ impl<K, V> Default for ReadCache<K, V> {
 
 impl<K: Eq + Hash, V: Clone> ReadCache<K, V> {
     fn rows(&self) -> MutexGuard<'_, CachedRows<K, V>> {
-        locked(&self.0)
+        self.0.lock()
     }
 
     /// Returns the cached row, or what `read` finds. A missing row is not cached: anybody may ask for it,

@@ -4,7 +4,7 @@
 //! said hello in this incarnation to this process of the service, so that what it holds is known first.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::agent::{
@@ -17,6 +17,7 @@ use longhaul_model::{
     AgentId, AttemptId, Fault, FaultCode, SiteId, SiteName, StorageId, StorageName, TaskId, Timestamp,
 };
 use longhaul_scheduler::Event;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::outbox::Outbox;
@@ -186,7 +187,7 @@ impl Agents {
 
     /// Notes the kinds of the storages that a hello offers.
     pub fn offered(&self, kinds: impl IntoIterator<Item = (StorageId, StorageKind)>) {
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner).extend(kinds);
+        self.kinds.lock().extend(kinds);
     }
 
     /// Notes what a hello offers of copies between storages of others.
@@ -222,7 +223,7 @@ impl Agents {
     }
 
     pub fn kind_of(&self, storage: StorageId) -> StorageKind {
-        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let kinds = self.kinds.lock();
         kinds.get(&storage).copied().unwrap_or_default()
     }
 
@@ -395,7 +396,7 @@ impl Agents {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<AgentId, Presence>> {
-        self.presences.lock().unwrap_or_else(PoisonError::into_inner)
+        self.presences.lock()
     }
 }
 

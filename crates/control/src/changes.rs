@@ -2,11 +2,11 @@
 //! listener reads the object by its route, so one that misses a notification loses nothing but time.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_api::native::{ChangeEvent, ChangeKind};
 use longhaul_model::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::broadcast;
 
 /// Changes that a slow listener may lag behind before it is told that it missed some.
@@ -75,7 +75,7 @@ impl Changes {
     }
 
     fn objects(&self) -> MutexGuard<'_, BTreeMap<Object, Announcement>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+        self.objects.lock()
     }
 }
 

@@ -1,7 +1,6 @@
 //! Deadlines: how likely each is kept, and a warning while one is more likely missed than kept.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_api::native::ChangeKind;
@@ -9,10 +8,10 @@ use longhaul_api::steering::Promise;
 use longhaul_catalog::{CatalogError, SubscriptionRow};
 use longhaul_model::{SubscriptionId, Timestamp, units};
 use longhaul_scheduler::{Event, Outlook, Scheduler};
+use parking_lot::Mutex;
 
 use crate::brain::Input;
 use crate::control::Control;
-use crate::kernel::guard;
 
 /// A warning begins below this chance: the deadline is more likely missed than met.
 const DANGER_BELOW: f64 = 0.5;
@@ -38,11 +37,11 @@ pub struct Danger {
 
 impl Deadlines {
     pub fn since(&self, subscription: SubscriptionId) -> Option<Timestamp> {
-        guard(&self.danger).get(&subscription).map(|danger| danger.since)
+        self.danger.lock().get(&subscription).map(|danger| danger.since)
     }
 
     pub fn all(&self) -> Vec<(SubscriptionId, Danger)> {
-        guard(&self.danger).iter().map(|(id, danger)| (*id, danger.clone())).collect()
+        self.danger.lock().iter().map(|(id, danger)| (*id, danger.clone())).collect()
     }
 
     /// Applies the present chances; returns the deadlines that got into danger (true) or out of it.
@@ -51,7 +50,7 @@ impl Deadlines {
         seen: Vec<(SubscriptionId, f64, String)>,
         now: Timestamp,
     ) -> Vec<(SubscriptionId, bool)> {
-        let mut danger = guard(&self.danger);
+        let mut danger = self.danger.lock();
         let mut changed = Vec::new();
         let before = std::mem::take(&mut *danger);
         for (id, chance, words) in seen {

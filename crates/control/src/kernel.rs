@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longhaul_api::native::ChangeKind;
@@ -16,6 +16,7 @@ use longhaul_network::exchange::Imported;
 use longhaul_network::{Observation, ObservationError, RegionId};
 use longhaul_scheduler::{Event, ImportedKnowledge, Scheduler, SiteInfo, SiteLimits, SiteState, StorageInfo};
 use longhaul_security::Vault;
+use parking_lot::{Mutex, RwLock};
 
 use crate::brain::Input;
 use crate::changes::Changes;
@@ -103,11 +104,11 @@ impl Kernel {
     }
 
     pub fn new_id<T: From<u64>>(&self) -> T {
-        guard(&self.ids).next(self.now())
+        self.ids.lock().next(self.now())
     }
 
     pub fn directory(&self) -> Arc<Directory> {
-        self.directory.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.directory.read().clone()
     }
 
     /// Reads sites and storages again and sends all of them to the scheduler; repeated events do no harm.
@@ -115,7 +116,7 @@ impl Kernel {
         let storages = self.catalog.storages()?.into_iter().map(|row| (row.id, row)).collect();
         let sites = self.catalog.sites()?.into_iter().map(|row| (row.id, row)).collect();
         let directory = Arc::new(Directory { storages, sites });
-        *self.directory.write().unwrap_or_else(PoisonError::into_inner) = directory.clone();
+        *self.directory.write() = directory.clone();
         let mut events: Vec<Event> = directory.sites.values().flat_map(site_events).collect();
         events.extend(directory.storages.values().map(storage_event));
         self.notify_scheduler(Input::Events(events));
@@ -128,11 +129,11 @@ impl Kernel {
     }
 
     pub fn trouble(&self) -> Option<Fault> {
-        guard(&self.trouble).clone()
+        self.trouble.lock().clone()
     }
 
     pub(crate) fn set_trouble(&self, trouble: Option<Fault>) {
-        *guard(&self.trouble) = trouble;
+        *self.trouble.lock() = trouble;
     }
 
     /// Notifies listeners of subscriptions that want more or less than before.
@@ -227,11 +228,6 @@ pub fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(|error| {
         Fault::new(FaultCode::Busy, format!("no thread for the {name}: {error}")).with_source(error)
     })
-}
-
-/// A lock whose holder panicked is used as it is: everything under it is counters and caches.
-pub fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn site_events(row: &SiteRow) -> [Event; 2] {

@@ -37,4 +37,4 @@ pub mod recorded;
 pub mod steering;
 
 pub use control::Control;
-pub use kernel::{Directory, Kernel, SchedulerHandle, WriterHandle, guard, spawn};
+pub use kernel::{Directory, Kernel, SchedulerHandle, WriterHandle, spawn};

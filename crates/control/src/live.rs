@@ -2,13 +2,13 @@
 //! problems. In memory only; after a restart it fills again from the catalog and from what agents report.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_api::native::ProblemView;
 use longhaul_model::{
     AgentId, AttemptId, Fault, Lfn, Mark, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
 };
 use longhaul_network::Link;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::problems::Problems;
 use crate::rates::{History, Meter};
@@ -222,7 +222,7 @@ impl Live {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_identity::Counters;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Label sets of one counter; further ones are counted under the label value `other`.
 const SERIES_MAX: usize = 5_000;
@@ -100,7 +100,7 @@ impl Metrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Family>> {
-        self.families.lock().unwrap_or_else(PoisonError::into_inner)
+        self.families.lock()
     }
 }
 

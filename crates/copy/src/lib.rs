@@ -56,7 +56,6 @@ mod site;
 mod ssh;
 mod state;
 mod stop;
-mod sync;
 mod target_index;
 mod third_party;
 mod trees;

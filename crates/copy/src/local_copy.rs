@@ -1,12 +1,12 @@
 //! A copy within this host, with the same progress and outcomes as the other kinds.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use longhaul_model::{Fault, FaultCode, Verification};
+use parking_lot::Mutex;
 
 use crate::listing_diff::policy;
 use crate::local::{
@@ -157,7 +157,7 @@ struct RateLimit {
 
 impl ProgressObserver<'_> {
     fn send(&self, outcome: PendingOutcome) {
-        let to = self.outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let to = self.outcomes.lock();
         // The receiver lives as long as the copy.
         let _ = to.send(outcome);
     }
@@ -170,7 +170,7 @@ impl Observer for ProgressObserver<'_> {
             totals.bytes_moved += count;
         });
         let Some(pace) = &self.rate_limit else { return };
-        let mut pace = pace.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut pace = pace.lock();
         pace.bytes += count;
         let due = Duration::from_secs_f64(pace.bytes as f64 / pace.limit as f64);
         let ahead = due.saturating_sub(pace.begun.elapsed());

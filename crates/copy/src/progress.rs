@@ -1,13 +1,13 @@
 //! Progress of a copy: updated by the copying threads, read by whatever displays it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_model::{Fault, Timestamp, Verification};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
 use crate::rules::SkipReason;
-use crate::sync::lock;
 
 /// Failed files listed by name; more are only counted.
 pub const FAILED_FILES_LISTED_MAX: usize = 100;
@@ -185,14 +185,14 @@ pub(crate) struct CircuitLog {
 
 impl CircuitLog {
     pub(crate) fn record(&self, words: String) {
-        let mut notes = lock(&self.notes);
+        let mut notes = self.notes.lock();
         if notes.len() < CIRCUIT_NOTES_MAX {
             notes.push(CircuitNote { at: clock::now(), words });
         }
     }
 
     fn last(&self) -> String {
-        lock(&self.notes).last().map_or(String::new(), |note| note.words.clone())
+        self.notes.lock().last().map_or(String::new(), |note| note.words.clone())
     }
 }
 
@@ -212,28 +212,28 @@ pub struct Progress {
 
 impl Progress {
     pub fn totals(&self) -> Totals {
-        lock(&self.totals).clone()
+        self.totals.lock().clone()
     }
 
     pub fn change(&self, change: impl FnOnce(&mut Totals)) {
-        change(&mut lock(&self.totals));
+        change(&mut self.totals.lock());
     }
 
     pub fn fail(&self, path: &str, fault: &Fault) {
         self.change(|totals| totals.files_failed += 1);
-        let mut failed = lock(&self.failed);
+        let mut failed = self.failed.lock();
         if failed.len() < FAILED_FILES_LISTED_MAX {
             failed.push((path.to_owned(), fault.clone()));
         }
     }
 
     pub fn failed(&self) -> Vec<(String, Fault)> {
-        lock(&self.failed).clone()
+        self.failed.lock().clone()
     }
 
     /// Adds what a server contributed to a file.
     pub fn add_share(&self, share: &ReplicaShare) {
-        let mut all = lock(&self.replicas);
+        let mut all = self.replicas.lock();
         let known = all.iter().position(|known| known.replica == share.replica);
         let place = known.unwrap_or_else(|| {
             all.push(ReplicaTotals { replica: share.replica.clone(), ..ReplicaTotals::default() });
@@ -249,13 +249,13 @@ impl Progress {
 
     /// Contributions of the servers, if there were several.
     pub fn replicas(&self) -> Vec<ReplicaTotals> {
-        lock(&self.replicas).clone()
+        self.replicas.lock().clone()
     }
 
     /// Replaces the counts by those of another process.
     pub fn set(&self, totals: Totals, failed: Vec<(String, Fault)>) {
-        *lock(&self.totals) = totals;
-        *lock(&self.failed) = failed;
+        *self.totals.lock() = totals;
+        *self.failed.lock() = failed;
     }
 
     /// Restarts counting after the connection broke: finished files will be found at the target.
@@ -266,7 +266,7 @@ impl Progress {
     }
 
     pub fn note(&self) -> String {
-        let note = lock(&self.note).clone();
+        let note = self.note.lock().clone();
         if note.is_empty() { self.circuit.last() } else { note }
     }
 
@@ -277,10 +277,10 @@ impl Progress {
 
     /// Circuit notes in order.
     pub fn circuit_notes(&self) -> Vec<CircuitNote> {
-        lock(&self.circuit.notes).clone()
+        self.circuit.notes.lock().clone()
     }
 
     pub fn set_note(&self, note: impl Into<String>) {
-        *lock(&self.note) = note.into();
+        *self.note.lock() = note.into();
     }
 }

@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{
     Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::push_steps::PushItem;
 
@@ -26,7 +27,7 @@ impl PushExport {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, PushItem>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock()
     }
 
     /// Lets the server fetch a file by the name it gets there.

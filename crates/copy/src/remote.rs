@@ -1,11 +1,12 @@
 //! Client side of the control protocol: typed requests over a connection that is re-established when it
 //! breaks.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_engine::Channel;
 use longhaul_model::{AgentId, Blame, DigestSet, Fault, FaultCode};
+use parking_lot::Mutex;
 
 use crate::protocol::{
     self, DigestAnswer, Entry, ITEMS_PER_MESSAGE_MAX, ListRequest, Page, RelativePath, Reply, Request,
@@ -112,7 +113,7 @@ impl Remote {
     }
 
     fn channel(&self) -> Arc<Channel> {
-        self.channel.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.channel.lock().clone()
     }
 
     /// Sends one request on the present connection.
@@ -146,7 +147,7 @@ impl Remote {
 
     /// Replaces `broken` unless that has been done. An unreachable server is no error yet.
     fn reconnect(&self, broken: &Arc<Channel>) -> Result<(), Fault> {
-        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut channel = self.channel.lock();
         if !Arc::ptr_eq(&channel, broken) {
             return Ok(());
         }

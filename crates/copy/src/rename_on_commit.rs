@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
@@ -17,6 +17,7 @@ use longhaul_storage::{
     Capabilities, Commit, FlushPolicy, Identity, NoLinks, Posix, PosixOptions, SourceFile, Space, Storage,
     TargetFile, TempName, Visit,
 };
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -80,7 +81,7 @@ impl MappedStorage {
     }
 
     fn lock(&self) -> MutexGuard<'_, Reservations> {
-        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reservations.lock()
     }
 
     /// Reserves a destination before the engine hears of the file. False if a file of that name is running

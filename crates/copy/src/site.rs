@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_engine::{
@@ -18,6 +18,7 @@ use longhaul_model::{
 };
 use longhaul_security::{Access, Permit, SharedAuthority, SharedSecret, list_digest};
 use longhaul_storage::Storage;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::now;
 use crate::options::Options;
@@ -173,7 +174,7 @@ struct RouterState {
 
 impl EventRouter {
     fn lock(&self) -> MutexGuard<'_, RouterState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Sorts events by job and calls each job's callback.

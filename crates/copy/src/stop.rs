@@ -1,9 +1,10 @@
 //! Cancellation of a copy. What it has done so far stays, so that the same command resumes.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_model::{Fault, FaultCode};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 type Hook = Box<dyn Fn() + Send>;
 
@@ -31,7 +32,7 @@ pub(crate) struct HookGuard {
 
 impl Stop {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     pub fn stop(&self) {
@@ -73,11 +74,7 @@ impl Stop {
             if left.is_zero() {
                 return false;
             }
-            state = self
-                .0
-                .changed
-                .wait_timeout(state, left)
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+            self.0.changed.wait_for(&mut state, left);
         }
         true
     }

@@ -1,12 +1,12 @@
 //! Index of what exists at a target before anything is written. Read-only, so that a dry run uses it too.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_model::units::printable;
 use longhaul_model::{Algorithm, Digest, Fault, FaultCode, Pfn};
 use longhaul_storage::{FlushPolicy, NoLinks, Posix, PosixOptions, digest_file};
+use parking_lot::Mutex;
 use rustix::fs::{self, Dir, FileType, OFlags};
 use rustix::io::Errno;
 
@@ -88,7 +88,7 @@ impl TargetIndex {
 
     /// Whether the directory is missing, or empty but for our own work directory.
     fn is_empty_dir(&self, path: &[u8], now: Instant) -> bool {
-        let mut seen = self.last_dir.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.last_dir.lock();
         if let Some(seen) = &*seen
             && seen.path == path
             && now.saturating_duration_since(seen.scanned_at) < EMPTY_DIR_CACHE_TTL

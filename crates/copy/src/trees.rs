@@ -5,11 +5,12 @@
 //! next server is asked. Otherwise the leader's tree counts, or that of the next server that answers.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::tree::{ChunkValue, VALUES_MAX, values_of};
 use longhaul_model::{Blame, Digest, Fault, FaultCode, Tree};
+use parking_lot::Mutex;
 
 use crate::fetch_job::FileFetch;
 use crate::listing_diff::Step;
@@ -19,7 +20,6 @@ use crate::protocol::{
 };
 use crate::remote::{Remote, escaped_len, unexpected};
 use crate::replicas::ReplicaServer;
-use crate::sync::lock;
 
 /// Chunk values per request: the server reads 256 MiB for them.
 const VALUES_PER_REQUEST_MAX: u64 = 256;
@@ -177,15 +177,15 @@ fn trees(remote: &Remote, files: &[(RelativePath, u64)]) -> Vec<Result<Tree, Fau
     std::thread::scope(|scope| {
         for _ in 0..REQUESTS_IN_FLIGHT {
             scope.spawn(|| {
-                while let Some(question) = next_request(&mut lock(&parts)) {
+                while let Some(question) = next_request(&mut parts.lock()) {
                     let answer = request_parts(remote, &question);
-                    lock(&answers).extend(question.into_iter().zip(answer));
+                    answers.lock().extend(question.into_iter().zip(answer));
                 }
             });
         }
     });
     let mut read_at: Vec<Option<i64>> = vec![None; files.len()];
-    for (FilePart { file, part }, answer) in answers.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    for (FilePart { file, part }, answer) in answers.into_inner() {
         let put = answer.and_then(|(mtime_ns, values)| {
             if *read_at[file].get_or_insert(mtime_ns) != mtime_ns {
                 return Err(Fault::new(FaultCode::SourceChanged, "the file changed while its tree was read"));

@@ -1,9 +1,10 @@
 //! A pool of buffers that files are read into and sent from. Fresh buffers would cost a page fault for each 4
 //! KiB.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 /// Bytes of one read: large enough that its call costs nothing, small enough to stay in a core's cache while
 /// it is encrypted.
@@ -18,7 +19,7 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     pub(crate) fn take(self: &Arc<Self>) -> PooledBuffer {
-        let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.free.lock().pop();
         PooledBuffer { bytes: kept.unwrap_or_else(|| vec![0; BUFFER_BYTES]), len: 0, home: self.clone() }
     }
 }
@@ -55,7 +56,7 @@ impl AsRef<[u8]> for PooledBuffer {
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        let mut free = self.home.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.home.free.lock();
         if free.len() < FREE_BUFFERS_MAX {
             free.push(std::mem::take(&mut self.bytes));
         }
@@ -77,9 +78,9 @@ mod tests {
         .unwrap();
         let bytes = lent.into_bytes();
         assert_eq!(&bytes[..], b"abc");
-        assert_eq!(home.free.lock().unwrap().len(), 0);
+        assert_eq!(home.free.lock().len(), 0);
         drop(bytes);
-        assert_eq!(home.free.lock().unwrap().len(), 1);
+        assert_eq!(home.free.lock().len(), 1);
         assert!(home.take().as_ref().is_empty(), "nothing of the last user is seen");
     }
 }

@@ -3,13 +3,13 @@
 //! one question.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use longhaul_model::{Algorithm, Digest, DigestSet};
 use longhaul_storage::Identity;
+use parking_lot::Mutex;
 
 use crate::answer::{Outcome, Refusal};
 use crate::request::single;
@@ -172,13 +172,13 @@ struct State {
 
 impl DigestCache {
     pub(crate) fn get(&self, path: &str, identity: &Identity) -> DigestSet {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         let known = state.known.get(path).filter(|(version, _)| version == identity);
         known.map(|(_, digests)| digests.clone()).unwrap_or_default()
     }
 
     pub(crate) fn insert(&self, path: &str, identity: &Identity, digests: &DigestSet) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let mut all = digests.clone();
         match state.known.get(path) {
             Some((version, known)) if version == identity => {

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Request;
@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use longhaul_model::hex;
 use longhaul_model::{Fault, FaultCode};
 use longhaul_storage::Storage;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -143,7 +144,7 @@ impl ConnectionLimits {
         address: IpAddr,
         one: tokio::sync::OwnedSemaphorePermit,
     ) -> Option<ConnectionPermit> {
-        let mut of_addresses = self.of_addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_addresses = self.of_addresses.lock();
         let count = of_addresses.entry(address).or_default();
         if *count >= self.of_address_max {
             return None;
@@ -156,7 +157,7 @@ impl ConnectionLimits {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut of_addresses = self.bounds.of_addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_addresses = self.bounds.of_addresses.lock();
         if let Some(count) = of_addresses.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {

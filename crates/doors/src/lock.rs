@@ -1,11 +1,12 @@
 //! LOCK and UNLOCK (RFC 4918), and how locks restrict every method that writes.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, Response, StatusCode, header};
 use longhaul_model::DigestSet;
 use longhaul_model::percent::encode_path;
+use parking_lot::MutexGuard;
 
 use crate::answer::{Answer, Outcome, Refusal, empty, set};
 use crate::body::Body;
@@ -29,7 +30,7 @@ const TOKEN_SCHEME: &str = "urn:longhaul:lock:";
 
 impl DoorContext {
     pub(crate) fn locks(&self) -> MutexGuard<'_, Locks> {
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.locks.lock()
     }
 }
 

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::StatusCode;
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::write_private;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{Outcome, Refusal};
@@ -85,7 +85,7 @@ impl Properties {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     pub(crate) fn get(&self, path: &str) -> DeadProperties {

@@ -1,6 +1,6 @@
 //! Dispatch of one request: authenticate, authorize, audit, and call the method.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Request, StatusCode, header};
@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use longhaul_model::Fault;
 use longhaul_security::macaroon::Macaroons;
 use longhaul_storage::{Directories, Entry, Storage, TempName};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::{Answer, Outcome, Refusal, empty, set};
@@ -88,11 +89,11 @@ impl DoorContext {
     }
 
     pub(crate) fn access(&self) -> Arc<Access> {
-        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.access.read().clone()
     }
 
     pub(crate) fn replace_access(&self, access: Access) {
-        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+        *self.access.write() = Arc::new(access);
     }
 
     pub(crate) fn storage(&self) -> &Arc<dyn Storage> {

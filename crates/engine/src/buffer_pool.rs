@@ -5,11 +5,10 @@
 //! buffer is allocated when its slot is first used, and is reused from then on.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use longhaul_model::limits::CHUNK_BYTES;
-
-use crate::sync::lock;
+use parking_lot::Mutex;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 /// The alignment that direct I/O requires.
@@ -99,7 +98,7 @@ impl BufferPool {
 
     /// A buffer of a reserved slot; dropping it releases the slot.
     pub(crate) fn buffer(self: &Arc<Self>) -> Buffer {
-        let block = lock(&self.free_blocks).pop().unwrap_or_else(Block::new);
+        let block = self.free_blocks.lock().pop().unwrap_or_else(Block::new);
         Buffer { block: Some(block), pool: self.clone() }
     }
 }
@@ -143,7 +142,7 @@ impl std::ops::DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            lock(&self.pool.free_blocks).push(block);
+            self.pool.free_blocks.lock().push(block);
         }
         self.pool.release(1);
     }
@@ -168,10 +167,10 @@ mod tests {
         );
         drop(buffers);
         assert_eq!((pool.used(), pool.peak()), (0, 3));
-        assert_eq!(lock(&pool.free_blocks).len(), 3);
+        assert_eq!(pool.free_blocks.lock().len(), 3);
         pool.reserve(1);
         drop(pool.buffer());
-        assert_eq!(lock(&pool.free_blocks).len(), 3, "blocks are used again");
+        assert_eq!(pool.free_blocks.lock().len(), 3, "blocks are used again");
     }
 
     #[test]

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_wire::PathReport;
 use longhaul_wire::congestion::CongestionControlSelector;
-
-use crate::sync::lock;
+use parking_lot::Mutex;
 
 /// Addresses remembered. Beyond this, all of them are forgotten.
 const PEERS_MAX: usize = 4_096;
@@ -27,7 +25,7 @@ impl CongestionControls {
         by_rate: bool,
         now: Duration,
     ) -> bool {
-        let mut peers = lock(&self.0);
+        let mut peers = self.0.lock();
         if peers.len() >= PEERS_MAX && !peers.contains_key(&peer) {
             peers.clear();
         }
@@ -37,6 +35,6 @@ impl CongestionControls {
     }
 
     pub(crate) fn refused(&self, peer: IpAddr, now: Duration) {
-        lock(&self.0).entry(peer).or_default().rate_based_refused(now);
+        self.0.lock().entry(peer).or_default().rate_based_refused(now);
     }
 }

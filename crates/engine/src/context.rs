@@ -1,14 +1,15 @@
 //! The state that the threads of an engine share.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_model::mark::Treatment;
 use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp, TokenBucket};
 use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_server_tls};
 use longhaul_wire::NewBatch;
+use parking_lot::{Condvar, Mutex};
 use rustls::{ClientConfig, ServerConfig};
 
 use crate::buffer_pool::BufferPool;
@@ -24,7 +25,6 @@ use crate::offers::{Offering, ParkedStreams, Preconnect, no_stream_offered};
 use crate::queue::Queue;
 use crate::resolve::{ResolveRequest, default_paths};
 use crate::serve::SourceServer;
-use crate::sync::lock;
 use crate::tls::AUTHENTICATED_PROTOCOL;
 
 /// Interval of session maintenance, and the granularity of the rate limits.
@@ -109,19 +109,15 @@ pub(crate) struct TickWaker {
 
 impl TickWaker {
     pub(crate) fn wake(&self) {
-        *lock(&self.pending) = true;
+        *self.pending.lock() = true;
         self.signal.notify_one();
     }
 
     fn wait(&self, most: Duration) {
-        let rung = lock(&self.pending);
-        let mut rung = if *rung {
-            rung
-        } else {
-            self.signal
-                .wait_timeout(rung, most)
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(rung, _)| rung)
-        };
+        let mut rung = self.pending.lock();
+        if !*rung {
+            self.signal.wait_for(&mut rung, most);
+        }
         *rung = false;
     }
 }
@@ -142,7 +138,7 @@ impl EngineContext {
     }
 
     pub(crate) fn tls(&self) -> TlsSettings {
-        lock(&self.tls).clone()
+        self.tls.lock().clone()
     }
 
     /// # Panics
@@ -180,7 +176,7 @@ impl EngineContext {
 
     /// Returns false if the attempt is known already.
     pub(crate) fn register_attempt(&self, job: &Arc<Job>) -> bool {
-        match lock(&self.attempts).entry(job.file.attempt) {
+        match self.attempts.lock().entry(job.file.attempt) {
             std::collections::btree_map::Entry::Occupied(_) => false,
             std::collections::btree_map::Entry::Vacant(place) => {
                 place.insert(job.clone());
@@ -190,7 +186,7 @@ impl EngineContext {
     }
 
     pub(crate) fn unregister_attempt(&self, attempt: AttemptId) {
-        let job = lock(&self.attempts).remove(&attempt);
+        let job = self.attempts.lock().remove(&attempt);
         drop(job);
     }
 
@@ -204,7 +200,9 @@ impl EngineContext {
     ) {
         let key = sources.key(treatment);
         loop {
-            let session = lock(&self.sessions)
+            let session = self
+                .sessions
+                .lock()
                 .entry(key.clone())
                 .or_insert_with(|| Arc::new(Session::new(sources, treatment, self)))
                 .clone();
@@ -213,10 +211,10 @@ impl EngineContext {
                 Err((back, jobs_back)) => {
                     batch = back;
                     jobs = jobs_back;
-                    let mut sessions = lock(&self.sessions);
+                    let mut sessions = self.sessions.lock();
                     if sessions.get(&key).is_some_and(|known| Arc::ptr_eq(known, &session)) {
                         sessions.remove(&key);
-                        lock(&self.retired).push(session);
+                        self.retired.lock().push(session);
                     }
                 }
             }
@@ -238,8 +236,8 @@ impl EngineContext {
         let sessions = self.all_sessions();
         let busy = sessions.iter().filter(|session| session.tick()).count();
         self.busy_sessions.store(busy.max(1), Ordering::Relaxed);
-        lock(&self.sessions).retain(|_, session| !session.is_over(now));
-        lock(&self.retired).retain(|session| !session.is_over(now));
+        self.sessions.lock().retain(|_, session| !session.is_over(now));
+        self.retired.lock().retain(|session| !session.is_over(now));
         self.serve.tick(now);
         self.devices.tick(now);
         self.tick_offers(now);
@@ -255,11 +253,11 @@ impl EngineContext {
 
     fn tick_offers(self: &Arc<Self>, now: Duration) {
         let sources: BTreeSet<AgentId> =
-            lock(&self.sessions).values().map(|session| session.peer()).collect();
+            self.sessions.lock().values().map(|session| session.peer()).collect();
         for (session, stream) in self.offers.tick(now, |peer| sources.contains(&peer)) {
             session.stream_down(stream, no_stream_offered());
         }
-        lock(&self.offerings).retain(|offering| {
+        self.offerings.lock().retain(|offering| {
             let due = offering.due(now);
             for &place in due.iter().flatten() {
                 let dialler = Dialler::Offer(offering.clone(), place);
@@ -271,17 +269,17 @@ impl EngineContext {
     }
 
     pub(crate) fn all_sessions(&self) -> Vec<Arc<Session>> {
-        let mut all: Vec<Arc<Session>> = lock(&self.sessions).values().cloned().collect();
-        all.extend(lock(&self.retired).iter().cloned());
+        let mut all: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
+        all.extend(self.retired.lock().iter().cloned());
         all
     }
 
     /// Drops all work at shutdown.
     pub(crate) fn release_all(&self) {
         // Their destructors take these locks.
-        let attempts = std::mem::take(&mut *lock(&self.attempts));
-        let sessions = std::mem::take(&mut *lock(&self.sessions));
-        let retired = std::mem::take(&mut *lock(&self.retired));
+        let attempts = std::mem::take(&mut *self.attempts.lock());
+        let sessions = std::mem::take(&mut *self.sessions.lock());
+        let retired = std::mem::take(&mut *self.retired.lock());
         drop((attempts, sessions, retired));
         self.offers.clear();
     }
@@ -291,7 +289,7 @@ impl EngineContext {
         self.stopping.store(true, Ordering::Release);
         self.network.wake_all();
         self.resolver.close();
-        lock(&self.targets).values().for_each(|target| target.stop());
+        self.targets.lock().values().for_each(|target| target.stop());
         self.devices.stop();
         self.serve.stop();
         self.calls.stop();

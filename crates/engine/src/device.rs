@@ -5,12 +5,13 @@
 //! An operation costs two clock readings and one short lock. An idle device is not sampled.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_model::StorageName;
 use longhaul_storage::PARALLEL_MAX;
 use longhaul_wire::disk_throttle::{DiskSample, DiskThrottle};
+use parking_lot::{Condvar, Mutex};
 
 use crate::context::EngineContext;
 use crate::fetch::WriteJob;
@@ -18,7 +19,6 @@ use crate::interface::{DeviceSnapshot, Export};
 use crate::io_pressure::IoPressure;
 use crate::queue::Queue;
 use crate::serve::ReadJob;
-use crate::sync::{lock, wait, wait_until};
 
 /// Default number of parallel reads, and of parallel writes, per device. Two keep a disk busy while one of
 /// them computes digests.
@@ -117,12 +117,12 @@ impl Devices {
     /// The device of a storage, and whether it is new. An existing device keeps its number of threads.
     pub(crate) fn add(&self, export: &Export) -> (Arc<Device>, bool) {
         let (name, can) = (export.storage.name(), export.storage.capabilities());
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         if let Some(known) = all.iter().find(|device| device.holds(name)) {
             return (known.clone(), false);
         }
         if let Some(known) = all.iter().find(|device| can.device.is_some() && device.number == can.device) {
-            lock(&known.storages).push(name.clone());
+            known.storages.lock().push(name.clone());
             return (known.clone(), false);
         }
         let device = Arc::new(Device::new(can.device, vec![name.clone()], can.parallel));
@@ -131,7 +131,7 @@ impl Devices {
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Device>> {
-        lock(&self.all).clone()
+        self.all.lock().clone()
     }
 
     /// # Panics
@@ -145,7 +145,7 @@ impl Devices {
 
     /// Samples the disk pressure; free of cost while we are idle.
     pub(crate) fn tick(&self, now: Duration) {
-        let mut looks = lock(&self.sampling);
+        let mut looks = self.sampling.lock();
         if now.saturating_sub(looks.last) < SAMPLE_INTERVAL {
             return;
         }
@@ -179,7 +179,7 @@ impl Devices {
 
     pub(crate) fn stop(&self) {
         for device in self.all() {
-            lock(&device.gate).closed = true;
+            device.gate.lock().closed = true;
             device.opened.notify_all();
             device.to_read.close();
             device.to_write.close();
@@ -212,7 +212,7 @@ impl Device {
     }
 
     fn holds(&self, storage: &StorageName) -> bool {
-        lock(&self.storages).contains(storage)
+        self.storages.lock().contains(storage)
     }
 
     /// Number of reader threads, and of writer threads.
@@ -252,13 +252,13 @@ impl Device {
     }
 
     fn begin(&self, gated: bool) -> Instant {
-        let mut gate = lock(&self.gate);
+        let mut gate = self.gate.lock();
         gate.waiting += usize::from(gated);
         while gated && !gate.closed {
             match gate.paused_until.filter(|until| *until > Instant::now()) {
-                Some(until) => gate = wait_until(&self.opened, gate, until),
+                Some(until) => drop(self.opened.wait_until(&mut gate, until)),
                 None if gate.running >= gate.throttle.share().max(1.0) as usize => {
-                    gate = wait(&self.opened, gate)
+                    self.opened.wait(&mut gate)
                 }
                 None => break,
             }
@@ -274,7 +274,7 @@ impl Device {
     fn end(&self, passing: &RunningOperation<'_>) {
         let now = Instant::now();
         let took = now.saturating_duration_since(passing.begun);
-        let mut gate = lock(&self.gate);
+        let mut gate = self.gate.lock();
         let busy = &mut gate.load;
         busy.in_flight -= 1;
         busy.operations += 1;
@@ -306,12 +306,12 @@ impl Device {
 
     /// Whether the device has been idle since the last sample, and is not throttled.
     fn is_idle(&self) -> bool {
-        let gate = lock(&self.gate);
+        let gate = self.gate.lock();
         gate.load.operations == 0 && gate.load.in_flight == 0 && gate.throttle.is_full()
     }
 
     fn take_sample(&self, passed: Duration) -> DiskSample {
-        let mut gate = lock(&self.gate);
+        let mut gate = self.gate.lock();
         let now = Instant::now();
         let before = std::mem::take(&mut gate.load);
         let running = before.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
@@ -335,7 +335,7 @@ impl Device {
     }
 
     fn update_throttle(&self, seen: DiskSample) {
-        let mut gate = lock(&self.gate);
+        let mut gate = self.gate.lock();
         let (was_whole, before) = (gate.throttle.is_full(), gate.throttle.share());
         let share = gate.throttle.update(seen);
         let (is_whole, reason) = (gate.throttle.is_full(), gate.throttle.reason());
@@ -346,7 +346,7 @@ impl Device {
         if share > before {
             self.opened.notify_all();
         }
-        let storages = || lock(&self.storages).iter().map(StorageName::as_str).collect::<Vec<_>>().join(", ");
+        let storages = || self.storages.lock().iter().map(StorageName::as_str).collect::<Vec<_>>().join(", ");
         if was_whole && let Some(reason) = reason {
             tracing::info!(storages = storages(), %reason, "yielding the disk to local users");
         } else if is_whole && !was_whole {
@@ -355,9 +355,9 @@ impl Device {
     }
 
     fn snapshot(&self) -> DeviceSnapshot {
-        let gate = lock(&self.gate);
+        let gate = self.gate.lock();
         DeviceSnapshot {
-            storages: lock(&self.storages).clone(),
+            storages: self.storages.lock().clone(),
             parallel: self.parallel,
             share: gate.throttle.share() / f64::from(2 * self.parallel),
             waiting: gate.waiting,
@@ -480,6 +480,6 @@ mod tests {
         let panicked: Result<(), _> =
             crate::sync::catch_panic("an operation", || device.run(Operation::Write, 1, || panic!("in it")));
         assert!(panicked.is_err());
-        assert_eq!(lock(&device.gate).running, 0, "the gate is free again");
+        assert_eq!(device.gate.lock().running, 0, "the gate is free again");
     }
 }

@@ -1,8 +1,8 @@
 //! The engine's public handle: starts the threads, submits work, stops them.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, TokenBucket};
 use longhaul_security::{Credentials, PermitVerifier};
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
 use longhaul_wire::receiver::ORIGINS_MAX;
+use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::buffer_pool::BufferPool;
@@ -28,7 +29,6 @@ use crate::offers::{Offer, Offering, ParkedStreams, Preconnect};
 use crate::queue::Queue;
 use crate::resolve::{ResolveRequest, check_locals, default_paths};
 use crate::serve::SourceServer;
-use crate::sync::lock;
 
 /// Burst of the rate limits: short enough that a chart of seconds shows the limit.
 const RATE_LIMIT_BURST: Duration = Duration::from_millis(100);
@@ -166,7 +166,7 @@ impl Engine {
         if is_new {
             self.spawn_for(&device)?;
         }
-        let mut targets = lock(&self.shared.targets);
+        let mut targets = self.shared.targets.lock();
         let target = Arc::new(self.shared.open_target(targets.len(), export, device, state_dir)?);
         let with = |work: fn(&Arc<Target>, &Arc<EngineContext>)| {
             let target = target.clone();
@@ -205,7 +205,7 @@ impl Engine {
         let cores = &self.shared.config.cores;
         let core = match cores.is_empty() {
             true => None,
-            false => Some(cores[lock(&self.threads).len() % cores.len()]),
+            false => Some(cores[self.threads.lock().len() % cores.len()]),
         };
         self.spawn(name, move |shared| {
             if let Some(core) = core
@@ -231,7 +231,7 @@ impl Engine {
                 }
             })
             .map_err(thread_fault)?;
-        lock(&self.threads).push(thread);
+        self.threads.lock().push(thread);
         Ok(())
     }
 
@@ -254,7 +254,7 @@ impl Engine {
             let detail = format!("{} replicas; the limit is {}", batch.replicas.len(), ORIGINS_MAX - 1);
             return refuse_all(&Fault::new(FaultCode::TooLarge, detail));
         }
-        let Some(target) = lock(&self.shared.targets).get(&batch.target_storage).cloned() else {
+        let Some(target) = self.shared.targets.lock().get(&batch.target_storage).cloned() else {
             let detail = format!("this agent has no storage {}", batch.target_storage);
             return refuse_all(&Fault::new(FaultCode::NotFound, detail));
         };
@@ -265,7 +265,7 @@ impl Engine {
     /// Cancels attempts, waiting or running; no event follows for them.
     pub fn cancel(&self, attempts: &[AttemptId]) {
         for attempt in attempts {
-            let job = lock(&self.shared.attempts).get(attempt).cloned();
+            let job = self.shared.attempts.lock().get(attempt).cloned();
             if let Some(job) = job {
                 job.cancel(&self.shared);
             }
@@ -316,7 +316,7 @@ impl Engine {
             return Err(Fault::new(FaultCode::BadRequest, "an offer needs an address and a stream"));
         }
         let offering = Arc::new(Offering::new(addresses, streams, self.shared.now()));
-        lock(&self.shared.offerings).push(offering.clone());
+        self.shared.offerings.lock().push(offering.clone());
         self.shared.waker.wake();
         Ok(Offer::new(offering))
     }
@@ -333,7 +333,7 @@ impl Engine {
         }
         let paths: Arc<[Arc<Path>]> = paths.into_iter().map(Arc::new).collect();
         tracing::info!(%source, paths = paths.len(), "the paths to a source are set");
-        let mut all = lock(&self.shared.paths);
+        let mut all = self.shared.paths.lock();
         match paths.is_empty() {
             true => all.remove(&source),
             false => all.insert(source, paths),
@@ -347,21 +347,21 @@ impl Engine {
     /// Rate limits in payload bytes per second, in and out; none is unlimited.
     pub fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
         let now = self.shared.now();
-        lock(&self.shared.rate_limit_in).set_rate(in_bytes_per_s, now);
-        lock(&self.shared.rate_limit_out).set_rate(out_bytes_per_s, now);
+        self.shared.rate_limit_in.lock().set_rate(in_bytes_per_s, now);
+        self.shared.rate_limit_out.lock().set_rate(out_bytes_per_s, now);
         self.shared.waker.wake();
     }
 
     /// New streams use these credentials; existing ones live on.
     pub fn renew_credentials(&self, credentials: &Credentials) -> Result<(), Fault> {
         let settings = TlsSettings::new(credentials, self.shared.config.data_security)?;
-        *lock(&self.shared.tls) = settings;
+        *self.shared.tls.lock() = settings;
         Ok(())
     }
 
     pub fn snapshot(&self) -> Snapshot {
         let shared = &self.shared;
-        let jobs: Vec<_> = lock(&shared.attempts).values().cloned().collect();
+        let jobs: Vec<_> = shared.attempts.lock().values().cloned().collect();
         let running: Vec<(AttemptId, u64)> = jobs
             .iter()
             .filter(|job| job.has_started())
@@ -395,7 +395,7 @@ impl Engine {
     fn shut_down(&self) {
         self.shared.stop();
         let me = std::thread::current().id();
-        let threads = std::mem::take(&mut *lock(&self.threads));
+        let threads = std::mem::take(&mut *self.threads.lock());
         // The first delivers events: it ends when no sender is left.
         for thread in threads.into_iter().rev() {
             if thread.thread().name() == Some(EVENTS_THREAD) {

@@ -1,9 +1,9 @@
 //! Batched delivery of events to the owner of the engine.
 
-use std::sync::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex};
 
 use crate::interface::Event;
-use crate::sync::{catch_panic, lock, wait};
+use crate::sync::catch_panic;
 
 /// Events of one batch: bounds the memory and the latency of the receiver.
 const EVENTS_PER_BATCH_MAX: usize = 1_000;
@@ -33,7 +33,7 @@ impl State {
 impl EventQueue {
     /// Adds an event. After the end it is dropped.
     pub(crate) fn push(&self, event: Event) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.ended {
             return;
         }
@@ -47,13 +47,13 @@ impl EventQueue {
 
     /// Events pushed until this is dropped are delivered together.
     pub(crate) fn batch(&self) -> EventBatch<'_> {
-        lock(&self.state).open_batches += 1;
+        self.state.lock().open_batches += 1;
         EventBatch(self)
     }
 
     /// No more events. Those in the queue are still delivered.
     pub(crate) fn end(&self) {
-        lock(&self.state).ended = true;
+        self.state.lock().ended = true;
         self.arrived.notify_all();
     }
 
@@ -67,9 +67,9 @@ impl EventQueue {
     }
 
     fn take(&self) -> Option<Vec<Event>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while !state.is_due() && !state.ended {
-            state = wait(&self.arrived, state);
+            self.arrived.wait(&mut state);
         }
         if state.events.is_empty() {
             return None;
@@ -85,7 +85,7 @@ pub(crate) struct EventBatch<'a>(&'a EventQueue);
 
 impl Drop for EventBatch<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         state.open_batches -= 1;
         let is_due = state.is_due();
         drop(state);
@@ -109,27 +109,27 @@ mod tests {
         let events = EventQueue::default();
         let groups = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            scope.spawn(|| events.deliver(&|group| lock(&groups).push(group.len())));
+            scope.spawn(|| events.deliver(&|group| groups.lock().push(group.len())));
             let gathering = events.batch();
             let more = events.batch();
             (0..5).for_each(|number| events.push(event(number)));
             drop(more);
             (5..9).for_each(|number| events.push(event(number)));
             drop(gathering);
-            while lock(&groups).is_empty() {
+            while groups.lock().is_empty() {
                 std::thread::yield_now();
             }
             // A full batch does not wait.
             let _gathering = events.batch();
             (0..=EVENTS_PER_BATCH_MAX).for_each(|number| events.push(event(number)));
-            while lock(&groups).len() < 2 {
+            while groups.lock().len() < 2 {
                 std::thread::yield_now();
             }
             // Neither does the end, which loses nothing.
             events.end();
             events.push(event(1));
         });
-        let groups = groups.into_inner().unwrap();
+        let groups = groups.into_inner();
         assert_eq!(groups[0], 9);
         assert!(
             groups[1] >= EVENTS_PER_BATCH_MAX && groups.iter().sum::<usize>() == 9 + EVENTS_PER_BATCH_MAX + 1,

@@ -2,10 +2,9 @@
 //! producers wait (backpressure; Reactive Streams, 1.0).
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::sync::lock;
+use parking_lot::{Condvar, Mutex};
 
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
@@ -29,9 +28,9 @@ impl<T> Queue<T> {
     /// Waits until there is any room, then adds all items, so that `soft_max` can be exceeded by one batch.
     /// After the queue is closed the items are dropped.
     pub(crate) fn put_many(&self, items: impl IntoIterator<Item = T>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while state.items.len() >= self.soft_max && !state.closed {
-            state = self.emptied.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.emptied.wait(&mut state);
         }
         if !state.closed {
             state.items.extend(items);
@@ -42,7 +41,7 @@ impl<T> Queue<T> {
 
     /// For items whose number is bounded elsewhere: never waits. Returns the item if the queue is closed.
     pub(crate) fn push(&self, item: T) -> Option<T> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.closed {
             return Some(item);
         }
@@ -54,7 +53,7 @@ impl<T> Queue<T> {
 
     /// The next item; none when the queue is closed, which also takes the queued items.
     pub(crate) fn take(&self) -> Option<T> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             if let Some(item) = state.items.pop_front() {
                 drop(state);
@@ -64,18 +63,15 @@ impl<T> Queue<T> {
             if state.closed {
                 return None;
             }
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.filled.wait(&mut state);
         }
     }
 
     /// Up to `most` items, waiting for at most `wait`. None when the queue is closed.
     pub(crate) fn take_many(&self, most: usize, wait: Duration) -> Option<Vec<T>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.items.is_empty() && !state.closed {
-            state = match self.filled.wait_timeout(state, wait) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            self.filled.wait_for(&mut state, wait);
         }
         if state.closed {
             return None;
@@ -89,7 +85,7 @@ impl<T> Queue<T> {
 
     /// Closes the queue and returns its items.
     pub(crate) fn close(&self) -> VecDeque<T> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.closed = true;
         let items = std::mem::take(&mut state.items);
         drop(state);

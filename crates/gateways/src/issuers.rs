@@ -27,7 +27,7 @@ pub struct Issuers {
     http: HttpClient<Empty<Bytes>>,
     /// One question to an issuer at a time, whoever needs the answer: the others find it there. By the
     /// trusted issuer.
-    asking: std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
+    asking: parking_lot::Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
 }
 
 impl Issuers {
@@ -112,7 +112,7 @@ impl Issuers {
     }
 
     fn asking(&self, issuer: &str) -> Arc<Mutex<()>> {
-        let mut asking = self.asking.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut asking = self.asking.lock();
         asking.entry(issuer.to_owned()).or_default().clone()
     }
 

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -15,6 +14,7 @@ use longhaul_model::percent::encode_component;
 use longhaul_model::{Fault, FaultCode};
 use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient, read_authorities};
 use longhaul_security::{ForeignServerTrust, foreign_client_tls};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
@@ -176,8 +176,8 @@ impl TokenEndpoints {
         Ok(endpoint)
     }
 
-    fn found(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    fn found(&self) -> parking_lot::MutexGuard<'_, BTreeMap<String, String>> {
+        self.found.lock()
     }
 }
 

@@ -12,12 +12,11 @@
 //!
 //! Start with [`AuditLog::record`].
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use longhaul_api::agent::DoorDecision;
 use longhaul_catalog::{Catalog, CatalogError, NewDecision};
 use longhaul_model::{SiteName, Timestamp};
 use longhaul_security::{AggregatedDecision, AuditAggregator, AuditBounds, Decision};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::Origin;
 
@@ -105,7 +104,7 @@ impl AuditLog {
     }
 
     fn pending(&self) -> MutexGuard<'_, AuditAggregator> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 }
 

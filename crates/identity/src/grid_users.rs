@@ -2,12 +2,13 @@
 //! maps.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::MappingCallout;
 use longhaul_security::grid::{GridSettings, GridTrust};
 use longhaul_security::gridmap::{self, CommunityMap, MAP_BYTES_MAX};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::FtsConfig;
 
@@ -58,7 +59,7 @@ impl GridUsers {
     /// By the map that an administrator keeps, and by their command. Where there is a command and it does not
     /// tell, nobody is let in by a guess: a fault says why.
     pub fn community(&self, subject: &str, now: Timestamp) -> Result<Option<String>, Fault> {
-        let communities = self.communities.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let communities = self.communities.read().clone();
         if let Some(community) = communities.community_of(subject) {
             return Ok(Some(community.to_owned()));
         }
@@ -78,7 +79,7 @@ impl GridUsers {
 
     /// Held from the look at a delegation to its change: two clients of one user must not cross.
     pub fn delegating(&self) -> MutexGuard<'_, ()> {
-        self.delegating.lock().unwrap_or_else(PoisonError::into_inner)
+        self.delegating.lock()
     }
 
     /// Takes over what has changed in the files. What cannot be read stays as it was, and is told.
@@ -99,7 +100,7 @@ impl GridUsers {
         match self.map.as_deref().map(read_map) {
             Some(Ok((map, bad))) => {
                 problems.extend(bad);
-                *self.communities.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
+                *self.communities.write() = Arc::new(map);
             }
             Some(Err(found)) => fault = fault.or(Some(found)),
             None => {}
@@ -110,7 +111,7 @@ impl GridUsers {
 
     /// Once, until it is something else.
     fn log_problems(&self, problems: Vec<String>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         for problem in problems.iter().filter(|problem| !told.contains(problem)) {
             tracing::warn!("users of the grid: {problem}");
         }

@@ -10,11 +10,12 @@
 //! Start with [`Identity::may_still_transfer`].
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use longhaul_api::fts::{Refusal, submission::Parameters};
 use longhaul_catalog::{AccountRow, ApiTokenRow, Catalog, CatalogError, JobRow};
 use longhaul_model::{Fault, FaultCode, JobId, Retry};
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
 use crate::logins::account_holder;
@@ -116,16 +117,16 @@ pub fn job_details(parameters: &Parameters, person: &Person) -> String {
 impl OwnerCache {
     /// To be called after every change of tokens or accounts.
     pub fn invalidate(&self) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.write() = None;
     }
 
     fn get(&self, catalog: &Catalog) -> Result<Arc<CredentialTables>, CatalogError> {
-        let present = self.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let present = self.0.read().clone();
         if let Some(known) = present {
             return Ok(known);
         }
         // Held while it is read: else what was read before a change could be put down after it.
-        let mut place = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.0.write();
         if let Some(known) = &*place {
             return Ok(known.clone());
         }

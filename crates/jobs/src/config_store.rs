@@ -2,7 +2,7 @@
 //! record of every change, and a copy in memory for the questions of each request.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use longhaul_api::fts::{
     ActivityShares, Ban, BanStatus, GlobalSettings, Grant, LinkSettings, Refusal, ShareSetting,
@@ -13,6 +13,7 @@ use longhaul_control::executor::LinkPolicy;
 use longhaul_identity::{AccessRules, catalog_problem, refusal};
 use longhaul_model::Timestamp;
 use longhaul_scheduler::{Limits, LinkShares};
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
 use crate::cloud_keys::Cloud;
@@ -108,11 +109,11 @@ impl ConfigStore {
     }
 
     pub fn get(&self) -> Result<Arc<Objects>, Refusal> {
-        let present = self.cache.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let present = self.cache.read().clone();
         if let Some(objects) = present {
             return Ok(objects);
         }
-        let mut place = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.cache.write();
         if let Some(objects) = &*place {
             return Ok(objects.clone());
         }
@@ -132,7 +133,7 @@ impl ConfigStore {
         change: impl FnOnce(&mut Objects) -> Result<(T, String), Refusal>,
     ) -> Result<T, Refusal> {
         // Held over the transaction, so that what is in memory is what was written last.
-        let mut place = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.cache.write();
         let mut made = None;
         let done = self.catalog.change_setting::<ChangeError>(SETTING, who, now, |present| {
             let mut objects = read(present).map_err(ChangeError)?;

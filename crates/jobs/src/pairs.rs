@@ -2,13 +2,12 @@
 //! optimizer, and brokers receive it. In memory, for as long as the service runs.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
+use parking_lot::Mutex;
 
 use longhaul_api::fts::PairMinute;
-use longhaul_control::guard;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Minutes of pairs in memory: a day of a few pairs, or an hour of many.
@@ -73,7 +72,7 @@ struct Open {
 
 impl Pairs {
     pub fn begin(&self, pair: &Pair, now: Timestamp) {
-        let mut state = guard(&self.0);
+        let mut state = self.0.lock();
         state.advance(now);
         let open = state.open.entry(pair.clone()).or_default();
         open.running += 1;
@@ -82,7 +81,7 @@ impl Pairs {
 
     /// Records the end of a copy: its bytes if it succeeded, and how long it took.
     pub fn end(&self, pair: &Pair, bytes: Option<u64>, took: Duration, now: Timestamp) {
-        let mut state = guard(&self.0);
+        let mut state = self.0.lock();
         state.advance(now);
         let Some(open) = state.open.get_mut(pair) else { return };
         open.running = open.running.saturating_sub(1);
@@ -97,14 +96,14 @@ impl Pairs {
 
     /// The last `most` minutes of the wanted pairs, newest first.
     pub fn last(&self, most: usize, now: Timestamp, wanted: impl Fn(&Pair) -> bool) -> Vec<Minute> {
-        let mut state = guard(&self.0);
+        let mut state = self.0.lock();
         state.advance(now);
         state.kept.iter().rev().filter(|minute| wanted(&minute.pair)).take(most).cloned().collect()
     }
 
     /// The minutes that ended after `told`, in their order, each over all communities.
     pub fn after(&self, told: Timestamp, now: Timestamp) -> Vec<Minute> {
-        let mut state = guard(&self.0);
+        let mut state = self.0.lock();
         state.advance(now);
         let mut whole: BTreeMap<(Timestamp, String, String), Vec<Minute>> = BTreeMap::new();
         for minute in state.kept.iter().rev().take_while(|minute| minute.at > told) {
@@ -117,7 +116,7 @@ impl Pairs {
     /// Bytes a second from storage to storage, of those that are wanted, smoothed over the minutes in which
     /// they had copies; none in the first.
     pub fn smoothed_rates(&self, wanted: impl Fn(&Pair) -> bool) -> BTreeMap<(String, String), f64> {
-        let state = guard(&self.0);
+        let state = self.0.lock();
         let mut rates = BTreeMap::new();
         for (pair, open) in state.open.iter().filter(|(pair, _)| wanted(pair)) {
             if let Some(rate) = open.smoothed_rate {

@@ -1,14 +1,15 @@
 //! How far the running copies are, for those who ask and for the scheduler.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use longhaul_control::SchedulerHandle;
 use longhaul_control::brain::Input;
-use longhaul_control::{SchedulerHandle, guard};
 use longhaul_model::{AttemptId, Timestamp};
 use longhaul_scheduler::Event;
+use parking_lot::Mutex;
 
 /// Interval between two progress reports of a copy to the scheduler.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
@@ -34,16 +35,16 @@ impl RunningCopies {
     pub(crate) fn begin(&self, file: u64, now: Timestamp) -> Arc<Counter> {
         let counter = Counter { bytes: AtomicU64::new(0), reported: AtomicI64::new(now.0), since: now };
         let counter = Arc::new(counter);
-        guard(&self.0).insert(file, counter.clone());
+        self.0.lock().insert(file, counter.clone());
         counter
     }
 
     pub(crate) fn end(&self, file: u64) {
-        guard(&self.0).remove(&file);
+        self.0.lock().remove(&file);
     }
 
     pub fn progress(&self, file: u64) -> Option<Progress> {
-        let moving = guard(&self.0);
+        let moving = self.0.lock();
         let counter = moving.get(&file)?;
         Some(Progress { bytes: counter.bytes.load(Ordering::Relaxed), since: counter.since })
     }

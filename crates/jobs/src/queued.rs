@@ -9,12 +9,11 @@
 //! token.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
-
-use longhaul_control::guard;
+use parking_lot::Mutex;
 
 /// A count of a refused user's files is reused for this long.
 const COUNT_TTL: Duration = Duration::from_secs(1);
@@ -54,7 +53,7 @@ impl QueuedFiles {
         count: impl FnOnce() -> Result<u64, E>,
     ) -> Result<Result<Reservation, u64>, E> {
         let user = self.user_count(user);
-        let mut known = guard(&user);
+        let mut known = user.lock();
         let fresh = known.counted.is_some_and(|(_, at)| now.since(at) < COUNT_TTL);
         if !known.fits(files, most) && !fresh {
             known.counted = Some((count()?, now));
@@ -69,7 +68,7 @@ impl QueuedFiles {
     }
 
     fn user_count(&self, user: &str) -> Arc<Mutex<UserCount>> {
-        let mut users = guard(&self.users);
+        let mut users = self.users.lock();
         if !users.contains_key(user) && users.len() >= USERS_MAX {
             users.clear();
         }
@@ -95,7 +94,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut known = guard(&self.user);
+        let mut known = self.user.lock();
         known.under_way -= self.files;
         if self.committed {
             known.since += self.files;
@@ -157,7 +156,7 @@ mod tests {
             let name = number.to_string();
             assert!(queued.reserve(&name, (1, 1), at(0), || Ok::<u64, ()>(0)).unwrap().is_ok());
         }
-        assert!(guard(&queued.users).len() <= USERS_MAX);
+        assert!(queued.users.lock().len() <= USERS_MAX);
     }
 
     #[test]

@@ -5,16 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::fts::delegation_id_of_token;
-use longhaul_control::guard;
 use longhaul_gateways::token_endpoint::{OurClient, TokenEndpoints};
 use longhaul_identity::FtsConfig;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::UnverifiedClaims;
 use longhaul_security::read_secret;
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use zeroize::Zeroizing;
 
@@ -88,7 +88,7 @@ impl Tokens {
 
     /// The lock under which requests for this token are made.
     pub(crate) fn request_lock(&self, id: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut in_flight = guard(&self.in_flight);
+        let mut in_flight = self.in_flight.lock();
         // Drops the locks that nobody waits for: there are as many tokens as jobs.
         in_flight.retain(|_, lock| Arc::strong_count(lock) > 1);
         in_flight.entry(id.to_owned()).or_default().clone()
@@ -96,7 +96,7 @@ impl Tokens {
 
     /// The cached access token in place of a job's token, if it is valid for long enough.
     pub(crate) fn cached(&self, id: &str, now: Timestamp) -> Option<Zeroizing<String>> {
-        let access_tokens = guard(&self.access_tokens);
+        let access_tokens = self.access_tokens.lock();
         let valid = access_tokens.get(id).filter(|access| access.expires.since(now) > EXPIRY_MARGIN);
         valid.map(|access| access.token.clone())
     }
@@ -104,7 +104,7 @@ impl Tokens {
     /// Caches a fresh access token, if there is room, and drops those that have expired.
     pub(crate) fn cache(&self, id: String, token: Zeroizing<String>, now: Timestamp) {
         let expires = UnverifiedClaims::parse(&token).map_or(now, |claims| claims.expires);
-        let mut access_tokens = guard(&self.access_tokens);
+        let mut access_tokens = self.access_tokens.lock();
         access_tokens.retain(|_, access| access.expires > now);
         if access_tokens.len() < ACCESS_TOKENS_MAX {
             access_tokens.insert(id, AccessToken { token, expires });

@@ -1,9 +1,10 @@
 //! The only place in this program that reads the clock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use longhaul_model::{IdMaker, IncidentId, Timestamp};
+use parking_lot::Mutex;
 
 pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -18,6 +19,6 @@ pub fn clock() -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
 /// Makes an id for an error of this process, to find it in the log.
 pub fn new_incident_id() -> IncidentId {
     static MAKER: Mutex<Option<IdMaker>> = Mutex::new(None);
-    let mut maker = MAKER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut maker = MAKER.lock();
     maker.get_or_insert_with(|| IdMaker::after(u64::from(std::process::id()) & 0xffff)).next(now())
 }

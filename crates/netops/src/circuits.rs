@@ -4,7 +4,6 @@
 //! Not here: when a circuit is worth asking for, and who asks for it (`agent`, `circuits`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_api::circuits::{
@@ -13,11 +12,11 @@ use longhaul_api::circuits::{
 };
 use longhaul_catalog::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow};
 use longhaul_control::brain::Input;
-use longhaul_control::guard;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, CircuitOrderId, StorageId, StorageName, Timestamp};
 use longhaul_network::CLOCK_AHEAD_MAX;
 use longhaul_scheduler::{Event, LinkCircuit};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::NetOps;
@@ -186,12 +185,12 @@ impl Circuits {
     }
 
     pub fn links(&self) -> Vec<(LinkKey, ReportedLink)> {
-        guard(&self.state).links.iter().map(|(key, known)| (key.clone(), known.clone())).collect()
+        self.state.lock().links.iter().map(|(key, known)| (key.clone(), known.clone())).collect()
     }
 
     /// Circuits that transfers may begin on: asked for by that agent, for what comes from that storage.
     pub fn in_use(&self) -> Vec<(LinkKey, String)> {
-        let state = guard(&self.state);
+        let state = self.state.lock();
         let links = state.links.iter().filter(|(_, known)| known.link.state == CircuitState::Established);
         let used = links.filter_map(|(key, known)| {
             let circuit = known.link.circuit.as_ref().filter(|circuit| circuit.used.is_some())?;
@@ -202,7 +201,7 @@ impl Circuits {
 
     /// The same with what is booked, in bytes a second.
     fn booked_rates(&self) -> Vec<(LinkKey, f64)> {
-        let state = guard(&self.state);
+        let state = self.state.lock();
         let used = state.links.iter().filter(|(_, known)| known.link.state == CircuitState::Established);
         let rates = used.filter_map(|(key, known)| {
             let circuit = known.link.circuit.as_ref().filter(|circuit| circuit.used.is_some())?;
@@ -215,12 +214,12 @@ impl Circuits {
     }
 
     pub fn link(&self, key: &LinkKey) -> Option<ReportedLink> {
-        guard(&self.state).links.get(key).cloned()
+        self.state.lock().links.get(key).cloned()
     }
 
     /// What an agent is to be told.
     pub fn orders(&self, agent: AgentId, now: Timestamp) -> Vec<CircuitOrder> {
-        let state = guard(&self.state);
+        let state = self.state.lock();
         let of_agent = state.orders.iter().filter(|((of, _), _)| *of == agent);
         let all = of_agent.flat_map(|((_, source), orders)| orders.iter().map(move |order| (source, order)));
         let lasts = |order: &RecordedOrder| match order.what {
@@ -246,7 +245,7 @@ impl Circuits {
         order: RecordedOrder,
         what: &str,
     ) -> Result<(), CatalogError> {
-        let mut state = guard(&self.state);
+        let mut state = self.state.lock();
         let open = state.orders.entry(key.clone()).or_default();
         // A circuit that is to be given back is so before another is asked for.
         let follows = matches!(order.what, CircuitWish::Request { replaces: Some(_), .. });
@@ -278,7 +277,7 @@ impl Circuits {
         id: CircuitOrderId,
         words: &str,
     ) -> Result<(), CatalogError> {
-        let mut state = guard(&self.state);
+        let mut state = self.state.lock();
         let Some(open) = state.orders.get_mut(key) else { return Ok(()) };
         let Some(order) = open.iter().find(|order| order.id == id) else { return Ok(()) };
         let over = RecordedOrder { state: CircuitOrderState::Done, words: words.to_owned(), ..order.clone() };
@@ -289,7 +288,7 @@ impl Circuits {
 
     /// What the plan wants, and nobody has ended.
     pub fn planned(&self) -> Vec<(LinkKey, RecordedOrder)> {
-        let state = guard(&self.state);
+        let state = self.state.lock();
         let all = state.orders.iter().flat_map(|(key, orders)| orders.iter().map(move |order| (key, order)));
         let planned = all.filter(|(_, order)| order.booking.is_some());
         planned.map(|(key, order)| (key.clone(), order.clone())).collect()
@@ -297,27 +296,27 @@ impl Circuits {
 
     /// Whether the plan's wish for that booking is not over.
     pub fn is_planned(&self, key: &LinkKey, booking: u64) -> bool {
-        let state = guard(&self.state);
+        let state = self.state.lock();
         state.orders.get(key).into_iter().flatten().any(|order| order.booking == Some(booking))
     }
 
     /// Whether the circuit is to be given back, and the agent has not said that it was.
     pub fn is_releasing(&self, key: &LinkKey, circuit: &str) -> bool {
-        let state = guard(&self.state);
+        let state = self.state.lock();
         let mut open = state.orders.get(key).into_iter().flatten();
         open.any(|order| matches!(&order.what, CircuitWish::Release { circuit: of } if of == circuit))
     }
 
     /// Whether something else than that booking of the plan is requested on the link.
     pub fn is_requested_beside(&self, key: &LinkKey, booking: u64) -> bool {
-        let state = guard(&self.state);
+        let state = self.state.lock();
         let mut open = state.orders.get(key).into_iter().flatten();
         open.any(|order| matches!(order.what, CircuitWish::Request { .. }) && order.booking != Some(booking))
     }
 
     /// Whether something is requested on the link that the agent has not ended.
     pub fn is_requested(&self, key: &LinkKey) -> bool {
-        let state = guard(&self.state);
+        let state = self.state.lock();
         let mut open = state.orders.get(key).into_iter().flatten();
         open.any(|order| matches!(order.what, CircuitWish::Request { .. }))
     }
@@ -342,7 +341,7 @@ pub fn take_report(netops: &NetOps, agent: AgentId, told: Vec<CircuitLink>) -> R
     let mut changes = Changes::default();
     // Held while it is written: two reports of one agent are never taken in at a time, and people wait for
     // neither.
-    let mut state = guard(&netops.circuits.state);
+    let mut state = netops.circuits.state.lock();
     for link in fine {
         let key = (agent, link.source.clone());
         count_carried(netops, &key, state.apply_report(&key, link, now, &mut changes));
@@ -382,7 +381,7 @@ fn update_scheduler(netops: &NetOps) {
     }
     let on_circuit = |((source, target), bytes_per_s)| LinkCircuit { source, target, bytes_per_s };
     let links: Vec<LinkCircuit> = links.into_iter().map(on_circuit).collect();
-    let mut told = guard(&netops.circuits.told);
+    let mut told = netops.circuits.told.lock();
     if *told != links {
         told.clone_from(&links);
         netops.kernel.notify_scheduler(Input::Events(vec![Event::Circuits(links)]));
@@ -392,7 +391,7 @@ fn update_scheduler(netops: &NetOps) {
 /// What others than its agent have moved on a circuit, and for how long.
 pub fn add_carried(netops: &NetOps, key: &LinkKey, id: &str, bytes: u64, during: Duration) {
     count_carried(netops, key, bytes);
-    let mut state = guard(&netops.circuits.state);
+    let mut state = netops.circuits.state.lock();
     let Some(kept) = state.links.get_mut(key).and_then(|known| known.circuits.get_mut(id)) else { return };
     kept.circuit.carried_bytes = kept.circuit.carried_bytes.saturating_add(bytes);
     kept.circuit.carried_s += during.as_secs_f64();

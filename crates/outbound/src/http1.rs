@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Body;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -93,7 +93,7 @@ impl<K: Eq + Hash + Clone, B> IdlePool<K, B> {
     pub async fn take(&self, key: &K) -> Option<Http1Connection<B>> {
         loop {
             let (mut connection, since) = {
-                let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut idle = self.0.lock();
                 let kept = idle.connections.get_mut(key)?;
                 let taken = kept.pop_back()?;
                 if kept.is_empty() {
@@ -114,7 +114,7 @@ impl<K: Eq + Hash + Clone, B> IdlePool<K, B> {
         if connection.sender.is_closed() {
             return;
         }
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.0.lock();
         if idle.count >= IDLE_MAX {
             idle.connections.clear();
             idle.count = 0;

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustls::client::WantsClientCert;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -106,7 +107,7 @@ impl TlsConfigs {
         key_pem: &str,
     ) -> Result<Arc<ClientConfig>, TlsConfigError> {
         let id = CertificateId::of_pem(chain_pem, key_pem);
-        let mut certified = self.certified.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut certified = self.certified.lock();
         if let Some(found) = certified.get(&id) {
             return Ok(found.clone());
         }

@@ -8,10 +8,10 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::text;
 
@@ -141,7 +141,7 @@ impl LoginThrottle {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No update here can stop half-way: what a panicking thread left is consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

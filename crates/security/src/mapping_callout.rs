@@ -18,11 +18,11 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_model::units::printable;
 use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Words of the command, including its program.
@@ -113,7 +113,7 @@ impl MappingCallout {
                 return Err(busy());
             }
             state.waiters += 1;
-            state = self.answered.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.answered.wait(&mut state);
             state.waiters -= 1;
         }
         if state.running.len() >= COMMANDS_MAX {
@@ -131,7 +131,7 @@ impl MappingCallout {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn run(&self, subject: &str) -> Mapping {

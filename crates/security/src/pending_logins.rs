@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::authority::random_bytes;
 use crate::login_throttle::client_network;
@@ -112,7 +112,7 @@ impl PendingLogins {
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], PendingEntry>> {
         // No update here can stop half-way: what a panicking thread left is consistent.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{Principal, constant_time_eq, hash_secret, new_secret};
 
@@ -169,7 +169,7 @@ impl Sessions {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No update here can stop half-way: what a panicking thread left is consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Housekeeping: what is done once a second, and what is done every so many seconds.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::native::ChangeKind;
@@ -8,10 +8,11 @@ use longhaul_control::agents::connection_events;
 use longhaul_control::brain::Input;
 use longhaul_control::commit_loop::CommitWork;
 use longhaul_control::recorded::Recorded;
-use longhaul_control::{deadlines, guard, spawn};
+use longhaul_control::{deadlines, spawn};
 use longhaul_model::Timestamp;
 use longhaul_netops::measured::changes;
 use longhaul_scheduler::Scheduler;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::context::ServiceContext;
@@ -144,7 +145,7 @@ pub(crate) async fn run(
         if now.since(issued) > CERTIFICATE_LIFE
             && let Ok(renewed) = acceptor(&shared)
         {
-            *tls.write().unwrap_or_else(std::sync::PoisonError::into_inner) = renewed;
+            *tls.write() = renewed;
             issued = now;
         }
         if ticks.is_multiple_of(USERS_TICKS) {
@@ -152,7 +153,7 @@ pub(crate) async fn run(
             tokio::spawn(async move { shared.identity.refresh_issuers().await });
         }
         let (shared, housekeeping) = (shared.clone(), housekeeping.clone());
-        let work = tokio::task::spawn_blocking(move || guard(&housekeeping).step(shared.kernel.now()));
+        let work = tokio::task::spawn_blocking(move || housekeeping.lock().step(shared.kernel.now()));
         if let Err(error) = work.await {
             tracing::error!(%error, "housekeeping");
         }

@@ -1,9 +1,10 @@
 //! The service's own certificate, by which agents and people know its listeners.
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use longhaul_model::Fault;
 use longhaul_security::{Credentials, grid_server_tls, service_server_tls};
+use parking_lot::RwLock;
 use tokio_rustls::TlsAcceptor;
 
 use crate::context::ServiceContext;

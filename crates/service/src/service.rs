@@ -1,7 +1,7 @@
 //! Starting and stopping.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use axum::Router;
@@ -14,6 +14,7 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_netops::measured::puller;
 use longhaul_netops::{Level, plan};
 use longhaul_scheduler::Scheduler;
+use parking_lot::RwLock;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;

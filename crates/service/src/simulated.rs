@@ -5,7 +5,7 @@
 //! are polled between the steps of the loops, as the runtime would poll them.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use longhaul_api::Problem;
@@ -14,10 +14,10 @@ use longhaul_catalog::{Catalog, MemoryDatabase};
 use longhaul_control::brain::Brain;
 use longhaul_control::commit_loop::CommitLoop;
 use longhaul_control::event_loop::{EventLoop, LoopStep};
-use longhaul_control::guard;
 use longhaul_control::query_loop::QueryLoop;
 use longhaul_jobs::JobLoop;
 use longhaul_model::{Fault, FaultCode, Timestamp};
+use parking_lot::Mutex;
 
 use crate::housekeeping::{Housekeeping, SavesOn};
 use crate::operations::AgentPeer;
@@ -99,7 +99,7 @@ impl SimulatedService {
         let brain = Arc::new(Mutex::new(brain));
         let (stepped, time) = (brain.clone(), clock.clone());
         shared.kernel.scheduler.set_inline(move || {
-            let mut brain = guard(&stepped);
+            let mut brain = stepped.lock();
             while brain.inputs().load(Brain::BATCH_MAX) {
                 brain.step(time());
             }
@@ -110,7 +110,7 @@ impl SimulatedService {
         let runtime = runtime.map_err(|error| Fault::new(FaultCode::Internal, error.to_string()))?;
         let job_loop = JobLoop::new(shared.job_control.clone(), work, None, runtime.handle().clone());
         let wakes = Wakes {
-            brain: guard(&brain).first_wake(),
+            brain: brain.lock().first_wake(),
             commit_loop: commit_loop.first_wake(),
             query_loop: query_loop.first_wake(),
             job_loop: job_loop.first_wake(),
@@ -174,7 +174,7 @@ impl SimulatedService {
                 self.wakes.housekeeping = Some(self.housekeeping.step(now));
                 has_worked = true;
             }
-            has_worked |= step_if_due(&mut *guard(&self.brain), &mut self.wakes.brain, now);
+            has_worked |= step_if_due(&mut *self.brain.lock(), &mut self.wakes.brain, now);
             has_worked |= step_if_due(&mut self.query_loop, &mut self.wakes.query_loop, now);
             has_worked |= step_if_due(&mut self.commit_loop, &mut self.wakes.commit_loop, now);
             has_worked |= step_if_due(&mut self.job_loop, &mut self.wakes.job_loop, now);

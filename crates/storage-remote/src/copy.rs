@@ -2,11 +2,12 @@
 //! Whatever fails, the target has a whole file under its name, or what it had before.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use http::StatusCode;
 use longhaul_model::{Fault, FaultCode, Locality};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::checksum::Checksum;
@@ -85,7 +86,7 @@ impl Plan<'_> {
     }
 
     fn write(&self, arrival: Option<Arrival>) {
-        *self.writing.lock().unwrap_or_else(PoisonError::into_inner) = arrival;
+        *self.writing.lock() = arrival;
     }
 }
 
@@ -149,7 +150,7 @@ impl Remote {
             Ok(done) => return Ok(done),
             Err(failed) => failed,
         };
-        let left = plan.writing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let left = plan.writing.lock().take();
         if plan.target.is_s3()
             && let Some(left) = self.abandon(plan.target(), &plan.upload).await
         {

@@ -6,7 +6,7 @@
 //! memory, and its spelling kept.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::{Extensions, Request, Response};
 use http_body_util::Empty;
@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::OnceCell;
 
@@ -30,7 +31,7 @@ async fn learn() -> Extensions {
     let (mut client, server) = tokio::io::duplex(4 << 10);
     let kept = Arc::new(Mutex::new(Extensions::new()));
     let service = service_fn(|request: Request<Incoming>| {
-        *kept.lock().unwrap_or_else(PoisonError::into_inner) = request.extensions().clone();
+        *kept.lock() = request.extensions().clone();
         async { Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new())) }
     });
     let connection =
@@ -40,5 +41,5 @@ async fn learn() -> Extensions {
     let _ = client.write_all(SAMPLE).await;
     let _ = client.shutdown().await;
     let _ = connection.await;
-    kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    kept.lock().clone()
 }

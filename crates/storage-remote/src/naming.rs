@@ -3,11 +3,11 @@
 //! final name.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
 use http::header::SERVER;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::failure::{Failure, Kind};
@@ -98,7 +98,7 @@ impl Remote {
         let is_plain = !target.url.path().contains('%');
         let key = target.url.origin().to_string();
         {
-            let known = self.renames.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = self.renames.0.lock();
             if let Some(known) = known.get(&key)
                 && known.since.elapsed() < RENAME_CACHE_TTL
             {
@@ -122,7 +122,7 @@ impl Remote {
             _ => (false, false),
         };
         if keep {
-            let mut known = self.renames.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.renames.0.lock();
             if known.len() >= RENAME_CACHE_MAX {
                 known.clear();
             }

@@ -1,9 +1,9 @@
 //! Rate limit of all reads together: one token bucket that every piece passes.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_model::TokenBucket;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 /// Reads that paused catch up for this long; a burst hides the jitter of many small pieces.
@@ -26,7 +26,7 @@ impl RateLimiter {
     }
 
     pub(crate) fn set_rate(&self, bytes_per_s: Option<u64>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.bytes_per_s != bytes_per_s {
             let bucket = TokenBucket::full(bytes_per_s, BURST, self.started.elapsed());
             *state = State { bytes_per_s, bucket };
@@ -42,7 +42,7 @@ impl RateLimiter {
     }
 
     fn reserve(&self, bytes: usize, now: Duration) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.bucket.reserve(bytes as u64, now)
     }
 }

@@ -4,9 +4,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -56,7 +57,7 @@ impl RefreshingToken {
     }
 
     fn state<T>(&self, with: impl FnOnce(&mut State) -> T) -> T {
-        with(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
+        with(&mut self.0.state.lock())
     }
 
     /// The token to send now, refreshed if it expires soon.

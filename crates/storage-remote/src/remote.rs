@@ -1,12 +1,13 @@
 //! The client of remote storages: [`Remote`] and its operations on one storage. Errors are [`Fault`]s.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::address::Family;
 use longhaul_model::{Algorithm, Blame, Fault, FaultCode, Locality};
 use longhaul_outbound::SYSTEM_AUTHORITIES;
+use parking_lot::Mutex;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -243,12 +244,12 @@ const RECENT_MAX: usize = 20_000;
 
 impl RecentSet {
     pub(crate) fn contains(&self, what: &str) -> bool {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.0.lock();
         seen.get(what).is_some_and(|since| since.elapsed() < RECENT_TTL)
     }
 
     pub(crate) fn add(&self, what: String) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         if seen.len() >= RECENT_MAX {
             seen.clear();
         }

@@ -2,7 +2,6 @@
 //! endpoint in a well-known document.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use http::header::LOCATION;
 use http::{Method, StatusCode};
 use longhaul_model::percent::decode_lenient;
 use longhaul_model::{Fault, Locality};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -52,12 +52,12 @@ pub(crate) struct TapeApis(Mutex<HashMap<String, (TapeApi, Instant)>>);
 
 impl TapeApis {
     fn get(&self, origin: &str) -> Option<TapeApi> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         known.get(origin).filter(|(_, since)| since.elapsed() < TAPE_API_TTL).map(|(api, _)| api.clone())
     }
 
     fn put(&self, origin: String, api: TapeApi) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.len() >= TAPE_APIS_MAX {
             known.clear();
         }

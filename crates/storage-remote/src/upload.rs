@@ -4,8 +4,8 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use http::header::{EXPECT, HeaderValue};
 use http::{Request, Response};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::TrySendError;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
@@ -57,7 +58,7 @@ impl Upload {
 
     /// Whether some of it has gone to a server.
     pub(crate) fn is_begun(&self) -> bool {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.pieces.lock().is_none()
     }
 
     pub(crate) fn expect_continue(&self, request: &mut Request<Body>) {
@@ -131,7 +132,7 @@ impl hyper::body::Body for UploadBody {
             return Poll::Ready(None);
         }
         if self.pieces.is_none() {
-            let pieces = self.upload.pieces.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let pieces = self.upload.pieces.lock().take();
             self.pieces = pieces;
         }
         let Some(pieces) = &mut self.pieces else {

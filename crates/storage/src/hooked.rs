@@ -4,11 +4,12 @@
 //! [`memory`](crate::memory) injects faults as well; this one also has real files, links and devices inside.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longhaul_model::{Fault, Pfn, StorageName};
+use parking_lot::Mutex;
 
 use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
 
@@ -60,7 +61,7 @@ impl HookedStorage {
         let reached = Mutex::new(reached);
         let hooked = HookedStorage::new(inner, move |number| {
             if number == write {
-                let _ = locked(&reached).send(());
+                let _ = reached.lock().send(());
             }
         });
         (hooked, at_write)
@@ -68,32 +69,27 @@ impl HookedStorage {
 
     /// The hook is called before each read of files that are opened from now on.
     pub fn set_read_hook(&self, hook: impl Fn(&Pfn, u64) -> Result<(), Fault> + Send + Sync + 'static) {
-        *locked(&self.read_hook) = Arc::new(hook);
+        *self.read_hook.lock() = Arc::new(hook);
     }
 
     /// Paths opened since they were last taken.
     pub fn take_opened_paths(&self) -> Vec<String> {
-        std::mem::take(&mut locked(&self.opened_paths))
+        std::mem::take(&mut self.opened_paths.lock())
     }
 
     /// Reports this space instead of the inner storage's.
     pub fn set_space(&self, space: Space) {
-        *locked(&self.space) = Some(space);
+        *self.space.lock() = Some(space);
     }
 
     /// Files cannot be created because of this fault; none removes it.
     pub fn set_create_fault(&self, fault: Option<Fault>) {
-        *locked(&self.create_fault) = fault;
+        *self.create_fault.lock() = fault;
     }
 
     fn wrap(&self, inner: Box<dyn TargetFile>) -> Box<dyn TargetFile> {
         Box::new(HookedTarget { inner, hook: self.write_hook.clone(), writes: self.writes.clone() })
     }
-}
-
-/// A hook that panics, as some tests want it to, spoils no state.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct HookedSource {
@@ -145,7 +141,7 @@ impl Storage for HookedStorage {
         self.inner.capabilities()
     }
     fn space(&self) -> Result<Space, Fault> {
-        match *locked(&self.space) {
+        match *self.space.lock() {
             Some(space) => Ok(space),
             None => self.inner.space(),
         }
@@ -154,12 +150,12 @@ impl Storage for HookedStorage {
         self.inner.stat(at)
     }
     fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
-        locked(&self.opened_paths).push(at.path().into());
-        let hook = locked(&self.read_hook).clone();
+        self.opened_paths.lock().push(at.path().into());
+        let hook = self.read_hook.lock().clone();
         Ok(Box::new(HookedSource { at: at.clone(), inner: self.inner.open(at)?, hook }))
     }
     fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
-        match locked(&self.create_fault).clone() {
+        match self.create_fault.lock().clone() {
             Some(fault) => Err(fault),
             None => self.inner.create(temp, size).map(|file| self.wrap(file)),
         }

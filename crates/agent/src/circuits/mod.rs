@@ -15,19 +15,19 @@ use std::collections::VecDeque;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::agent::{CircuitCopies, LinkAhead, SourcePeer};
 use longhaul_circuits::{CircuitHistory, Event, Order};
 use longhaul_gateways::circuits::{CircuitConfig, CircuitContext, FILE_BYTES_MAX, ProviderDriver, Streams};
 use longhaul_model::{AgentId, Blame, CircuitUse, Fault, FaultCode, StorageName};
+use parking_lot::Mutex;
 
 use crate::clock::ServiceClock;
 use crate::config::circuits::CircuitLinkConfig;
 use crate::mover::MoverHandle;
 use crate::step::AgentTime;
-use crate::threads::locked;
 use streams::AgentStreams;
 
 /// Ended transfers that wait for the keeper; further ones say nothing new.
@@ -120,14 +120,14 @@ impl Circuits {
                 clock,
                 Box::new(Streams::new(ways, link.circuit.paced)),
             )?;
-            *locked(&link.keeper) = Some(keeper);
+            *link.keeper.lock() = Some(keeper);
         }
         Ok(())
     }
 
     /// Releases all circuits. Takes some seconds at most; what is left stays recorded.
     pub(crate) fn release_all(&self) {
-        let keepers: Vec<_> = self.links.iter().filter_map(|link| locked(&link.keeper).take()).collect();
+        let keepers: Vec<_> = self.links.iter().filter_map(|link| link.keeper.lock().take()).collect();
         // All begin to release before the first is waited for.
         keepers.iter().for_each(|keeper| keeper.send_event(Event::OwnerEnded));
     }
@@ -145,7 +145,7 @@ impl Circuits {
     /// Sets who serves a storage now, as leases say, or the service where there is no lease yet.
     pub(crate) fn set_source_peer(&self, source: &SourcePeer) {
         for link in self.links_from(&source.storage) {
-            let mut state = locked(&link.state);
+            let mut state = link.state.lock();
             if state.peer.as_ref() != Some(source) {
                 state.peer = Some(source.clone());
             }
@@ -154,7 +154,7 @@ impl Circuits {
 
     /// Whether this is the peer's address on a circuit in use.
     pub(crate) fn is_circuit_address(&self, address: &SocketAddr) -> bool {
-        self.links.iter().any(|link| locked(&link.state).circuit.as_ref() == Some(address))
+        self.links.iter().any(|link| link.state.lock().circuit.as_ref() == Some(address))
     }
 
     /// Notes the end of an attempt. Faults of disks or permissions say nothing about the path.
@@ -164,7 +164,7 @@ impl Circuits {
             return;
         }
         for link in self.links_from(source) {
-            let mut state = locked(&link.state);
+            let mut state = link.state.lock();
             if state.ended_transfers.len() < ENDED_TRANSFERS_MAX {
                 // An attempt that never uses circuits was on the plain path.
                 let on_circuit = state.circuit.is_some() && circuits != CircuitUse::Never;
@@ -178,7 +178,7 @@ impl Circuits {
         let Some(every) = self.links.iter().map(|link| link.circuit.settings.check_interval).min() else {
             return false;
         };
-        let mut asked = locked(&self.queue_queried_at);
+        let mut asked = self.queue_queried_at.lock();
         let due =
             asked.is_none_or(|at| now.saturating_sub(at) >= every.saturating_sub(Duration::from_millis(100)));
         if due {
@@ -192,7 +192,7 @@ impl Circuits {
         for link in &self.links {
             let named = all.iter().filter(|one| one.source == link.config.from);
             let copies = named.fold(0, |sum: u32, one| sum.saturating_add(one.copies));
-            locked(&link.state).copies = copies;
+            link.state.lock().copies = copies;
         }
     }
 
@@ -205,7 +205,7 @@ impl Circuits {
                 // Queues to several storages here share the path.
                 ahead.bytes_per_s = ahead.bytes_per_s.into_iter().chain([one.bytes_per_s]).reduce(f64::max);
             }
-            locked(&link.state).ahead = Some(ahead);
+            link.state.lock().ahead = Some(ahead);
         }
     }
 }
@@ -234,13 +234,13 @@ mod tests {
         let circuits = Circuits::read(&[config]).unwrap();
         let beta: StorageName = "beta".parse().unwrap();
         let told = |circuits: &Circuits| {
-            locked(&circuits.links[0].state).ended_transfers.drain(..).collect::<Vec<_>>()
+            circuits.links[0].state.lock().ended_transfers.drain(..).collect::<Vec<_>>()
         };
         let network = Fault::new(FaultCode::Stalled, "nothing came");
         assert_eq!(network.blame, Blame::Network);
         circuits.note_attempt_end(&beta, CircuitUse::Prefer, None);
         assert_eq!(told(&circuits), [(false, true)], "there is none");
-        locked(&circuits.links[0].state).circuit = "10.1.0.2:7000".parse().ok();
+        circuits.links[0].state.lock().circuit = "10.1.0.2:7000".parse().ok();
         for (wish, on_circuit) in
             [(CircuitUse::Never, false), (CircuitUse::Prefer, true), (CircuitUse::Only, true)]
         {

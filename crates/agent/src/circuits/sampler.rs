@@ -13,7 +13,6 @@ use crate::command::CircuitCommands;
 use crate::mover::MoverHandle;
 use crate::outbox_log::OutboxLog;
 use crate::step::{AgentTime, PeriodicLoop, Ticker};
-use crate::threads::locked;
 
 /// Interval of the samples: much shorter than any check of a circuit.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,7 +57,7 @@ fn sample_link(
         .check_interval
         .saturating_mul(QUEUE_ANSWER_CHECKS_MAX)
         .max(SAMPLE_INTERVAL * QUEUE_ANSWER_CHECKS_MAX);
-    let mut state = locked(&link.state);
+    let mut state = link.state.lock();
     let ended: Vec<_> = state.ended_transfers.drain(..).collect();
     let ahead = state.ahead.filter(|ahead| now.saturating_sub(ahead.at) <= fresh);
     let moved = state.peer.as_ref().filter(|_| held > 0).and_then(|peer| {
@@ -71,9 +70,9 @@ fn sample_link(
     drop(state);
     let streamed = moved.and_then(|(on_circuit, bytes)| on_circuit.then_some(bytes));
     if streamed.is_some() || brought > 0 || commands_run {
-        locked(&link.record).add_carried(streamed.unwrap_or_default().saturating_add(brought), during);
+        link.record.lock().add_carried(streamed.unwrap_or_default().saturating_add(brought), during);
     }
-    let keeper = locked(&link.keeper);
+    let keeper = link.keeper.lock();
     let Some(keeper) = keeper.as_ref() else { return };
     for (on_circuit, good) in ended {
         keeper.send_event(Event::Transfer { on_circuit, good });

@@ -10,7 +10,6 @@ use longhaul_circuits::{CircuitRecord, Event, Explanation, Order, OrderKind, Ord
 
 use super::{Circuits, Link};
 use crate::step::AgentTime;
-use crate::threads::locked;
 
 /// Interval of the status while nothing but its figures changes.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
@@ -24,8 +23,8 @@ pub(super) struct LastStatus {
 impl Circuits {
     /// The status for a report; empty if there is nothing new.
     pub(crate) fn link_statuses(&self, now: AgentTime, greeting: bool) -> Vec<CircuitLink> {
-        let changes = self.links.iter().map(|link| locked(&link.record).revision()).sum();
-        let mut told = locked(&self.last_status);
+        let changes = self.links.iter().map(|link| link.record.lock().revision()).sum();
+        let mut told = self.last_status.lock();
         let fresh = |told: &LastStatus| {
             !greeting && told.changes == changes && now.saturating_sub(told.at) < STATUS_INTERVAL
         };
@@ -39,8 +38,8 @@ impl Circuits {
     /// Sets whether the service plans circuits for queued work.
     pub(crate) fn set_planned(&self, planned: bool) {
         for link in &self.links {
-            let mut state = locked(&link.state);
-            let keeper = locked(&link.keeper);
+            let mut state = link.state.lock();
+            let keeper = link.keeper.lock();
             let Some(keeper) = keeper.as_ref().filter(|_| state.is_planned_by_service != planned) else {
                 continue;
             };
@@ -54,11 +53,11 @@ impl Circuits {
         for link in &self.links {
             let of_link = all.iter().filter(|order| order.source == link.config.from);
             let orders: Vec<Order> = of_link.filter_map(order_from_wire).collect();
-            let mut state = locked(&link.state);
+            let mut state = link.state.lock();
             if state.orders == orders {
                 continue;
             }
-            let keeper = locked(&link.keeper);
+            let keeper = link.keeper.lock();
             let Some(keeper) = keeper.as_ref() else { continue };
             state.orders.clone_from(&orders);
             keeper.send_event(Event::Orders(orders));
@@ -68,8 +67,8 @@ impl Circuits {
 
 impl Link {
     fn status(&self) -> Option<CircuitLink> {
-        let look = locked(&self.keeper).as_ref()?.explanation();
-        let record = locked(&self.record);
+        let look = self.keeper.lock().as_ref()?.explanation();
+        let record = self.record.lock();
         Some(CircuitLink {
             source: self.config.from.clone(),
             provider: self.circuit.provider.kind().to_owned(),

@@ -12,7 +12,6 @@ use longhaul_model::{AgentId, CircuitUse};
 use super::{Circuits, Link};
 use crate::clock::ServiceClock;
 use crate::mover::{Mover, MoverHandle};
-use crate::threads::locked;
 
 pub(super) struct AgentStreams {
     /// Weak: the keeper is owned by the circuits and must not keep them or the engine alive.
@@ -48,7 +47,7 @@ impl AgentStreams {
     }
 
     fn peer(&self) -> Option<SourcePeer> {
-        self.link(|_, link| locked(&link.state).peer.clone()).flatten()
+        self.link(|_, link| link.state.lock().peer.clone()).flatten()
     }
 
     fn set_paths(&self, agent: AgentId, paths: Vec<Path>) {
@@ -88,7 +87,7 @@ impl StreamPaths for AgentStreams {
             self.configured_peer = None;
         }
         self.circuit = circuit;
-        self.link(|_, link| locked(&link.state).circuit = circuit.map(|way| way.address));
+        self.link(|_, link| link.state.lock().circuit = circuit.map(|way| way.address));
         self.update_paths();
     }
 
@@ -103,7 +102,7 @@ impl StreamPaths for AgentStreams {
 
     fn others(&self) -> usize {
         self.link(|engine, link| {
-            let state = locked(&link.state);
+            let state = link.state.lock();
             let of_peer = state.peer.as_ref().map(|peer| {
                 let commands = engine.commands_on_circuit(peer.agent);
                 // Bytes of a command that has just ended are counted while there is a circuit to count them
@@ -120,7 +119,7 @@ impl StreamPaths for AgentStreams {
     fn report(&mut self, note: &Note) {
         self.link(|_, link| {
             tracing::info!(from = %link.config.from, %note, "circuit");
-            locked(&link.record).note(note, self.clock.now());
+            link.record.lock().note(note, self.clock.now());
         });
     }
 }

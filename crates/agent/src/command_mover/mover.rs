@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use longhaul_engine::{
     AttemptOutcome, AttemptTimeline, Clock, Event, Export, FetchBatch, FetchFile, Path, Snapshot,
@@ -12,6 +12,7 @@ use longhaul_engine::{
 };
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_security::Credentials;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
@@ -22,7 +23,6 @@ use crate::config::StorageConfig;
 use crate::config::mover::MoverConfig;
 use crate::mover::{Mover, MoverStart};
 use crate::stop::StopFlag;
-use crate::threads::locked;
 
 struct CommandMover {
     inner: Arc<CommandMoverInner>,
@@ -132,12 +132,12 @@ impl CommandMoverInner {
 
     /// Whether the attempt has not been cancelled.
     pub(super) fn is_wanted(&self, attempt: AttemptId) -> bool {
-        locked(&self.state).live.contains_key(&attempt)
+        self.state.lock().live.contains_key(&attempt)
     }
 
     /// Sets where the attempt's file is being written.
     pub(super) fn set_written_path(&self, attempt: AttemptId, path: PathBuf) {
-        if let Some(live) = locked(&self.state).live.get_mut(&attempt) {
+        if let Some(live) = self.state.lock().live.get_mut(&attempt) {
             live.written_path = Some(path);
         }
     }
@@ -151,12 +151,12 @@ impl CommandMoverInner {
     /// One command's part of the site's limit.
     pub(super) fn bytes_per_s(&self) -> Option<u64> {
         let commands: usize = self.by_storage.values().map(|of| of.config.at_once).sum();
-        locked(&self.state).in_bytes_per_s.map(|limit| (limit / commands.max(1) as u64).max(1))
+        self.state.lock().in_bytes_per_s.map(|limit| (limit / commands.max(1) as u64).max(1))
     }
 
     /// Access to the circuits of commands.
     pub(super) fn circuits<T>(&self, work: impl FnOnce(&mut CommandCircuits) -> T) -> T {
-        work(&mut locked(&self.state).circuits)
+        work(&mut self.state.lock().circuits)
     }
 
     pub(super) fn emit(&self, events: Vec<Event>) {
@@ -168,7 +168,7 @@ impl CommandMoverInner {
     /// Reports the ends of attempts, except for cancelled ones and for failures during shutdown: those start
     /// over with the next run.
     pub(super) fn finish_attempts(&self, ended: Vec<AttemptOutcome>) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         let told: Vec<Event> = ended
             .into_iter()
             .filter(|one| one.result.is_ok() || !self.stop.is_set())
@@ -216,7 +216,7 @@ impl Mover for CommandMover {
         let received: Timestamp = (self.inner.clock)();
         let Some(of) = self.inner.storage_command(&batch.target_storage) else { return };
         let attempts = batch.files.iter().map(|file| (file.attempt, LiveAttempt::default()));
-        locked(&self.inner.state).live.extend(attempts);
+        self.inner.state.lock().live.extend(attempts);
         for files in batch.files.chunks(of.config.files) {
             let job = run::CommandJob {
                 source: batch.source_storage.clone(),
@@ -238,7 +238,7 @@ impl Mover for CommandMover {
     }
 
     fn cancel(&self, attempts: &[AttemptId]) {
-        let mut state = locked(&self.inner.state);
+        let mut state = self.inner.state.lock();
         let theirs: BTreeSet<AttemptId> =
             attempts.iter().copied().filter(|attempt| state.live.remove(attempt).is_some()).collect();
         drop(state);
@@ -249,7 +249,7 @@ impl Mover for CommandMover {
     }
 
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
-        locked(&self.inner.state).in_bytes_per_s = in_bytes_per_s;
+        self.inner.state.lock().in_bytes_per_s = in_bytes_per_s;
         self.engine.set_limits(in_bytes_per_s, out_bytes_per_s);
     }
 
@@ -268,7 +268,7 @@ impl Mover for CommandMover {
 
     fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.engine.snapshot();
-        let state = locked(&self.inner.state);
+        let state = self.inner.state.lock();
         snapshot.bytes_in = snapshot.bytes_in.saturating_add(state.bytes_in);
         let written: Vec<(AttemptId, Option<PathBuf>)> =
             state.live.iter().map(|(attempt, live)| (*attempt, live.written_path.clone())).collect();

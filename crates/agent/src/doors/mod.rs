@@ -6,7 +6,7 @@ mod users;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_doors::{
@@ -17,6 +17,7 @@ use longhaul_model::{Fault, FaultCode, SiteName, StorageName, Timestamp};
 use longhaul_security::grid::GridTrust;
 use longhaul_security::{Credentials, hash_secret};
 use longhaul_storage::Storage;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

@@ -1,6 +1,6 @@
 //! Identities at a door: grid users by certificate, token holders by issuer.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_doors::{TokenVerifier, Users, VOMS, VerifyFuture};
 use longhaul_gateways::issuers::Issuers;
@@ -8,12 +8,12 @@ use longhaul_model::Fault;
 use longhaul_security::bearer::Audience;
 use longhaul_security::grid::GridTrust;
 use longhaul_security::{ClientIdentity, identify_client};
+use parking_lot::Mutex;
 use rustls::CommonState;
 use tokio::sync::watch;
 
 use super::{RELOAD_INTERVAL, stopped_within};
 use crate::clock::ServiceClock;
-use crate::threads::locked;
 
 /// Grid users of a door.
 pub(super) struct DoorUsers {
@@ -32,7 +32,7 @@ impl DoorUsers {
             Ok(looked) => looked.problems,
             Err(fault) => vec![fault.to_string()],
         };
-        let mut told = locked(&self.reported_problems);
+        let mut told = self.reported_problems.lock();
         for problem in problems.iter().filter(|problem| !told.contains(problem)) {
             tracing::warn!("grid trust of a door: {problem}");
         }

@@ -12,14 +12,15 @@
 mod conversion;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_api::agent::{AttemptTimes, Progress};
 use longhaul_api::foreign::{ForeignCopy, GIVEN_UP_BY_AGENT, MoverOffer};
 use longhaul_model::{AttemptId, Epoch, Fault, FaultCode};
 use longhaul_storage_remote::{Cancel, Canceller, Family, Remote, RemoteConfig, Trust, cancellation};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
@@ -28,7 +29,6 @@ use crate::config::foreign::ForeignMoverConfig;
 use crate::outbox_log::OutboxLog;
 use crate::outcomes::OutcomeRecorder;
 use crate::step::{AgentTime, PeriodicLoop, Ticker};
-use crate::threads::locked;
 
 /// Interval of checks whether the service still answers.
 const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -128,36 +128,36 @@ impl ForeignMover {
                 canceller,
                 cancel_reason: Mutex::default(),
             });
-            locked(&self.running).insert(copy.attempt, running.clone());
+            self.running.lock().insert(copy.attempt, running.clone());
             self.runtime.spawn(self.clone().run(copy, running, cancel));
         }
     }
 
     /// Cancels copies on behalf of the service, which waits for no outcome.
     pub(crate) fn cancel(&self, attempts: &[AttemptId]) {
-        let running = locked(&self.running);
+        let running = self.running.lock();
         attempts.iter().filter_map(|attempt| running.get(attempt)).for_each(|one| one.canceller.cancel());
     }
 
     /// Cancels all copies, with that reason as their fault.
     pub(crate) fn cancel_all(&self, why: &str) {
-        let running = locked(&self.running);
+        let running = self.running.lock();
         if !running.is_empty() {
             tracing::info!(copies = running.len(), why, "cancelling copies between foreign storages");
         }
         for one in running.values() {
-            locked(&one.cancel_reason).get_or_insert_with(|| Fault::new(FaultCode::Interrupted, why));
+            one.cancel_reason.lock().get_or_insert_with(|| Fault::new(FaultCode::Interrupted, why));
             one.canceller.cancel();
         }
     }
 
     /// Notes that the service has answered a report sent then.
     pub(crate) fn note_answer(&self, sent: AgentTime) {
-        *locked(&self.answered_at) = sent;
+        *self.answered_at.lock() = sent;
     }
 
     pub(crate) fn progress(&self) -> Vec<Progress> {
-        let running = locked(&self.running);
+        let running = self.running.lock();
         let one = |(&attempt, running): (&AttemptId, &Arc<RunningCopy>)| Progress {
             attempt,
             bytes_done: running.bytes.load(Ordering::Relaxed),
@@ -172,13 +172,13 @@ impl ForeignMover {
         let none_left = async {
             loop {
                 let ended = self.ended.notified();
-                if locked(&self.running).is_empty() {
+                if self.running.lock().is_empty() {
                     return;
                 }
                 ended.await;
             }
         };
-        if locked(&self.running).is_empty() || timeout(CANCEL_TIMEOUT, none_left).await.is_err() {
+        if self.running.lock().is_empty() || timeout(CANCEL_TIMEOUT, none_left).await.is_err() {
             return;
         }
         let told = async {
@@ -201,7 +201,7 @@ impl ForeignMover {
             Err(Fault::new(FaultCode::Internal, format!("the copy ended abnormally: {error}"))
                 .with_source(error))
         });
-        let result = match (made, locked(&running.cancel_reason).take()) {
+        let result = match (made, running.cancel_reason.lock().take()) {
             // A result that came before the cancellation counts.
             (Err(fault), Some(why)) if fault.code == FaultCode::Cancelled => Err(why),
             (made, _) => made,
@@ -221,7 +221,7 @@ impl ForeignMover {
         if let Err(error) = kept {
             tracing::error!(%attempt, %error, "an outcome is not recorded; the copy fails at the next start");
         }
-        locked(&self.running).remove(&attempt);
+        self.running.lock().remove(&attempt);
         self.ended.notify_waiters();
     }
 
@@ -259,7 +259,7 @@ impl SilenceWatch {
 
 impl PeriodicLoop for SilenceWatch {
     fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
-        let silence = now.saturating_sub(*locked(&self.mover.answered_at));
+        let silence = now.saturating_sub(*self.mover.answered_at.lock());
         if self.ticker.tick(now).is_some() && silence > GIVEN_UP_BY_AGENT {
             let seconds = GIVEN_UP_BY_AGENT.as_secs();
             self.mover.cancel_all(&format!("the service has not answered its agent for {seconds} s"));
@@ -288,7 +288,7 @@ mod tests {
             canceller,
             cancel_reason: Mutex::default(),
         };
-        locked(&mover.running).insert(AttemptId(1), Arc::new(copy));
+        mover.running.lock().insert(AttemptId(1), Arc::new(copy));
         let mut watch = SilenceWatch::new(mover.clone());
         let s = Duration::from_secs;
         mover.note_answer(s(10));
@@ -299,7 +299,7 @@ mod tests {
         assert!(!cancel.is_cancelled());
         drive(&mut watch, s(66), s(67));
         assert!(cancel.is_cancelled());
-        let reason = locked(&locked(&mover.running)[&AttemptId(1)].cancel_reason).clone();
+        let reason = mover.running.lock()[&AttemptId(1)].cancel_reason.lock().clone();
         assert_eq!(reason.unwrap().code, FaultCode::Interrupted);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use longhaul_engine::{
     AttemptOutcome, AttemptTimeline, Clock, Event, FetchBatch, FetchFile, Path, Snapshot, SourceShare,
@@ -11,13 +11,13 @@ use longhaul_engine::{
 };
 use longhaul_model::{AgentId, AttemptId, DigestSet, Fault, StorageName, Timestamp, Verification};
 use longhaul_security::Credentials;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::{Hooks, PreTransferVerdict};
 use crate::command::CircuitCommands;
 use crate::mover::{Mover, MoverStart};
-use crate::threads::locked;
 
 struct HookedMover(Arc<HookedMoverInner>);
 
@@ -65,13 +65,13 @@ pub(crate) fn start(
         }
     };
     let mover = start_mover(MoverStart { events: Box::new(events), ..start })?;
-    *inner.mover.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(mover);
+    *inner.mover.write() = Some(mover);
     Ok(Box::new(HookedMover(inner)))
 }
 
 impl HookedMoverInner {
     fn ask_mover<T>(&self, ask: impl FnOnce(&dyn Mover) -> T) -> Option<T> {
-        let mover = self.mover.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mover = self.mover.read();
         mover.as_deref().map(ask)
     }
 
@@ -102,7 +102,7 @@ impl HookedMoverInner {
                 on.push(event);
                 continue;
             };
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             match (state.with_mover.remove(&finished.attempt), &finished.result) {
                 (Some((storage, file)), Ok(success)) => {
                     state.validating_after += 1;
@@ -129,7 +129,7 @@ impl HookedMoverInner {
             Some(of) => of.validate_after(&storage, &file, &digests).await,
             None => Ok(()),
         };
-        locked(&self.state).validating_after -= 1;
+        self.state.lock().validating_after -= 1;
         let result = verdict.and(finished.result);
         self.emit(vec![Event::Finished(AttemptOutcome { result, ..finished })]).await;
     }
@@ -171,11 +171,11 @@ impl HookedMoverInner {
     /// Hands the whole batch to the mover, since its permit covers the whole list, and cancels at once what
     /// is not to be fetched. Returns the ends of files that were not cancelled.
     fn hand_to_mover(&self, batch: FetchBatch, ended: Vec<AttemptOutcome>) -> Vec<Event> {
-        let _gate = locked(&self.gate);
+        let _gate = self.gate.lock();
         let ended: BTreeMap<AttemptId, AttemptOutcome> =
             ended.into_iter().map(|one| (one.attempt, one)).collect();
         let mut not_fetched = Vec::new();
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         for file in &batch.files {
             let wanted = state.validating_before.remove(&file.attempt);
             if wanted && !ended.contains_key(&file.attempt) {
@@ -235,18 +235,18 @@ impl Mover for HookedMover {
             let files = batch.files.iter().cloned();
             let storage = &batch.target_storage;
             let given = files.map(|file| (file.attempt, (storage.clone(), file)));
-            locked(&self.0.state).with_mover.extend(given);
+            self.0.state.lock().with_mover.extend(given);
             self.0.ask_mover(|mover| mover.fetch(batch));
             return;
         }
-        locked(&self.0.state).validating_before.extend(attempts.clone());
+        self.0.state.lock().validating_before.extend(attempts.clone());
         (self.0.events)(attempts.map(|attempt| Event::Started { attempt, at: now }).collect());
         self.0.spawn(self.0.clone().begin(batch, now));
     }
 
     fn cancel(&self, attempts: &[AttemptId]) {
-        let _gate = locked(&self.0.gate);
-        let mut state = locked(&self.0.state);
+        let _gate = self.0.gate.lock();
+        let mut state = self.0.state.lock();
         for attempt in attempts {
             state.validating_before.remove(attempt);
             state.with_mover.remove(attempt);
@@ -273,14 +273,14 @@ impl Mover for HookedMover {
 
     fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.0.ask_mover(|mover| mover.snapshot()).unwrap_or_default();
-        let state = locked(&self.0.state);
+        let state = self.0.state.lock();
         snapshot.waiting += state.validating_before.len() + state.validating_after;
         snapshot
     }
 
     fn stop(self: Box<Self>) {
         self.0.stopped.send_replace(true);
-        let mover = self.0.mover.write().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let mover = self.0.mover.write().take();
         if let Some(mover) = mover {
             mover.stop();
         }

@@ -9,14 +9,12 @@ pub(crate) mod probes;
 pub(crate) mod uplinks;
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 
 use longhaul_api::probe::{
     PATHS_MAX, PROBES_MAX, PathSample, ProbeAsked, ProbeResult, UPLINKS_MAX, UplinkSample,
 };
+use parking_lot::Mutex;
 use tokio::sync::Notify;
-
-use crate::threads::locked;
 
 /// Peers that wait to be probed; the service requests one every few seconds.
 const PROBE_QUEUE_MAX: usize = 16;
@@ -52,7 +50,7 @@ impl Measurements {
         if !self.probing {
             return;
         }
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         for peer in peers {
             state.probe_queue.retain(|waiting| waiting.agent != peer.agent);
             push_bounded(&mut state.probe_queue, peer, PROBE_QUEUE_MAX);
@@ -62,26 +60,26 @@ impl Measurements {
 
     /// Takes everything for a report.
     pub(crate) fn take(&self) -> MeasurementBatch {
-        std::mem::take(&mut locked(&self.state).unreported)
+        std::mem::take(&mut self.state.lock().unreported)
     }
 
     fn add_probe(&self, result: ProbeResult) {
-        push_bounded(&mut locked(&self.state).unreported.probes, result, PROBES_MAX);
+        push_bounded(&mut self.state.lock().unreported.probes, result, PROBES_MAX);
     }
 
     /// Adds a sample, in place of an older one of the same interface.
     fn add_uplink_sample(&self, sample: UplinkSample) {
-        let uplinks = &mut locked(&self.state).unreported.uplinks;
+        let uplinks = &mut self.state.lock().unreported.uplinks;
         uplinks.retain(|known| known.interface != sample.interface);
         push_bounded(uplinks, sample, UPLINKS_MAX);
     }
 
     fn add_path_sample(&self, sample: PathSample) {
-        push_bounded(&mut locked(&self.state).unreported.paths, sample, PATHS_MAX);
+        push_bounded(&mut self.state.lock().unreported.paths, sample, PATHS_MAX);
     }
 
     fn take_probe(&self) -> Option<ProbeAsked> {
-        locked(&self.state).probe_queue.pop_front()
+        self.state.lock().probe_queue.pop_front()
     }
 
     /// Completes when probes were requested since it completed last.
@@ -108,10 +106,10 @@ mod tests {
         let peer = |number| ProbeAsked { agent: AgentId(number), addresses: vec![format!("h{number}:1")] };
         measures.request_probes((0..PROBE_QUEUE_MAX as u64 + 4).map(peer).collect());
         measures.request_probes(vec![peer(9)]);
-        let state_len = locked(&measures.state).probe_queue.len();
+        let state_len = measures.state.lock().probe_queue.len();
         assert_eq!(state_len, PROBE_QUEUE_MAX);
         assert_eq!(measures.take_probe(), Some(peer(4)), "the oldest went");
-        let rest: Vec<u64> = locked(&measures.state).probe_queue.iter().map(|peer| peer.agent.0).collect();
+        let rest: Vec<u64> = measures.state.lock().probe_queue.iter().map(|peer| peer.agent.0).collect();
         assert_eq!(rest.iter().filter(|&&agent| agent == 9).count(), 1);
         assert_eq!(rest.last(), Some(&9));
     }

@@ -9,13 +9,14 @@ mod link_queues;
 mod links;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use longhaul_engine::{Clock, Event, FetchBatch, Path, Snapshot};
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_security::Credentials;
+use parking_lot::{Condvar, Mutex};
 
 use link_queues::{LinkQueues, QueueEvent};
 pub use links::NullLinks;
@@ -23,7 +24,6 @@ pub use links::NullLinks;
 use crate::command::CircuitCommands;
 use crate::mover::{Mover, MoverStart};
 use crate::step::{AgentTime, PeriodicLoop};
-use crate::threads::locked;
 
 /// Events in one call.
 const EVENTS_PER_CALL_MAX: usize = 1_000;
@@ -91,7 +91,7 @@ impl PeriodicLoop for NullMoverSteps {
     fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
         loop {
             let wall = (self.0.clock)();
-            let mut state = locked(&self.0.state);
+            let mut state = self.0.state.lock();
             let limit = state.in_bytes_per_s;
             let events = state.queue.advance(now, wall, limit, EVENTS_PER_CALL_MAX);
             if events.is_empty() {
@@ -110,25 +110,24 @@ impl PeriodicLoop for NullMoverSteps {
 impl NullMoverSteps {
     fn run(mut self) {
         let inner = self.0.clone();
-        let mut state = locked(&inner.state);
+        let mut state = inner.state.lock();
         while !state.stop {
             let version = state.version;
             drop(state);
             let now = (inner.now)();
             let due = self.step(now);
-            state = locked(&inner.state);
+            state = inner.state.lock();
             // An idle loop wakes once a day.
             let wait = due.map_or(Duration::from_secs(86_400), |due| due.saturating_sub(now));
             let is_idle = |state: &mut NullMoverState| state.version == version;
-            let waited = inner.changed.wait_timeout_while(state, wait, is_idle);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            inner.changed.wait_while_for(&mut state, is_idle, wait);
         }
     }
 }
 
 impl NullMoverInner {
     fn update(&self, change: impl FnOnce(&mut NullMoverState)) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         change(&mut state);
         state.version += 1;
         self.changed.notify_all();
@@ -163,7 +162,7 @@ impl Mover for NullMover {
     }
     fn snapshot(&self) -> Snapshot {
         let now = (self.inner.now)();
-        let state = locked(&self.inner.state);
+        let state = self.inner.state.lock();
         let (running, waiting) = (state.queue.running(now), state.queue.waiting());
         Snapshot { running, waiting, bytes_in: state.queue.bytes_in, ..Snapshot::default() }
     }

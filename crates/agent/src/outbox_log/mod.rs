@@ -20,16 +20,15 @@ mod tests;
 
 use std::io;
 use std::path::Path;
-use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use longhaul_api::agent::{AgentSettings, Entry, Fact, LeaseBatch, Outcome, Task, Work};
 use longhaul_model::{AttemptId, CircuitUse, Epoch, Fault, FaultCode, Lfn, StorageName, TaskId, TransferId};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use crate::record_log::RecordLog;
 use crate::stop::StopFlag;
-use crate::threads::locked;
 pub(crate) use record::HeldCopy;
 use record::{ReceivedWork, Record};
 use state::LogState;
@@ -149,16 +148,12 @@ impl OutboxLog {
     /// Makes a fact of a task durable. Blocks while too many are unacknowledged (backpressure); false if told
     /// to stop meanwhile.
     pub(crate) fn add_task_fact(&self, fact: &Fact, stop: &StopFlag) -> Result<bool, Fault> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         while state.task_facts_pending() >= TASK_FACTS_MAX {
             if stop.is_set() {
                 return Ok(false);
             }
-            state = self
-                .task_facts_acknowledged
-                .wait_timeout(state, STOP_CHECK_INTERVAL)
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
-                .0;
+            self.task_facts_acknowledged.wait_for(&mut state, STOP_CHECK_INTERVAL);
         }
         drop(state);
         if stop.is_set() {
@@ -171,7 +166,7 @@ impl OutboxLog {
 
     /// Whether another fact with door decisions may be added now.
     pub(crate) fn has_room_for_decisions(&self) -> bool {
-        locked(&self.state).decision_facts_pending() < DECISION_FACTS_MAX
+        self.state.lock().decision_facts_pending() < DECISION_FACTS_MAX
     }
 
     /// Makes decisions of doors durable.
@@ -183,12 +178,12 @@ impl OutboxLog {
 
     /// Sets the protocol version that the service answered with.
     pub(crate) fn set_service_version(&self, version: u16) {
-        locked(&self.state).set_service_version(version);
+        self.state.lock().set_service_version(version);
     }
 
     /// Notes that the service has all facts up to this number.
     pub(crate) fn acknowledge(&self, sequence: u64) -> Result<(), Fault> {
-        if sequence > locked(&self.state).sequence {
+        if sequence > self.state.lock().sequence {
             self.skip_to(sequence)?;
         } else {
             self.write(false, |state| {
@@ -201,7 +196,7 @@ impl OutboxLog {
 
     /// Notes a restart of the service: see [`LogState::forget_ended_tasks`].
     pub(crate) fn service_restarted(&self) {
-        locked(&self.state).forget_ended_tasks();
+        self.state.lock().forget_ended_tasks();
     }
 
     fn skip_to(&self, sequence: u64) -> Result<(), Fault> {
@@ -210,8 +205,8 @@ impl OutboxLog {
             "the service has facts of this agent that its log does not: was the state directory restored \
                 from a copy?"
         );
-        let mut file = locked(&self.file);
-        locked(&self.state).renumber_after(sequence);
+        let mut file = self.file.lock();
+        self.state.lock().renumber_after(sequence);
         self.compact(&mut file).map_err(|error| log_fault("write", error))
     }
 
@@ -228,25 +223,25 @@ impl OutboxLog {
 
     /// The settings that the service sent last.
     pub(crate) fn settings(&self) -> Option<AgentSettings> {
-        locked(&self.state).settings.clone()
+        self.state.lock().settings.clone()
     }
 
     pub(crate) fn clock_offset(&self) -> i64 {
-        locked(&self.state).clock_offset_us
+        self.state.lock().clock_offset_us
     }
 
     /// Number of the last reply whose work is durable here.
     pub(crate) fn received(&self) -> u64 {
-        locked(&self.state).received
+        self.state.lock().received
     }
 
     /// The next unacknowledged facts, as many as one report may hold.
     pub(crate) fn entries(&self) -> Vec<Entry> {
-        locked(&self.state).entries()
+        self.state.lock().entries()
     }
 
     pub(crate) fn facts_pending(&self) -> usize {
-        locked(&self.state).facts_pending()
+        self.state.lock().facts_pending()
     }
 
     /// Completes when a fact was added since it completed last.
@@ -255,21 +250,21 @@ impl OutboxLog {
     }
 
     pub(crate) fn claimed_attempts(&self) -> Vec<AttemptId> {
-        locked(&self.state).claimed_attempts()
+        self.state.lock().claimed_attempts()
     }
 
     /// Copies between foreign storages that have not ended.
     pub(crate) fn copies_held(&self) -> Vec<HeldCopy> {
-        locked(&self.state).copies_held()
+        self.state.lock().copies_held()
     }
 
     pub(crate) fn leases_held(&self) -> usize {
-        locked(&self.state).leases_held()
+        self.state.lock().leases_held()
     }
 
     /// The epoch of a lease that is held and has not begun.
     pub(crate) fn epoch_of_waiting(&self, attempt: AttemptId) -> Option<Epoch> {
-        let state = locked(&self.state);
+        let state = self.state.lock();
         if state.has_begun(attempt) {
             return None;
         }
@@ -278,33 +273,33 @@ impl OutboxLog {
 
     /// The target storage of an attempt.
     pub(crate) fn target_of(&self, attempt: AttemptId) -> Option<StorageName> {
-        locked(&self.state).lease(attempt).map(|(batch, _)| batch.target_storage.clone())
+        self.state.lock().lease(attempt).map(|(batch, _)| batch.target_storage.clone())
     }
 
     /// The target storage and file of an attempt.
     pub(crate) fn target_file_of(&self, attempt: AttemptId) -> Option<(StorageName, Lfn)> {
-        let state = locked(&self.state);
+        let state = self.state.lock();
         state.lease(attempt).map(|(batch, lease)| (batch.target_storage.clone(), lease.lfn.clone()))
     }
 
     /// Bytes leased from a source that have not ended.
     pub(crate) fn bytes_from(&self, source: &StorageName) -> u64 {
-        locked(&self.state).bytes_from(source)
+        self.state.lock().bytes_from(source)
     }
 
     /// The source storage of an attempt, and whether it uses circuits.
     pub(crate) fn source_of(&self, attempt: AttemptId) -> Option<(StorageName, CircuitUse)> {
-        locked(&self.state).lease(attempt).map(|(batch, _)| (batch.source.storage.clone(), batch.circuits))
+        self.state.lock().lease(attempt).map(|(batch, _)| (batch.source.storage.clone(), batch.circuits))
     }
 
     /// The transfer that an attempt serves, and the file's size.
     pub(crate) fn lease_of(&self, attempt: AttemptId) -> Option<(TransferId, u64)> {
-        locked(&self.state).lease(attempt).map(|(_, lease)| (lease.transfer, lease.size))
+        self.state.lock().lease(attempt).map(|(_, lease)| (lease.transfer, lease.size))
     }
 
     /// Batches and tasks that a restarted agent resumes.
     pub(crate) fn resumed(&self) -> (Vec<ResumedBatch>, Vec<Task>) {
-        let state = locked(&self.state);
+        let state = self.state.lock();
         (state.resumed(), state.tasks.values().cloned().collect())
     }
 
@@ -316,8 +311,8 @@ impl OutboxLog {
     /// Appends the records that `make` returns and applies them. With `flush` they are durable on return.
     /// After an error nothing has changed, and the next write starts a new file from the known state.
     fn write(&self, flush: bool, make: impl FnOnce(&LogState) -> Vec<Record>) -> Result<(), Fault> {
-        let mut file = locked(&self.file);
-        let records = make(&locked(&self.state));
+        let mut file = self.file.lock();
+        let records = make(&self.state.lock());
         if records.is_empty() {
             return Ok(());
         }
@@ -332,7 +327,7 @@ impl OutboxLog {
         }
         let payloads = records.iter().map(Record::encode).collect::<io::Result<Vec<_>>>()?;
         file.log.append(&payloads, flush)?;
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         for (record, payload) in records.into_iter().zip(payloads) {
             state.apply(record, payload.len());
         }
@@ -340,7 +335,7 @@ impl OutboxLog {
     }
 
     fn compact(&self, file: &mut LogFile) -> io::Result<()> {
-        let records = locked(&self.state).compacted();
+        let records = self.state.lock().compacted();
         let payloads = records.iter().map(Record::encode).collect::<io::Result<Vec<_>>>()?;
         file.log.replace(payloads.iter())?;
         file.alive_bytes = file.log.bytes();

@@ -69,7 +69,7 @@ fn done(task: u64) -> Fact {
 /// Everything that must survive, as text.
 fn durable_state(log: &OutboxLog) -> String {
     let (batches, tasks) = log.resumed();
-    let entries: Vec<_> = locked(&log.state).pending_entries();
+    let entries: Vec<_> = log.state.lock().pending_entries();
     format!("{} {} {batches:?} {tasks:?} {entries:?}", log.received(), log.clock_offset())
 }
 
@@ -234,7 +234,7 @@ fn settings_outlive_restarts_and_compaction() {
     drop(log);
     let log = open(directory.path());
     assert_eq!(log.settings().as_ref(), Some(&settings));
-    log.compact(&mut locked(&log.file)).unwrap();
+    log.compact(&mut log.file.lock()).unwrap();
     drop(log);
     assert_eq!(open(directory.path()).settings(), Some(settings));
 }
@@ -313,15 +313,15 @@ proptest! {
                 }
                 Step::TaskDone(id) => {
                     let is_held = log.resumed().1.iter().any(|task| task.id == TaskId(id));
-                    if is_held && locked(&log.state).task_facts_pending() < TASK_FACTS_MAX {
+                    if is_held && log.state.lock().task_facts_pending() < TASK_FACTS_MAX {
                         log.add_task_fact(&done(id), &StopFlag::default()).unwrap();
                     }
                 }
                 Step::Acknowledge(back) => {
-                    let last = locked(&log.state).sequence;
+                    let last = log.state.lock().sequence;
                     log.acknowledge(last.saturating_sub(back)).unwrap();
                 }
-                Step::Compact => log.compact(&mut locked(&log.file)).unwrap(),
+                Step::Compact => log.compact(&mut log.file.lock()).unwrap(),
                 Step::Restart => {
                     let before = durable_state(&log);
                     drop(log);
@@ -329,7 +329,7 @@ proptest! {
                     prop_assert_eq!(durable_state(&log), before);
                 }
             }
-            let entries = locked(&log.state).pending_entries();
+            let entries = log.state.lock().pending_entries();
             prop_assert!(entries.windows(2).all(|pair| pair[1].sequence == pair[0].sequence + 1));
             for entry in &entries {
                 if let Fact::Outcome(outcome) = &entry.fact {
@@ -387,7 +387,7 @@ fn copies_are_held_without_their_credentials_and_end_once() {
     let held = [HeldCopy { attempt: AttemptId(2), epoch: Epoch(3) }];
     assert_eq!(log.copies_held(), held);
     assert_eq!(log.claimed_attempts(), [AttemptId(2), AttemptId(1)]);
-    log.compact(&mut locked(&log.file)).unwrap();
+    log.compact(&mut log.file.lock()).unwrap();
     drop(log);
     assert_eq!(open(directory.path()).copies_held(), held, "also in the shortest form");
 }

@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_doors::{Report, RequestedFile, Tape};
 use longhaul_model::{Fault, FaultCode, Lfn, Locality, Timestamp, units};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -18,7 +19,6 @@ use crate::command::CommandExit;
 use crate::record_log::{OpenedLog, RecordLog};
 use crate::state_dir::random_u64;
 use crate::threads::blocking;
-use crate::threads::locked;
 
 /// Interval of checks for expired pins and for files old enough to be migrated.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -85,7 +85,7 @@ impl TapeDriver {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, DriverState> {
-        locked(&self.state)
+        self.state.lock()
     }
 
     /// Makes records durable, then applies them.

@@ -8,14 +8,13 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use longhaul_model::{Algorithm, DigestSet, Pfn, TaskId};
 use longhaul_storage::Identity;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::record_log::RecordLog;
-use crate::threads::locked;
 
 pub(crate) struct ScanCache {
     log: Mutex<RecordLog>,
@@ -52,7 +51,7 @@ impl ScanCache {
         let key = key(at.path(), &identity);
         let first = self.index.partition_point(|&(hash, _)| hash < key);
         for &(_, offset) in self.index[first..].iter().take_while(|&&(hash, _)| hash == key) {
-            let payload = locked(&self.log).read_at(offset).ok()??;
+            let payload = self.log.lock().read_at(offset).ok()??;
             let line: CacheRecord = serde_json::from_slice(&payload).ok()?;
             let complete = algorithms.iter().all(|&algorithm| line.digests.get(algorithm).is_some());
             if line.path == at.path() && line.identity == identity && complete {
@@ -71,7 +70,7 @@ impl ScanCache {
     pub(crate) fn add(&self, at: &Pfn, identity: &Identity, digests: &DigestSet) -> io::Result<()> {
         let line =
             CacheRecord { path: at.path().into(), identity: identity.to_string(), digests: digests.clone() };
-        locked(&self.log).append(&[serde_json::to_vec(&line)?], false)
+        self.log.lock().append(&[serde_json::to_vec(&line)?], false)
     }
 
     pub(crate) fn remove(self) {

@@ -14,7 +14,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ use longhaul_api::agent::{Fact, Task, TaskKind};
 use longhaul_engine::Export;
 use longhaul_model::{Fault, FaultCode, NameRules, TaskId};
 use longhaul_storage::Storage;
+use parking_lot::{Condvar, Mutex};
 
 use crate::hooks::Hooks;
 use crate::outbox_log::OutboxLog;
 use crate::stop::StopFlag;
 use crate::threads::guarded;
-use crate::threads::locked;
 
 /// Tasks that run at once: a long scan must not delay a deletion.
 const TASKS_RUNNING_MAX: usize = 4;
@@ -93,19 +93,19 @@ impl Tasks {
             let thread = thread::Builder::new().name("task".into()).spawn(move || runner.work());
             let thread = thread
                 .map_err(|error| Fault::new(FaultCode::Busy, format!("cannot start a thread: {error}")))?;
-            locked(&self.threads).push(thread);
+            self.threads.lock().push(thread);
         }
         Ok(())
     }
 
     pub(crate) fn add(&self, tasks: Vec<Task>) {
-        locked(&self.queue).waiting.extend(tasks);
+        self.queue.lock().waiting.extend(tasks);
         self.wake.notify_all();
     }
 
     /// Cancels tasks, which the log has dropped already.
     pub(crate) fn cancel(&self, tasks: &[TaskId]) {
-        let mut queue = locked(&self.queue);
+        let mut queue = self.queue.lock();
         queue.waiting.retain(|task| !tasks.contains(&task.id));
         for task in tasks {
             match queue.running.get(task) {
@@ -122,7 +122,7 @@ impl Tasks {
         assert!(self.context.stop.is_set(), "threads end when they are told to");
         self.wake.notify_all();
         self.context.log.wake_tasks();
-        for thread in std::mem::take(&mut *locked(&self.threads)) {
+        for thread in std::mem::take(&mut *self.threads.lock()) {
             // `work` catches panics; there is nothing more to report here.
             let _ = thread.join();
         }
@@ -138,7 +138,7 @@ impl Tasks {
     /// task with more facts than may be unacknowledged.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn run_next(&self) -> bool {
-        let next = self.take_next(&mut locked(&self.queue));
+        let next = self.take_next(&mut self.queue.lock());
         next.inspect(|(task, stop)| self.carry_out(task, stop)).is_some()
     }
 
@@ -147,7 +147,7 @@ impl Tasks {
         if !stop.is_set() {
             self.finish(task.id, outcome, stop);
         }
-        locked(&self.queue).running.remove(&task.id);
+        self.queue.lock().running.remove(&task.id);
         if stop.is_set() && !self.context.stop.is_set() {
             tracing::info!(task = %task.id, "task cancelled");
             scan::remove_cache(&self.context.scans, task.id);
@@ -162,7 +162,7 @@ impl Tasks {
     }
 
     fn next(&self) -> Option<(Task, StopFlag)> {
-        let mut queue = locked(&self.queue);
+        let mut queue = self.queue.lock();
         loop {
             if self.context.stop.is_set() {
                 return None;
@@ -171,8 +171,7 @@ impl Tasks {
                 return Some(next);
             }
             // The timeout covers a wake-up between the check and the wait.
-            let waited = self.wake.wait_timeout(queue, STATE_RETRY_INTERVAL);
-            queue = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            self.wake.wait_for(&mut queue, STATE_RETRY_INTERVAL);
         }
     }
 

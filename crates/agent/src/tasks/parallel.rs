@@ -1,15 +1,15 @@
 //! Bounded pipeline: one producer, some workers, one consumer; ends early when the consumer has enough.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use longhaul_model::Fault;
+use parking_lot::Mutex;
 
 use crate::threads::guarded;
-use crate::threads::locked;
 
 /// Jobs and results queued between the stages.
 const QUEUED_MAX: usize = 256;
@@ -72,7 +72,7 @@ pub(crate) fn run<J: Send, D: Send, R: Send>(
 }
 
 fn next<J>(jobs: &Mutex<Receiver<J>>) -> Option<J> {
-    locked(jobs).recv().ok()
+    jobs.lock().recv().ok()
 }
 
 #[cfg(test)]

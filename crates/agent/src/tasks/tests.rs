@@ -403,7 +403,7 @@ async fn a_cancelled_task_ends_silently() {
     let wait = Mutex::new(wait);
     site.storage.set_read_hook(move |_, _| {
         let _ = reached.try_send(());
-        let _ = locked(&wait).recv();
+        let _ = wait.lock().recv();
         Ok(())
     });
     let run = site.run();

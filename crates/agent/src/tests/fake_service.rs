@@ -1,7 +1,7 @@
 //! The service's side of one agent, played by a test: it gives what the test says and remembers what it is
 //! told.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::agent::{
@@ -12,12 +12,12 @@ use longhaul_api::circuits::{CircuitLink, CircuitOrder};
 use longhaul_api::probe::{ProbeAsked, ProbeResult, UplinkSample};
 use longhaul_model::{AttemptId, Fault, FaultCode, TaskId};
 use longhaul_security::Credentials;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::TestClock;
 use crate::service_api::{Reply, ServiceApi};
-use crate::threads::locked;
 
 /// A test that waits longer than this has failed.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -88,7 +88,7 @@ impl FakeService {
 
     /// Changes what the service is or does.
     pub fn change<T>(&self, change: impl FnOnce(&mut FakeServiceState) -> T) -> T {
-        let result = change(&mut locked(&self.state));
+        let result = change(&mut self.state.lock());
         self.changed.send_modify(|count| *count += 1);
         result
     }
@@ -123,7 +123,7 @@ impl FakeService {
         let seen = async {
             loop {
                 changed.borrow_and_update();
-                if let Some(found) = look(&locked(&self.state)) {
+                if let Some(found) = look(&self.state.lock()) {
                     return found;
                 }
                 changed.changed().await.unwrap();
@@ -185,7 +185,7 @@ impl FakeService {
     }
 
     pub fn next_work(&self, request: &WorkRequest) -> Result<Option<Work>, Fault> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.check()?;
         if state.known != Some(request.incarnation) {
             return Err(Fault::new(FaultCode::Busy, "who are you?"));
@@ -209,14 +209,14 @@ struct RequestGuard<'a>(&'a FakeService);
 
 impl<'a> RequestGuard<'a> {
     fn new(service: &'a FakeService) -> Self {
-        locked(&service.state).asking += 1;
+        service.state.lock().asking += 1;
         RequestGuard(service)
     }
 }
 
 impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
-        locked(&self.0.state).asking -= 1;
+        self.0.state.lock().asking -= 1;
     }
 }
 

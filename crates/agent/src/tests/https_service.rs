@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_api::Problem;
 use longhaul_api::agent::{JoinReply, JoinRequest};
 use longhaul_api::problem::status_of;
 use longhaul_model::{AgentId, Fault, FaultCode};
 use longhaul_security::{Credentials, JoinToken, PeerIdentity, client_identity, service_server_tls};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,7 +19,6 @@ use tokio_rustls::server::TlsStream;
 use super::Deployment;
 use super::fake_service::FakeService;
 use crate::service_api::ServiceApi;
-use crate::threads::locked;
 
 pub(crate) struct Front {
     pub deployment: Deployment,
@@ -64,7 +64,7 @@ impl Front {
 
     pub fn token(&self, site: &str, agent: u64) -> JoinToken {
         let secret = format!("secret of {site}");
-        locked(&self.secrets).insert(secret.clone(), (site.into(), AgentId(agent)));
+        self.secrets.lock().insert(secret.clone(), (site.into(), AgentId(agent)));
         JoinToken {
             url: self.url.clone(),
             ca_fingerprint: self.deployment.authority.ca_fingerprint(),
@@ -117,7 +117,7 @@ impl Front {
 
     fn join(&self, request: &JoinRequest) -> Result<JoinReply, Fault> {
         let used = || Fault::new(FaultCode::JoinTokenUsed, "nothing changed");
-        let (site, agent) = locked(&self.secrets).remove(&request.secret).ok_or_else(used)?;
+        let (site, agent) = self.secrets.lock().remove(&request.secret).ok_or_else(used)?;
         let authority = &self.deployment.authority;
         let site = site.parse().unwrap();
         let issued =

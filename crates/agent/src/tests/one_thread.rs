@@ -17,7 +17,6 @@ use crate::null_mover::NullMoverSteps;
 use crate::state_dir::StateDir;
 use crate::step::{AgentTime, Step};
 use crate::testing::{AgentRequest, SimulatedAgent, SimulatedStart, open_agent};
-use crate::threads::locked;
 
 /// How long a message travels.
 const LATENCY: Duration = Duration::from_millis(20);
@@ -246,7 +245,7 @@ fn a_certificate_is_renewed_when_it_is_due_and_after_a_failure() {
     let certificate = issued.certificate_pem;
     let ca = deployment.authority.ca_pem().to_owned();
     renewal.on_reply(Ok(RenewReply { certificate: certificate.clone(), ca })).unwrap();
-    assert_eq!(locked(&context.identity).certificate, certificate);
+    assert_eq!(context.identity.lock().certificate, certificate);
     assert_eq!(service.change(|state| state.renewed.take()).unwrap().certificate, certificate);
     assert_eq!(renewal.step(s(1_800)).wake_at, Some(s(2_400)), "it is young again");
 }

@@ -10,18 +10,18 @@ mod sqlite;
 mod tls;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use longhaul_model::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 
 use self::postgres::Postgres;
 use self::sqlite::{Location, Sqlite};
 use crate::read_cache::ReadCache;
 use crate::row_ids::RowIds;
 use crate::sql::Transaction;
-use crate::sync::locked;
 use crate::{ApiTokenRow, CatalogError, DelegationRow};
 
 #[cfg(feature = "testing")]
@@ -115,7 +115,7 @@ impl Catalog {
 
     /// Ids of end points and queues. Hold the lock over the transaction that makes more of them.
     pub(crate) fn row_ids(&self) -> MutexGuard<'_, RowIds> {
-        locked(&self.inner.row_ids)
+        self.inner.row_ids.lock()
     }
 
     pub(crate) fn api_token_cache(&self) -> &ReadCache<[u8; 32], ApiTokenRow> {
@@ -188,7 +188,7 @@ mod tests {
 
     fn writer(catalog: &Catalog) -> MutexGuard<'_, Connection> {
         let Database::Sqlite(database) = &catalog.inner.database else { unreachable!() };
-        locked(&database.writer)
+        database.writer.lock()
     }
 
     #[test]

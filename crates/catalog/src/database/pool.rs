@@ -1,11 +1,11 @@
 //! A bounded pool of connections that read.
 
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
 
 use super::BUSY_WAIT;
 use crate::CatalogError;
-use crate::sync::locked;
 
 /// Connections of one pool; further callers wait. Reads are short, and each connection costs a cache of its
 /// own.
@@ -40,7 +40,7 @@ impl<C> Pool<C> {
         open: impl Fn() -> Result<C, CatalogError>,
     ) -> Result<PooledConnection<'_, C>, CatalogError> {
         let until = Instant::now() + BUSY_WAIT;
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         loop {
             if let Some(connection) = state.idle.pop() {
                 return Ok(PooledConnection { pool: self, connection: Some(connection) });
@@ -59,22 +59,14 @@ impl<C> Pool<C> {
                     "all {READERS_MAX} connections for reading are in use"
                 )));
             }
-            state = self.wait_for_return(state, left);
+            self.returned.wait_for(&mut state, left);
         }
-    }
-
-    fn wait_for_return<'m>(
-        &self,
-        state: std::sync::MutexGuard<'m, PoolState<C>>,
-        left: Duration,
-    ) -> std::sync::MutexGuard<'m, PoolState<C>> {
-        self.returned.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Open connections, and idle ones among them.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
-        let state = locked(&self.state);
+        let state = self.state.lock();
         (state.open, state.idle.len())
     }
 }
@@ -90,7 +82,7 @@ impl<C> PooledConnection<'_, C> {
 
 impl<C> Drop for PooledConnection<'_, C> {
     fn drop(&mut self) {
-        let mut state = locked(&self.pool.state);
+        let mut state = self.pool.state.lock();
         match self.connection.take() {
             Some(connection) => state.idle.push(connection),
             None => state.open -= 1,

@@ -4,17 +4,16 @@
 //! asks the server (`pg_xact_status`), so a caller's answer is as certain as with SQLite.
 
 use std::cell::RefCell;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use longhaul_model::Timestamp;
+use parking_lot::Mutex;
 
 use super::pool::Pool;
 use super::postgres_config::PostgresConfig;
 use super::{BUSY_WAIT, format_since, next_format};
 use crate::CatalogError;
 use crate::sql::{Session, Transaction, translate_definitions};
-use crate::sync::locked;
 
 /// Advisory lock of the connection that writes: "LHCATALG" in ASCII. One service writes to a database.
 const WRITER_ADVISORY_LOCK: i64 = 0x4c48_4341_5441_4c47;
@@ -46,7 +45,7 @@ impl Postgres {
         &self,
         change: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut slot = locked(&self.writer);
+        let mut slot = self.writer.lock();
         // Taken out while a transaction is open: a panic drops it, and the server rolls back.
         let (session, number) = self.begin_write(slot.take())?;
         let session = RefCell::new(session);

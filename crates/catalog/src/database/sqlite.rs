@@ -1,11 +1,12 @@
 //! The catalog in one SQLite file with a write-ahead log: one connection writes, a few read.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_model::Timestamp;
+use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
@@ -13,7 +14,6 @@ use super::pool::Pool;
 use super::{BUSY_WAIT, format_since, next_format};
 use crate::CatalogError;
 use crate::sql::{DatabaseError, Transaction};
-use crate::sync::locked;
 
 /// Page cache of the writer. Registering 10^6 files in one transaction gains nothing from more.
 const WRITER_CACHE_KIB: i64 = 64 << 10;
@@ -91,7 +91,7 @@ impl Sqlite {
         &self,
         change: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut writer = locked(&self.writer);
+        let mut writer = self.writer.lock();
         let begun = writer.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = Transaction::Sqlite(begun.map_err(failed)?);
         let value = change(&transaction)?;

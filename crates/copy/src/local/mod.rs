@@ -17,12 +17,13 @@ mod tree;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use longhaul_model::limits::SMALL_FILE_BYTES;
 use longhaul_model::{Algorithm, Digest, Fault, FaultCode, Pfn, Verification};
 use longhaul_storage::{Commit, FlushPolicy, Storage, TempName, digest_file};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::report;
@@ -182,11 +183,11 @@ pub fn copy_to(
             scope.spawn(|| run.work());
         }
     });
-    if let Some(fault) = run.first_fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(fault) = run.first_fault.into_inner() {
         return Err(fault);
     }
-    let mut totals = run.totals.into_inner().unwrap_or_else(PoisonError::into_inner);
-    totals.excluded = run.files.into_inner().unwrap_or_else(PoisonError::into_inner).0.excluded();
+    let mut totals = run.totals.into_inner();
+    totals.excluded = run.files.into_inner().0.excluded();
     totals.stopped = cancel.load(Ordering::Relaxed);
     Ok(totals)
 }
@@ -197,7 +198,7 @@ pub struct OpenTargets(Mutex<VecDeque<Arc<TargetTree>>>);
 
 impl OpenTargets {
     fn open(&self, plan: &LocalPlan, flush: FlushPolicy) -> Result<Arc<TargetTree>, Fault> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.0.lock();
         let same = |tree: &Arc<TargetTree>| tree.root() == plan.root() && tree.flush() == flush;
         let tree = match open.iter().position(same).and_then(|at| open.remove(at)) {
             Some(tree) => tree,
@@ -251,7 +252,7 @@ impl LocalRun<'_> {
 
     /// Takes the next files to copy: one large file, or a batch of small ones. Empty at the end.
     fn next_batch(&self) -> Vec<PlannedFile> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         let mut pack: Vec<PlannedFile> = Vec::new();
         let mut pack_bytes = 0;
         while pack.len() < COMMIT_FILES_MAX
@@ -282,7 +283,7 @@ impl LocalRun<'_> {
         while !self.cancel.load(Ordering::Relaxed) {
             match files.next()? {
                 Err(fault) => {
-                    self.first_fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+                    self.first_fault.lock().get_or_insert(fault);
                 }
                 Ok(PlannedEntry::LeftOut(entry)) => {
                     self.count(|totals| totals.left_out += 1);
@@ -417,6 +418,6 @@ impl LocalRun<'_> {
     }
 
     fn count(&self, change: impl FnOnce(&mut LocalTotals)) {
-        change(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.totals.lock());
     }
 }

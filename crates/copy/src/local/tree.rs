@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longhaul_model::units::{bytes, printable};
 use longhaul_model::{Fault, FaultCode, Lfn, Pfn, StorageName};
 use longhaul_storage::{FlushPolicy, Identity, NoLinks, Posix, PosixOptions, SourceFile, Storage, TempName};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::{self, Errno};
@@ -202,7 +202,7 @@ impl TargetTree {
     }
 
     fn clones(&self) -> MutexGuard<'_, BTreeMap<u64, bool>> {
-        self.clones_from.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clones_from.lock()
     }
 
     /// Opens a temporary file.

@@ -15,7 +15,7 @@ mod trees;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use longhaul_engine::Responder;
@@ -23,13 +23,13 @@ use longhaul_model::address::IpNetwork;
 use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
 use longhaul_security::{Access, SharedSecret};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
+use parking_lot::{Condvar, Mutex};
 
 use crate::protocol::{self, Reply};
 use crate::rename_on_commit::MappedStorage;
 use crate::site::{EXPORT, Site, SiteConfig, TARGET, storage_name};
 use crate::state::{CopyKey, ScratchDir, StateDir};
 use crate::stop::Stop;
-use crate::sync::lock;
 use crate::target_index::TargetIndex;
 use crate::url::ServerUrl;
 use listing::Listing;
@@ -169,12 +169,12 @@ impl Server {
 
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
-        lock(&self.inner.clients).values().filter(|peer| peer.welcomed).count()
+        self.inner.clients.lock().values().filter(|peer| peer.welcomed).count()
     }
 
     /// Receive jobs of all clients.
     pub fn receiving(&self) -> usize {
-        lock(&self.inner.clients).values().map(|peer| peer.receiving.len()).sum()
+        self.inner.clients.lock().values().map(|peer| peer.receiving.len()).sum()
     }
 
     /// Payload bytes sent and received so far.
@@ -193,19 +193,17 @@ impl Server {
     /// Blocks until the server is stopped or, with `once`, the first client has disconnected.
     pub fn wait(&self, stop: &Stop) {
         let inner = self.inner.clone();
-        let _hook = stop.hook(move || inner.changed.notify_all());
-        let mut served = lock(&self.inner.served);
+        let _hook = stop.hook(move || {
+            inner.changed.notify_all();
+        });
+        let mut served = self.inner.served.lock();
         loop {
             let is_over = self.once && *served && !self.inner.orders.is_busy();
             if is_over || stop.is_stopped() {
                 return;
             }
             // The hook may have fired between the check and the wait.
-            served = self
-                .inner
-                .changed
-                .wait_timeout(served, END_CHECK_INTERVAL)
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(served, _)| served);
+            self.inner.changed.wait_for(&mut served, END_CHECK_INTERVAL);
         }
     }
 
@@ -216,7 +214,7 @@ impl Server {
 
     fn end(&mut self) {
         self.inner.orders.stop();
-        let peers = std::mem::take(&mut *lock(&self.inner.clients));
+        let peers = std::mem::take(&mut *self.inner.clients.lock());
         for receiving in peers.values().flat_map(|peer| peer.receiving.values()) {
             receiving.end();
         }
@@ -308,14 +306,14 @@ impl Responder for Inner {
     }
 
     fn gone(&self, peer: AgentId) {
-        let Some(gone) = lock(&self.clients).remove(&peer) else { return };
+        let Some(gone) = self.clients.lock().remove(&peer) else { return };
         for receiving in gone.receiving.values() {
             receiving.drain();
         }
         self.orders.gone(peer);
         if gone.welcomed {
             tracing::info!(client = %peer, "client disconnected");
-            *lock(&self.served) = true;
+            *self.served.lock() = true;
             self.changed.notify_all();
         }
     }

@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{AgentId, DataSecurity, Fault, FaultCode};
+use parking_lot::{Condvar, Mutex};
 
 use crate::progress::{FileOutcome, Outcome, Progress};
 use crate::protocol::{FetchOrder, ITEMS_PER_MESSAGE_MAX, OrderState, PAGE_BYTES_MAX};
@@ -14,7 +15,6 @@ use crate::remote::escaped_len;
 use crate::rename_on_commit::refuse_work_directory;
 use crate::state::CopyKey;
 use crate::stop::Stop;
-use crate::sync::lock;
 use crate::url::ServerUrl;
 
 /// Orders that are running, or have ended unseen.
@@ -97,11 +97,11 @@ impl Orders {
         let hosts = url.hosts();
         let key = CopyKey::from_parts(hosts.into_iter().chain([source.path.as_str(), order.target.as_str()]));
         let number = key.agent().0;
-        let mut all = lock(&self.all);
-        all.retain(|_, running| !lock(&running.status).over || lock(&running.owner).is_none());
-        if let Some(running) = all.get(&number).filter(|running| !lock(&running.status).over) {
+        let mut all = self.all.lock();
+        all.retain(|_, running| !running.status.lock().over || running.owner.lock().is_none());
+        if let Some(running) = all.get(&number).filter(|running| !running.status.lock().over) {
             if !order.detach {
-                *lock(&running.owner) = Some(peer);
+                *running.owner.lock() = Some(peer);
             }
             return Ok(running.state(number, 0));
         }
@@ -142,7 +142,7 @@ impl Orders {
                 names: None,
             };
             let copied =
-                pull.run(&me.progress, &me.stop, &mut |outcome| lock(&me.outcomes).push(outcome.clone()));
+                pull.run(&me.progress, &me.stop, &mut |outcome| me.outcomes.lock().push(outcome.clone()));
             me.ended(copied.err());
         };
         std::thread::Builder::new().name("copy-order".to_owned()).spawn(work).map_err(|error| {
@@ -152,19 +152,16 @@ impl Orders {
     }
 
     fn get(&self, order: u64) -> Result<Arc<RunningOrder>, Fault> {
-        let known = lock(&self.all).get(&order).cloned();
+        let known = self.all.lock().get(&order).cloned();
         known.ok_or_else(|| Fault::new(FaultCode::NotFound, "there is no such order"))
     }
 
     pub(super) fn poll(&self, order: u64, seen: u64, told: u64, wait_ms: u64) -> Result<OrderState, Fault> {
         let running = self.get(order)?;
-        let mut end = lock(&running.status);
+        let mut end = running.status.lock();
         if !end.over && seen >= end.version {
             let most = Duration::from_millis(wait_ms).min(POLL_HOLD_MAX);
-            end = running
-                .changed
-                .wait_timeout(end, most)
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(end, _)| end);
+            running.changed.wait_for(&mut end, most);
         }
         end.version += 1;
         drop(end);
@@ -178,25 +175,25 @@ impl Orders {
 
     /// Stops the orders of a client that disconnected, unless they are detached.
     pub(super) fn gone(&self, peer: AgentId) {
-        for running in lock(&self.all).values() {
-            if *lock(&running.owner) == Some(peer) {
+        for running in self.all.lock().values() {
+            if *running.owner.lock() == Some(peer) {
                 running.stop.stop();
             }
         }
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        lock(&self.all).values().any(|running| !lock(&running.status).over)
+        self.all.lock().values().any(|running| !running.status.lock().over)
     }
 
     /// Stops all orders and waits for their ends.
     pub(super) fn stop(&self) {
-        let all: Vec<Arc<RunningOrder>> = lock(&self.all).values().cloned().collect();
+        let all: Vec<Arc<RunningOrder>> = self.all.lock().values().cloned().collect();
         all.iter().for_each(|running| running.stop.stop());
         for running in all {
-            let mut end = lock(&running.status);
+            let mut end = running.status.lock();
             while !end.over {
-                end = running.changed.wait(end).unwrap_or_else(std::sync::PoisonError::into_inner);
+                running.changed.wait(&mut end);
             }
         }
     }
@@ -208,7 +205,7 @@ impl RunningOrder {
             Some(fault) => tracing::info!(fault = %fault.chain(), "third-party copy failed"),
             None => tracing::info!("third-party copy complete"),
         }
-        let mut end = lock(&self.status);
+        let mut end = self.status.lock();
         end.over = true;
         end.fault = fault;
         end.version += 1;
@@ -218,9 +215,9 @@ impl RunningOrder {
 
     /// The state for a client that has the first `told` outcomes.
     fn state(&self, order: u64, told: u64) -> OrderState {
-        let end = lock(&self.status);
+        let end = self.status.lock();
         // Read after the status: an order that is over adds no more outcomes.
-        let (told_from, told) = lock(&self.outcomes).after(told);
+        let (told_from, told) = self.outcomes.lock().after(told);
         OrderState {
             order,
             version: end.version,

@@ -2,12 +2,13 @@
 //! offers, and outcomes are returned when the client polls.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use longhaul_engine::AttemptOutcome;
 use longhaul_model::{Fault, FaultCode, Lfn, Verification};
+use parking_lot::{Condvar, Mutex};
 
 use crate::fetch_job::{FetchJob, FetchResult, FileFetch};
 use crate::protocol::{
@@ -16,7 +17,6 @@ use crate::protocol::{
 use crate::remote::escaped_len;
 use crate::rename_on_commit::{Destination, MappedStorage};
 use crate::site::{Site, Source, TARGET, storage_name};
-use crate::sync::lock;
 
 /// Unfinished files of one job; more are refused as busy.
 const FILES_RUNNING_MAX: usize = 20_000;
@@ -78,7 +78,7 @@ impl ReceiveJob {
 
     fn send(&self, message: ReceiveEvent) {
         // The thread may have ended already.
-        let _ = lock(&self.to).send(message);
+        let _ = self.to.lock().send(message);
     }
 
     pub(super) fn add_files(&self, files: Vec<PushedFile>) {
@@ -97,7 +97,7 @@ impl ReceiveJob {
 
     /// Ends all waiting polls.
     fn wake_pollers(&self) {
-        lock(&self.state).over = true;
+        self.state.lock().over = true;
         self.changed.notify_all();
     }
 
@@ -105,16 +105,13 @@ impl ReceiveJob {
     pub(super) fn poll(&self, wait_ms: u64) -> ReceiveProgress {
         self.send(ReceiveEvent::Count);
         let end = Instant::now() + Duration::from_millis(wait_ms);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while state.finished.is_empty() && !state.over {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            state = self
-                .changed
-                .wait_timeout(state, left)
-                .map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
+            self.changed.wait_for(&mut state, left);
         }
         let mut bytes = 0;
         let mut finished = Vec::new();
@@ -143,7 +140,7 @@ impl ReceiveJob {
                 }
                 Ok(ReceiveEvent::Count) => {
                     let running = fetching.running_bytes();
-                    lock(&self.state).bytes_running = running;
+                    self.state.lock().bytes_running = running;
                 }
                 Ok(ReceiveEvent::Drain) => {
                     draining = true;
@@ -186,7 +183,7 @@ impl ReceiveJob {
         if finished.is_empty() {
             return;
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.finished.extend(finished);
         drop(state);
         self.changed.notify_all();

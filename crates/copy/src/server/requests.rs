@@ -1,14 +1,15 @@
 //! Handles each request of a client.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AgentId, Algorithm, DigestSet, Fault, FaultCode, Pfn, TrafficClass, Verification};
 use longhaul_storage::digest_file;
+use parking_lot::Mutex;
 
 use super::listing::Listing;
 use super::receive_job::ReceiveJob;
-use super::{ClientState, Inner, lock, trees};
+use super::{ClientState, Inner, trees};
 use crate::protocol::{
     DigestAnswer, Entry, Kind, ListRequest, Page, RelativePath, Reply, Request, VERSION_MAX, VERSION_MIN,
     Welcome,
@@ -26,7 +27,7 @@ const JOBS_PER_CLIENT_MAX: usize = 8;
 impl Inner {
     pub(super) fn reply(&self, peer: AgentId, request: Request) -> Result<Reply, Fault> {
         if !matches!(request, Request::Hello { .. })
-            && !lock(&self.clients).get(&peer).is_some_and(|known| known.welcomed)
+            && !self.clients.lock().get(&peer).is_some_and(|known| known.welcomed)
         {
             return Err(Fault::new(FaultCode::ProtocolError, "the first request must be hello"));
         }
@@ -71,7 +72,7 @@ impl Inner {
                 Ok(Reply::Received(self.receiving(peer, job)?.poll(wait_ms)))
             }
             Request::ReceiveEnd { job } => {
-                let ended = lock(&self.clients).get_mut(&peer).and_then(|known| known.receiving.remove(&job));
+                let ended = self.clients.lock().get_mut(&peer).and_then(|known| known.receiving.remove(&job));
                 if let Some(ended) = ended {
                     ended.drain();
                 }
@@ -113,7 +114,7 @@ impl Inner {
         let found = self.describe(looks_at)?;
         let program = longhaul_model::units::printable(program);
         tracing::info!(client = %peer, program, "client connected");
-        lock(&self.clients).entry(peer).or_default().welcomed = true;
+        self.clients.lock().entry(peer).or_default().welcomed = true;
         Ok(Welcome {
             version: max.min(VERSION_MAX),
             program: PROGRAM.to_owned(),
@@ -134,7 +135,7 @@ impl Inner {
         peer: AgentId,
         with: impl FnOnce(&mut ClientState) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        with(lock(&self.clients).entry(peer).or_default())
+        with(self.clients.lock().entry(peer).or_default())
     }
 
     fn list(&self, peer: AgentId, number: u32, page: u32, of: &ListRequest) -> Result<Page, Fault> {
@@ -158,7 +159,7 @@ impl Inner {
                 fresh
             }
         };
-        let page = lock(&listing).page(page)?;
+        let page = listing.lock().page(page)?;
         Ok(page)
     }
 
@@ -215,7 +216,7 @@ impl Inner {
     }
 
     fn receiving(&self, peer: AgentId, job: u32) -> Result<Arc<ReceiveJob>, Fault> {
-        let known = lock(&self.clients).get(&peer).and_then(|known| known.receiving.get(&job).cloned());
+        let known = self.clients.lock().get(&peer).and_then(|known| known.receiving.get(&job).cloned());
         // It belonged to an earlier connection of this client.
         known.ok_or_else(|| Fault::new(FaultCode::ConnectionLost, format!("there is no job {job}")))
     }

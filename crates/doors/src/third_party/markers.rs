@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 /// Clients and load balancers give up after 30 s of silence or more.
@@ -34,7 +35,7 @@ impl Progress {
     }
 
     pub(crate) fn connected(&self, peer: SocketAddr) {
-        *self.0.peer.lock().unwrap_or_else(PoisonError::into_inner) = Some(peer);
+        *self.0.peer.lock() = Some(peer);
     }
 
     fn marker(&self, now: i64) -> String {
@@ -42,7 +43,7 @@ impl Progress {
             Ok(_) => now,
             Err(began) => began,
         };
-        let peer = *self.0.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let peer = *self.0.peer.lock();
         let peer = peer.map_or(String::new(), |peer| format!("    RemoteConnections: tcp:{peer}\n"));
         format!(
             "Perf Marker\n    Timestamp: {now}\n    State: Running\n    Stripe Index: 0\n    Stripe Start \

@@ -1,16 +1,16 @@
 //! Client side of remote procedure calls.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_model::{AgentId, Fault, FaultCode};
 use longhaul_wire::limits::{CALL_BYTES_MAX, CALLS_OPEN_MAX};
 use longhaul_wire::{Answer, Call, Frame};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::foreign_deployment::ForeignDeployment;
 use crate::net::Link;
-use crate::sync::{lock, wait, wait_until};
 
 /// A stream for calls. Dropping it closes it.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Channel {
 
     /// Whether a call could succeed.
     pub fn is_up(&self) -> bool {
-        matches!(lock(&self.client.state).stream, Stream::Up { .. })
+        matches!(self.client.state.lock().stream, Stream::Up { .. })
     }
 }
 
@@ -89,7 +89,7 @@ impl CallClient {
 
     /// The peer has accepted the stream. False if nobody waits for it any more.
     pub(crate) fn stream_up(&self, link: Arc<Link>, peer: AgentId) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let waited_for = matches!(state.stream, Stream::Dialling);
         if waited_for {
             state.stream = Stream::Up { link, peer };
@@ -100,7 +100,7 @@ impl CallClient {
 
     /// The stream is closed, or could not be opened.
     pub(crate) fn stream_down(&self, fault: Fault) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if !matches!(state.stream, Stream::Down(_)) {
             state.stream = Stream::Down(fault);
             self.changed.notify_all();
@@ -108,7 +108,7 @@ impl CallClient {
     }
 
     pub(crate) fn handle_answer(&self, answer: Answer) -> Result<(), Fault> {
-        match lock(&self.state).open.get_mut(&answer.number) {
+        match self.state.lock().open.get_mut(&answer.number) {
             Some(place @ None) => *place = Some(answer.body),
             _ => return Err(Fault::new(FaultCode::ProtocolError, "an answer to an unknown call")),
         }
@@ -118,7 +118,7 @@ impl CallClient {
 
     fn wait_until_up(&self, within: Duration) -> Result<AgentId, Fault> {
         let deadline = Instant::now() + within;
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             match &state.stream {
                 Stream::Up { peer, .. } => return Ok(*peer),
@@ -129,7 +129,7 @@ impl CallClient {
                     state.stream = Stream::Down(fault.clone());
                     return Err(fault);
                 }
-                Stream::Dialling => state = wait_until(&self.changed, state, deadline),
+                Stream::Dialling => drop(self.changed.wait_until(&mut state, deadline)),
             }
         }
     }
@@ -139,9 +139,9 @@ impl CallClient {
             let detail = format!("a call of {} bytes; the limit is {CALL_BYTES_MAX}", request.len());
             return Err(Fault::new(FaultCode::TooLarge, detail));
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while state.open.len() >= CALLS_OPEN_MAX && !matches!(state.stream, Stream::Down(_)) {
-            state = wait(&self.changed, state);
+            self.changed.wait(&mut state);
         }
         let link = match &state.stream {
             Stream::Up { link, .. } => link.clone(),
@@ -156,7 +156,7 @@ impl CallClient {
         // Outside the lock: the body may be long, and is copied.
         drop(state);
         link.send_frame(&Frame::Call(Call { number, body: request.to_vec() }));
-        self.wait_for_answer(number, lock(&self.state))
+        self.wait_for_answer(number, self.state.lock())
     }
 
     fn wait_for_answer(&self, number: u32, mut state: MutexGuard<'_, State>) -> Result<Vec<u8>, Fault> {
@@ -169,12 +169,12 @@ impl CallClient {
                 self.changed.notify_all();
                 return result;
             }
-            state = wait(&self.changed, state);
+            self.changed.wait(&mut state);
         }
     }
 
     fn close(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let fault = Fault::new(FaultCode::ConnectionLost, "the channel was closed");
         if let Stream::Up { link, .. } = std::mem::replace(&mut state.stream, Stream::Down(fault)) {
             link.close(None);

@@ -6,17 +6,18 @@
 //! been sent.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 
 use longhaul_model::{AgentId, Fault, FaultCode};
 use longhaul_wire::limits::{CALL_BYTES_MAX, CALLS_OPEN_MAX};
 use longhaul_wire::{Answer, Call, Frame};
+use parking_lot::{Condvar, Mutex};
 
 use crate::interface::Responder;
 use crate::net::{Link, Outgoing};
 use crate::queue::Queue;
-use crate::sync::{catch_panic, lock, wait};
+use crate::sync::catch_panic;
 
 /// Call streams of one peer; a peer needs one.
 const CALL_STREAMS_PER_PEER_MAX: usize = 64;
@@ -97,7 +98,7 @@ impl CallServer {
         if !self.is_enabled() {
             return Err(Fault::new(FaultCode::NotFound, "this agent answers no calls"));
         }
-        let mut peers = lock(&self.peers);
+        let mut peers = self.peers.lock();
         let known = peers.entry(peer).or_default();
         if known.streams >= CALL_STREAMS_PER_PEER_MAX {
             let detail = format!("{CALL_STREAMS_PER_PEER_MAX} streams for calls are open already");
@@ -121,7 +122,7 @@ impl CallServer {
             stream.send(call.number, Err(busy), open);
             return Ok(());
         }
-        lock(&self.peers).entry(stream.peer).or_default().calls += 1;
+        self.peers.lock().entry(stream.peer).or_default().calls += 1;
         self.queue.push(CallJob::Call { stream: stream.clone(), number: call.number, body: call.body, open });
         Ok(())
     }
@@ -129,7 +130,7 @@ impl CallServer {
     /// The stream is closed.
     pub(crate) fn leave(&self, stream: &CallStream) {
         stream.over.store(true, Ordering::Release);
-        let mut peers = lock(&self.peers);
+        let mut peers = self.peers.lock();
         let Some(peer) = peers.get_mut(&stream.peer) else { return };
         peer.streams -= 1;
         if peer.take_departure() {
@@ -153,10 +154,10 @@ impl CallServer {
 
     fn answer(&self, stream: &CallStream, number: u32, body: Vec<u8>, mut open: OpenCall) {
         let Some(responder) = &self.responder else { return };
-        let mut peers = lock(&self.peers);
+        let mut peers = self.peers.lock();
         // The notification precedes this call in the queue, so another worker is at it.
         while peers.get(&stream.peer).is_some_and(|peer| peer.notifying_gone) {
-            peers = wait(&self.returned, peers);
+            self.returned.wait(&mut peers);
         }
         drop(peers);
         if stream.over.load(Ordering::Acquire) {
@@ -175,7 +176,7 @@ impl CallServer {
     }
 
     fn call_finished(&self, id: AgentId) {
-        let mut peers = lock(&self.peers);
+        let mut peers = self.peers.lock();
         let Some(peer) = peers.get_mut(&id) else { return };
         peer.calls -= 1;
         let leaves = peer.take_departure();
@@ -190,7 +191,7 @@ impl CallServer {
             tracing::debug!(peer = %id, "the last call stream of a peer is closed");
             let _ = catch_panic("notifying that a peer is gone", || responder.gone(id));
         }
-        let mut peers = lock(&self.peers);
+        let mut peers = self.peers.lock();
         if let Some(peer) = peers.get_mut(&id) {
             peer.notifying_gone = false;
             if peer.streams == 0 && peer.calls == 0 {

@@ -14,7 +14,7 @@ use super::target::Target;
 use super::verify;
 use crate::context::EngineContext;
 use crate::interface::Success;
-use crate::sync::{catch_panic, lock};
+use crate::sync::catch_panic;
 
 /// Files of one group: bounds the time of a commit.
 const GROUP_FILES_MAX: usize = 1_000;
@@ -62,13 +62,13 @@ impl Target {
                     }
                     CommitItem::File(job) => {
                         bytes += job.file.size;
-                        let verdict = lock(&job.state).verdict.clone();
+                        let verdict = job.state.lock().verdict.clone();
                         group.extend(verdict.map(|verdict| (job, verdict)));
                     }
                 }
             }
             // No other file can join the last ones: they need not wait.
-            let is_last = || lock(&shared.attempts).len() <= group.len();
+            let is_last = || shared.attempts.lock().len() <= group.len();
             if group.len() >= GROUP_FILES_MAX || bytes >= GROUP_BYTES_MAX || is_last() {
                 break;
             }

@@ -1,12 +1,13 @@
 //! One attempt at this target: the wanted file, its progress, and its outcome.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use longhaul_model::{Blame, Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{TargetFile, TempName};
 use longhaul_wire::journal::OriginId;
 use longhaul_wire::{Coverage, FileKey, FileNumber, OriginNumber};
+use parking_lot::Mutex;
 
 use super::group_commit::CommitItem;
 use super::large_files::LargeFileTask;
@@ -16,7 +17,6 @@ use super::target::Target;
 use super::write::Chunk;
 use crate::context::EngineContext;
 use crate::interface::{AttemptOutcome, AttemptTimeline, Event, FetchFile, SourceShare, Success};
-use crate::sync::lock;
 
 /// Locks on files in progress: two attempts at one file would write into the same temporary file.
 #[derive(Clone, Default)]
@@ -29,13 +29,13 @@ pub(crate) struct FileLock {
 
 impl FileLocks {
     pub(crate) fn try_lock(&self, lane: u16, key: FileKey) -> Option<FileLock> {
-        lock(&self.0).insert((lane, key)).then(|| FileLock { keys: self.clone(), key: (lane, key) })
+        self.0.lock().insert((lane, key)).then(|| FileLock { keys: self.clone(), key: (lane, key) })
     }
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        lock(&self.keys.0).remove(&self.key);
+        self.keys.0.lock().remove(&self.key);
     }
 }
 
@@ -118,20 +118,20 @@ impl Job {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        lock(&self.state).over
+        self.state.lock().over
     }
 
     pub(crate) fn written_bytes(&self) -> u64 {
-        lock(&self.state).coverage.covered_bytes()
+        self.state.lock().coverage.covered_bytes()
     }
 
     pub(crate) fn has_started(&self) -> bool {
-        lock(&self.state).times.started.is_some()
+        self.state.lock().times.started.is_some()
     }
 
     pub(super) fn mark_started(&self, shared: &EngineContext) {
         let at = shared.wall();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.over || state.times.started.is_some() {
             return;
         }
@@ -146,7 +146,7 @@ impl Job {
     /// Payload of this file has arrived.
     pub(super) fn note_arrived(&self, bytes: u64, shared: &EngineContext) {
         let now = shared.wall();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.bytes_moved += bytes;
         state.times.first_byte.get_or_insert(now);
         state.times.last_byte = Some(now);
@@ -154,7 +154,7 @@ impl Job {
 
     /// Payload that arrived in vain, or has to be fetched again.
     pub(super) fn note_resent(&self, bytes: u64) {
-        lock(&self.state).bytes_resent += bytes;
+        self.state.lock().bytes_resent += bytes;
     }
 
     /// Updates the statistics of one source; kept only for files with a hash tree.
@@ -162,7 +162,7 @@ impl Job {
         if self.file.tree.is_none() {
             return;
         }
-        let shares = &mut lock(&self.state).shares;
+        let shares = &mut self.state.lock().shares;
         let place = usize::from(from.0);
         if shares.len() <= place {
             shares.resize_with(place + 1, SourceShare::default);
@@ -210,7 +210,7 @@ impl Job {
             attempt = %self.file.attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(),
             already_there = success.already_there, "a file is complete"
         );
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.times.committed = Some(shared.wall());
         drop(state);
         self.end(Ok(success), false, shared);
@@ -227,7 +227,7 @@ impl Job {
     }
 
     fn end(&self, result: Result<Success, Fault>, discard: bool, shared: &EngineContext) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.over {
             return;
         }
@@ -251,7 +251,7 @@ impl Job {
 
     /// Stops the attempt without an event.
     pub(crate) fn cancel(&self, shared: &EngineContext) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.over {
             return;
         }
@@ -272,7 +272,7 @@ impl Job {
 
     /// Ends the attempt because of a fault on this side, and removes it from its session.
     pub(super) fn abort(&self, fault: Fault, shared: &EngineContext) {
-        let session = lock(&self.state).session.take();
+        let session = self.state.lock().session.take();
         if let Some((session, number)) = session
             && let Some(session) = session.upgrade()
         {
@@ -287,11 +287,11 @@ impl Job {
             attempt = %self.file.attempt, transfer = %self.file.transfer, lfn = self.file.lfn.shown(),
             "the source's file has changed since an earlier attempt; starting from scratch"
         );
-        *lock(&self.open) = None;
+        *self.open.lock() = None;
         if let Some(line) = &self.reorder {
-            *lock(line) = ReorderBuffer::starting_at(0);
+            *line.lock() = ReorderBuffer::starting_at(0);
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.bytes_resent += state.coverage.covered_bytes();
         state.coverage = Coverage::default();
         state.unflushed.clear();
@@ -301,7 +301,7 @@ impl Job {
     /// Drops the chunks that wait for their turn.
     fn clear_reorder_buffer(&self) {
         if let Some(line) = &self.reorder {
-            let waiting = lock(line).drain();
+            let waiting = line.lock().drain();
             drop(waiting);
         }
     }
@@ -311,7 +311,7 @@ impl Job {
     pub(super) fn complete(jobs: Vec<Arc<Job>>) {
         let (mut small, mut target) = (Vec::with_capacity(jobs.len()), None::<Arc<Target>>);
         for job in jobs {
-            let in_memory = lock(&job.state).verdict.is_some();
+            let in_memory = job.state.lock().verdict.is_some();
             if !in_memory {
                 job.target.large_tasks.push(LargeFileTask::Commit(job.clone()));
                 continue;
@@ -330,7 +330,7 @@ impl Job {
 
     /// Marks the temporary file for removal when nobody works on it any more.
     pub(super) fn discard(&self) {
-        lock(&self.state).discard_temp = true;
+        self.state.lock().discard_temp = true;
     }
 }
 
@@ -342,8 +342,8 @@ fn is_resumable(fault: &Fault) -> bool {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let held = self.file_lock.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let state = self.state.get_mut();
+        let held = self.file_lock.get_mut().take();
         let farewell = AttemptGuard { held, end: state.end.take(), shared: self.shared.clone() };
         if state.discard_temp {
             self.target.schedule_cleanup(self.temp.clone(), self.key, farewell);

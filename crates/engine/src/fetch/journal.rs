@@ -4,13 +4,11 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use longhaul_model::{Fault, FaultCode};
 use longhaul_wire::FileKey;
 use longhaul_wire::journal::{BootId, Journal, JournalEntry, Record};
-
-use crate::sync::lock;
+use parking_lot::Mutex;
 
 /// Below this size compaction is not worthwhile.
 const COMPACT_BYTES_MIN: u64 = 4 << 20;
@@ -66,7 +64,7 @@ impl JournalFile {
     pub(crate) fn append(&self, records: &[Record]) -> Result<(), Fault> {
         let mut bytes = Vec::with_capacity(records.len() * RECORD_BYTES);
         records.iter().for_each(|record| record.encode(&mut bytes));
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if let Err(error) = inner.file.write_all(&bytes) {
             // A partial record would hide all that follow it.
             let _ = inner.file.set_len(inner.bytes);
@@ -83,7 +81,7 @@ impl JournalFile {
     /// Appends records, and returns when they would survive a power failure.
     pub(crate) fn append_durably(&self, records: &[Record]) -> Result<(), Fault> {
         self.append(records)?;
-        let file = lock(&self.inner).file.try_clone().map_err(|error| journal_fault(&self.path, error))?;
+        let file = self.inner.lock().file.try_clone().map_err(|error| journal_fault(&self.path, error))?;
         file.sync_data().map_err(|error| journal_fault(&self.path, error))
     }
 
@@ -97,11 +95,11 @@ impl JournalFile {
     }
 
     pub(crate) fn entry(&self, key: &FileKey) -> Option<JournalEntry> {
-        lock(&self.inner).journal.entry(key).cloned()
+        self.inner.lock().journal.entry(key).cloned()
     }
 
     pub(crate) fn entries(&self) -> Vec<(FileKey, JournalEntry)> {
-        lock(&self.inner).journal.entries().map(|(key, entry)| (*key, entry.clone())).collect()
+        self.inner.lock().journal.entries().map(|(key, entry)| (*key, entry.clone())).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use super::target::Target;
 use super::verify;
 use crate::context::EngineContext;
 use crate::interface::Success;
-use crate::sync::{catch_panic, lock};
+use crate::sync::catch_panic;
 
 /// Written bytes are flushed after this long at the latest.
 const FLUSH_INTERVAL_MAX: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ impl Target {
     fn flush_overdue(&self, shared: &Arc<EngineContext>) {
         let now = shared.now();
         let mut old = Vec::new();
-        lock(&self.unflushed).retain(|(job, since)| {
+        self.unflushed.lock().retain(|(job, since)| {
             let due = now.saturating_sub(*since) >= FLUSH_INTERVAL_MAX;
             if due {
                 old.extend(job.upgrade());
@@ -69,8 +69,8 @@ impl Target {
     }
 
     fn flush(&self, job: &Job) -> Result<(), Fault> {
-        let file = lock(&job.open).clone();
-        let mut state = lock(&job.state);
+        let file = job.open.lock().clone();
+        let mut state = job.state.lock();
         state.flush_requested = false;
         if state.over {
             return Ok(());
@@ -108,14 +108,14 @@ impl Target {
     }
 
     fn verdict(&self, job: &Job, shared: &EngineContext) -> Result<Success, Fault> {
-        let state = lock(&job.state);
+        let state = job.state.lock();
         let (whole, resumed) = (state.coverage.whole(job.file.size), state.resumed);
         drop(state);
         let whole = whole.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file has gaps"))?;
         if !verify::needs_readback(&job.file) {
             return verify::check_combined(&job.file, whole, resumed);
         }
-        let file = lock(&job.open).clone();
+        let file = job.open.lock().clone();
         let file = file.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file was never open"))?;
         let given_up = || shared.is_stopping() || job.is_over();
         verify::check_readback(&job.file, &*file, whole, resumed, &given_up)

@@ -18,7 +18,7 @@ use super::target::Target;
 use super::verify;
 use crate::context::EngineContext;
 use crate::interface::{FetchBatch, FetchFile, Success};
-use crate::sync::{catch_panic, lock};
+use crate::sync::catch_panic;
 
 /// A batch as submitted, with its jobs.
 pub(crate) struct AcceptedBatch {
@@ -227,7 +227,7 @@ impl Target {
                 return anew();
             };
             file = kept;
-            *lock(line) = ReorderBuffer::starting_at(prefix.len);
+            *line.lock() = ReorderBuffer::starting_at(prefix.len);
             coverage = Coverage::default();
             coverage.add(0, prefix);
         }
@@ -238,13 +238,13 @@ impl Target {
         }
         let gaps = coverage.gaps(job.file.size);
         let written: u64 = entry.written.values().map(|part| part.len).sum();
-        let mut state = lock(&job.state);
+        let mut state = job.state.lock();
         state.coverage = coverage;
         // Untrusted parts are fetched a second time.
         state.bytes_resent += (entry.durable.covered_bytes() + written).saturating_sub(covered);
         state.resumed = covered > 0;
         drop(state);
-        *lock(&job.open) = Some(file);
+        *job.open.lock() = Some(file);
         if gaps.is_empty() {
             return Ok(Preparation::Complete);
         }
@@ -301,8 +301,8 @@ impl Target {
         }
         let written = Record::Written { key: job.key, offset: 0, part: prefix };
         self.journal.append(&[Record::Open { key: job.key, opened: entry.opened }, written])?;
-        lock(&job.state).unflushed.push((0, prefix.len));
-        lock(&self.unflushed).push((Arc::downgrade(job), shared.now()));
+        job.state.lock().unflushed.push((0, prefix.len));
+        self.unflushed.lock().push((Arc::downgrade(job), shared.now()));
         Ok(Some((prefix, new)))
     }
 }

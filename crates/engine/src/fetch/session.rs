@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use longhaul_model::mark::Treatment;
@@ -12,6 +12,7 @@ use longhaul_wire::receiver::Output;
 use longhaul_wire::{
     Budget, ChunkHead, FileNumber, Frame, NewBatch, OriginNumber, PackHead, Receiver, StreamNumber,
 };
+use parking_lot::Mutex;
 
 use super::arrival::{Arrival, ArrivalContent};
 use super::job::Job;
@@ -23,7 +24,6 @@ use crate::interface::{Config, Path, SessionSnapshot};
 use crate::net::{Dialler, Link};
 use crate::paths::{PathSelector, ResolvedPath};
 use crate::resolve::{ResolveRequest, default_paths};
-use crate::sync::lock;
 use crate::tcp::TcpInfo;
 
 /// Slots reserved from the pool per round: this many at most are withheld from other sessions meanwhile.
@@ -102,7 +102,7 @@ impl Session {
 
     /// The source that a stream connects to.
     pub(crate) fn origin_of(&self, stream: StreamNumber) -> &SessionOrigin {
-        let number = lock(&self.inner).receiver.origin_of(stream);
+        let number = self.inner.lock().receiver.origin_of(stream);
         &self.origins[usize::from(number.0)]
     }
 
@@ -131,7 +131,7 @@ impl Session {
             let first = inner.receiver.add_batch(batch, now);
             for (place, job) in jobs {
                 let number = FileNumber(first.0 + place as u32);
-                let mut state = lock(&job.state);
+                let mut state = job.state.lock();
                 if state.over {
                     drop(state);
                     inner.receiver.remove_file(number, now);
@@ -153,11 +153,11 @@ impl Session {
         ways: Vec<ResolvedPath>,
         now: Duration,
     ) -> Vec<ResolvedPath> {
-        lock(&self.inner).paths.rank(stream, ways, now)
+        self.inner.lock().paths.rank(stream, ways, now)
     }
 
     pub(crate) fn path_failed(&self, way: &ResolvedPath, now: Duration) {
-        lock(&self.inner).paths.avoid(way, now);
+        self.inner.lock().paths.avoid(way, now);
     }
 
     /// The paths to the source were changed: streams on other paths drain.
@@ -173,7 +173,7 @@ impl Session {
             return None;
         }
         let shared = self.shared.upgrade()?;
-        lock(&shared.paths).get(&self.peer()).cloned()
+        shared.paths.lock().get(&self.peer()).cloned()
     }
 
     /// The paths to a source: the configured ones, or else those of its batches. None if the source dials us.
@@ -245,7 +245,7 @@ impl Session {
         if let Some(shared) = self.shared.upgrade() {
             shared.counters.bytes_in.fetch_add(payload, Ordering::Relaxed);
         }
-        lock(&self.inner).receiver.note_received(stream, payload, now);
+        self.inner.lock().receiver.note_received(stream, payload, now);
     }
 
     pub(crate) fn handle_frame(self: &Arc<Self>, stream: StreamNumber, frame: Frame) -> Result<(), Fault> {
@@ -315,7 +315,7 @@ impl Session {
     /// A payload has arrived completely; none if it was not wanted.
     pub(crate) fn end_payload(self: &Arc<Self>, stream: StreamNumber, arrival: Option<Arrival>) {
         let Some(shared) = self.shared.upgrade() else { return };
-        lock(&self.inner).receiver.end_payload(stream);
+        self.inner.lock().receiver.end_payload(stream);
         let Some(arrival) = arrival else { return };
         let shares = arrival.bytes_by_job();
         shares.iter().for_each(|(job, bytes)| job.note_arrived(*bytes, &shared));
@@ -375,7 +375,7 @@ impl Session {
 
     /// Whether the session has been idle for long; then it accepts no more work.
     pub(crate) fn is_over(self: &Arc<Self>, now: Duration) -> bool {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let rested = inner
             .receiver
             .idle_since()
@@ -391,7 +391,7 @@ impl Session {
     /// Takes the kernel's measurements of a stream, and returns its limits.
     pub(crate) fn update_round_trip(&self, stream: StreamNumber, info: &TcpInfo) -> StreamLimits {
         let pace = self.reserved_rate(stream);
-        let machine = &mut lock(&self.inner).receiver;
+        let machine = &mut self.inner.lock().receiver;
         machine.set_round_trip(stream, info.round_trip, info.round_trip_min);
         StreamLimits { window: machine.receive_window(stream), pace }
     }
@@ -399,16 +399,16 @@ impl Session {
     /// The stream's share of its path's reserved rate. Other sessions with the source may use the same path.
     fn reserved_rate(&self, stream: StreamNumber) -> Option<u64> {
         let set = self.configured_paths()?;
-        let way = lock(&self.inner).paths.path_of(stream)?.clone();
+        let way = self.inner.lock().paths.path_of(stream)?.clone();
         let booked = set.iter().find(|path| way.matches(path))?.reserved_bytes_per_s?;
         let sessions = self.shared.upgrade()?.all_sessions();
         let with_source = sessions.iter().filter(|session| session.peer() == self.peer());
-        let streams: usize = with_source.map(|session| lock(&session.inner).paths.streams_on(&way)).sum();
+        let streams: usize = with_source.map(|session| session.inner.lock().paths.streams_on(&way)).sum();
         Some((booked / streams.max(1) as u64).max(1))
     }
 
     pub(crate) fn snapshot(&self, shared: &EngineContext) -> SessionSnapshot {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let (source, addresses) = (self.peer(), inner.paths.addresses_in_use());
         let held = inner.is_backpressured(shared);
         let path = inner.receiver.path_snapshot(held, shared.now());
@@ -418,14 +418,14 @@ impl Session {
     }
 
     pub(crate) fn streams(&self) -> usize {
-        lock(&self.inner).receiver.streams_up()
+        self.inner.lock().receiver.streams_up()
     }
 
     fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut Inner, Duration) -> T) -> Option<T> {
         let shared = self.shared.upgrade()?;
         let told_together = shared.events.batch();
         let mut effects = Vec::new();
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         let result = change(&mut inner, shared.now());
         inner.process(&shared, &mut effects);
         drop(inner);
@@ -445,7 +445,7 @@ impl Session {
     fn run_effect(self: &Arc<Self>, effect: Effect, shared: &Arc<EngineContext>) {
         match effect {
             Effect::Dial(stream) => {
-                let mut inner = lock(&self.inner);
+                let mut inner = self.inner.lock();
                 let origin = inner.receiver.origin_of(stream);
                 let paths = self.paths_to(&mut inner, origin);
                 drop(inner);
@@ -527,7 +527,7 @@ impl Inner {
         if open == 0 {
             return;
         }
-        let mut pace = lock(&shared.rate_limit_in);
+        let mut pace = shared.rate_limit_in.lock();
         let bytes = pace.available(shared.now());
         let buffers = if bytes == 0 { 0 } else { pool.reserve(open) };
         let places = shared.reorder.free();

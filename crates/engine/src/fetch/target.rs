@@ -1,6 +1,6 @@
 //! One storage as a target: its journal, queues and threads.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use longhaul_model::hex;
@@ -8,6 +8,7 @@ use longhaul_model::{AgentId, Fault, NameRules, StorageName, Timestamp};
 use longhaul_storage::{Storage, TempName};
 use longhaul_wire::FileKey;
 use longhaul_wire::journal::Record;
+use parking_lot::Mutex;
 
 use super::group_commit::CommitItem;
 use super::job::{AttemptGuard, Job};

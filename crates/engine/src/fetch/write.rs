@@ -19,7 +19,7 @@ use super::verify;
 use crate::buffer_pool::Buffer;
 use crate::context::EngineContext;
 use crate::device::Operation;
-use crate::sync::{catch_panic, lock};
+use crate::sync::catch_panic;
 
 /// Write-back starts after each such extent: smaller ones cost more system calls, larger ones leave more for
 /// the final flush.
@@ -92,13 +92,13 @@ fn write_chunk(
         job.target.write_verified(job, chunk, shared, || ());
         return;
     };
-    lock(line).push(head.offset, chunk);
+    line.lock().push(head.offset, chunk);
     // The writer that finds the head of line writes it, and all that waited for it.
     loop {
-        let next = lock(line).take_next();
+        let next = line.lock().take_next();
         let Some(chunk) = next else { return };
         let end = chunk.head.offset + chunk.part.len;
-        if !job.target.write_verified(job, chunk, shared, || lock(line).written(end)) {
+        if !job.target.write_verified(job, chunk, shared, || line.lock().written(end)) {
             return;
         }
     }
@@ -148,7 +148,7 @@ impl Target {
             file.begin_writeback(end - WRITEBACK_BYTES, WRITEBACK_BYTES);
         }
         self.journal.append(&[Record::Written { key: job.key, offset: head.offset, part }])?;
-        let mut state = lock(&job.state);
+        let mut state = job.state.lock();
         if !state.coverage.add(head.offset, part) {
             tracing::error!(attempt = %job.file.attempt, offset = head.offset, "a chunk was written twice");
         }
@@ -159,7 +159,7 @@ impl Target {
         state.flush_requested |= due;
         drop(state);
         if first {
-            lock(&self.unflushed).push((Arc::downgrade(job), shared.now()));
+            self.unflushed.lock().push((Arc::downgrade(job), shared.now()));
         }
         if due {
             self.large_tasks.push(LargeFileTask::Flush(job.clone()));
@@ -174,7 +174,7 @@ impl Target {
         identity: SourceIdentity,
         shared: &EngineContext,
     ) -> Result<Arc<dyn TargetFile>, Fault> {
-        let mut open = lock(&job.open);
+        let mut open = job.open.lock();
         if let Some(file) = &*open {
             return Ok(file.clone());
         }
@@ -249,7 +249,7 @@ impl Target {
         };
         // Nothing of it is worth keeping, whatever the fault.
         let verdict = written.inspect_err(|_| job.discard())?;
-        let mut state = lock(&job.state);
+        let mut state = job.state.lock();
         state.coverage.add(0, part);
         state.verdict = Some(verdict);
         Ok(())

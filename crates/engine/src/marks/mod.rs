@@ -8,17 +8,17 @@ mod flow_label;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use longhaul_model::Mark;
 use longhaul_wire::firefly::Firefly;
 use mio::net::TcpStream;
+use parking_lot::Mutex;
 use socket2::{SockRef, Socket};
 
 use crate::interface::{MarkSnapshot, Marking, MarkingSnapshot};
 use crate::socket::is_v6;
-use crate::sync::lock;
 
 pub(crate) use flow::{Flow, FlowEnd};
 
@@ -132,7 +132,7 @@ impl StreamMarker {
     }
 
     fn counters_of(&self, mark: Mark) -> Arc<MarkCounters> {
-        let mut all = lock(&self.counters);
+        let mut all = self.counters.lock();
         let full = all.len() >= MARKS_COUNTED_MAX && !all.contains_key(&mark);
         // Marks beyond the limit share one counter.
         all.entry(if full { Mark::default() } else { mark }).or_default().clone()
@@ -158,7 +158,7 @@ impl StreamMarker {
             bytes_out: counted.bytes_out.load(Ordering::Relaxed),
         };
         MarkingSnapshot {
-            marks: lock(&self.counters).iter().map(of).collect(),
+            marks: self.counters.lock().iter().map(of).collect(),
             fireflies_sent: self.fireflies_sent.load(Ordering::Relaxed),
             fireflies_dropped: self.fireflies_dropped.load(Ordering::Relaxed),
             streams_unlabelled: self.unlabelled.load(Ordering::Relaxed),

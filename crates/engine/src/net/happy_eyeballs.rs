@@ -2,14 +2,13 @@
 //! between them; the first that authenticates as the peer wins.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, Retry};
+use parking_lot::Mutex;
 
 use super::Dialler;
 use crate::paths::ResolvedPath;
-use crate::sync::lock;
 
 /// The connection attempt delay of RFC 8305 for an address that has not connected.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -50,7 +49,7 @@ impl DialRace {
     }
 
     pub(super) fn step(&self, now: Duration) -> RaceStep {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.won {
             return RaceStep::Won;
         }
@@ -71,13 +70,13 @@ impl DialRace {
     }
 
     pub(super) fn connected(&self) {
-        lock(&self.state).connected += 1;
+        self.state.lock().connected += 1;
     }
 
     /// Called when the peer is authenticated at an address. None if another address was faster; otherwise the
     /// paths that were tried before a spare path and have not answered in time.
     pub(super) fn win(&self, way: &ResolvedPath) -> Option<Vec<ResolvedPath>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if std::mem::replace(&mut state.won, true) {
             return None;
         }
@@ -86,12 +85,12 @@ impl DialRace {
     }
 
     pub(super) fn is_won(&self) -> bool {
-        lock(&self.state).won
+        self.state.lock().won
     }
 
     /// Records the failure of one address.
     pub(super) fn lost(&self, connected: bool, fault: Fault) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.running -= 1;
         state.connected -= usize::from(connected);
         // A refusal by a reached peer is more informative than an unreachable address.

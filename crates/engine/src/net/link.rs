@@ -2,19 +2,19 @@
 //! thread sends.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use longhaul_model::{Fault, FaultCode};
 use longhaul_wire::source::JoinedStream;
 use longhaul_wire::{Frame, StreamNumber};
+use parking_lot::Mutex;
 
 use crate::buffer_pool::Buffer;
 use crate::calls::OpenCall;
 use crate::fetch::Session;
 use crate::net::NetworkThread;
 use crate::serve::ServedSession;
-use crate::sync::lock;
 
 /// Frames queued for one stream. Data frames are bounded by their buffers (credit-based flow control); this
 /// bounds the answers to a peer that sends requests and does not read.
@@ -91,7 +91,7 @@ impl Link {
 
     pub(crate) fn send(&self, outgoing: Outgoing) {
         let mut refused = None;
-        let mut outbox = lock(&self.outbox);
+        let mut outbox = self.outbox.lock();
         if outbox.frames.len() >= OUTBOX_FRAMES_MAX {
             let fault = Fault::new(FaultCode::TooLarge, "the peer asks without reading the answers");
             outbox.close.get_or_insert(Some(fault));
@@ -106,13 +106,13 @@ impl Link {
 
     /// Ends the stream; a fault is sent to the peer.
     pub(crate) fn close(&self, fault: Option<Fault>) {
-        lock(&self.outbox).close.get_or_insert(fault);
+        self.outbox.lock().close.get_or_insert(fault);
         self.notify();
     }
 
     /// Assigns an offered stream to a session.
     pub(crate) fn assign_to(&self, session: Arc<Session>, stream: StreamNumber) {
-        lock(&self.outbox).assignment = Some((session, stream));
+        self.outbox.lock().assignment = Some((session, stream));
         self.notify();
     }
 
@@ -128,20 +128,20 @@ impl Link {
     }
 
     pub(super) fn next_outgoing(&self) -> Option<Outgoing> {
-        lock(&self.outbox).frames.pop_front()
+        self.outbox.lock().frames.pop_front()
     }
 
     pub(crate) fn take_close(&self) -> Option<Option<Fault>> {
-        lock(&self.outbox).close.take()
+        self.outbox.lock().close.take()
     }
 
     pub(super) fn take_assignment(&self) -> Option<(Arc<Session>, StreamNumber)> {
-        lock(&self.outbox).assignment.take()
+        self.outbox.lock().assignment.take()
     }
 
     /// Drops the frames that were not sent.
     pub(super) fn abandon(&self) {
-        let frames = std::mem::take(&mut lock(&self.outbox).frames);
+        let frames = std::mem::take(&mut self.outbox.lock().frames);
         drop(frames);
     }
 }

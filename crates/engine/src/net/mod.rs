@@ -1,8 +1,8 @@
 //! Network threads: each runs an event loop (reactor) over many accepted and dialled streams.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_model::mark::Treatment;
@@ -10,6 +10,7 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_wire::StreamNumber;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
+use parking_lot::Mutex;
 
 use crate::calls::CallClient;
 use crate::context::EngineContext;
@@ -17,7 +18,7 @@ use crate::fetch::Session;
 use crate::foreign_deployment::ForeignDeployment;
 use crate::offers::{Offering, Preconnect};
 use crate::paths::ResolvedPath;
-use crate::sync::{catch_panic, lock};
+use crate::sync::catch_panic;
 
 mod connection;
 mod happy_eyeballs;
@@ -121,12 +122,12 @@ impl Dialler {
 
 impl NetworkThread {
     pub(crate) fn command(&self, command: Command) {
-        lock(&self.commands).push(command);
+        self.commands.lock().push(command);
         self.wake();
     }
 
     fn has_output(&self, token: usize) {
-        let mut tokens = lock(&self.with_output);
+        let mut tokens = self.with_output.lock();
         tokens.push(token);
         let first = tokens.len() == 1;
         drop(tokens);
@@ -249,7 +250,7 @@ impl EventLoop {
             }
             self.take_commands(shared);
             self.step_races(shared);
-            let with_output = std::mem::take(&mut *lock(&self.me.with_output));
+            let with_output = std::mem::take(&mut *self.me.with_output.lock());
             for token in with_output {
                 self.drive(token, false, shared);
             }
@@ -269,7 +270,7 @@ impl EventLoop {
     }
 
     fn take_commands(&mut self, shared: &Arc<EngineContext>) {
-        let commands = std::mem::take(&mut *lock(&self.me.commands));
+        let commands = std::mem::take(&mut *self.me.commands.lock());
         for command in commands {
             match command {
                 Command::Take { socket } => {

@@ -1,13 +1,13 @@
 //! The source's side of offered streams: keeps streams open to a receiver, redialling with a delay.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{AgentId, Fault, FaultCode};
 use longhaul_wire::keepalive::reconnect_delay;
+use parking_lot::Mutex;
 
 use crate::net::Link;
-use crate::sync::lock;
 
 /// Streams of one offer, within what a receiver accepts.
 pub(crate) const OFFERED_STREAMS_MAX: usize = 32;
@@ -27,17 +27,17 @@ impl Offer {
 
     /// Established streams.
     pub fn streams(&self) -> usize {
-        lock(&self.offering.inner).up()
+        self.offering.inner.lock().up()
     }
 
     /// The peer, once a stream was established.
     pub fn peer(&self) -> Option<AgentId> {
-        lock(&self.offering.inner).peer
+        self.offering.inner.lock().peer
     }
 
     /// The fault that ended the last stream; another stream may be established by now.
     pub fn fault(&self) -> Option<Fault> {
-        lock(&self.offering.inner).fault.clone()
+        self.offering.inner.lock().fault.clone()
     }
 }
 
@@ -90,7 +90,7 @@ impl Offering {
 
     /// Slots to dial now; they count as dialling from here on. None if the offer has ended.
     pub(crate) fn due(&self, now: Duration) -> Option<Vec<usize>> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.closed {
             return None;
         }
@@ -108,7 +108,7 @@ impl Offering {
 
     /// Called when the peer is authenticated and the stream is offered to it.
     pub(crate) fn stream_up(&self, place: usize, peer: AgentId, link: Arc<Link>, now: Duration) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.closed {
             return link.close(None);
         }
@@ -117,7 +117,7 @@ impl Offering {
     }
 
     pub(crate) fn stream_down(&self, place: usize, fault: Fault, now: Duration) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.closed {
             return;
         }
@@ -131,7 +131,7 @@ impl Offering {
     }
 
     fn close(&self) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.closed = true;
         for place in std::mem::take(&mut inner.streams) {
             if let State::Up { link, .. } = place.state {

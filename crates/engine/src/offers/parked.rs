@@ -1,16 +1,16 @@
 //! The receiver's side of offered streams: a pool of parked streams, offered by sources or preconnected, and
 //! the sessions that wait for one.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{AgentId, Fault, FaultCode};
 use longhaul_wire::StreamNumber;
+use parking_lot::Mutex;
 
 use super::offering::OFFERED_STREAMS_MAX;
 use crate::fetch::Session;
 use crate::net::Link;
-use crate::sync::lock;
 
 /// Parked streams of all peers. Each holds a socket and a few hundred kilobytes.
 const PARKED_MAX: usize = 128;
@@ -61,7 +61,7 @@ impl ParkedStreams {
         link: &Arc<Link>,
         now: Duration,
     ) -> Result<Option<SessionStream>, Fault> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if let Some(place) = inner.waiting.iter().position(|wish| wish.session.peer() == peer) {
             let wish = inner.waiting.remove(place);
             return Ok(Some((wish.session, wish.stream)));
@@ -76,7 +76,7 @@ impl ParkedStreams {
 
     /// Takes the newest parked stream for a session, since it was alive most recently.
     pub(crate) fn assign_or_wait(&self, session: &Arc<Session>, stream: StreamNumber, now: Duration) {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if !inner.assign_parked(session, stream) {
             inner.waiting.push(WaitingSession { session: session.clone(), stream, since: now });
         }
@@ -84,17 +84,17 @@ impl ParkedStreams {
 
     /// Takes a parked stream for a session that can dial if there is none.
     pub(crate) fn assign_parked(&self, session: &Arc<Session>, stream: StreamNumber) -> bool {
-        lock(&self.inner).assign_parked(session, stream)
+        self.inner.lock().assign_parked(session, stream)
     }
 
     /// Removes a parked stream that ended.
     pub(crate) fn remove(&self, link: &Arc<Link>) {
-        lock(&self.inner).parked.retain(|parked| !Arc::ptr_eq(&parked.link, link));
+        self.inner.lock().parked.retain(|parked| !Arc::ptr_eq(&parked.link, link));
     }
 
     /// Closes parked streams that are not needed. Returns the sessions that waited too long.
     pub(crate) fn tick(&self, now: Duration, fetches_from: impl Fn(AgentId) -> bool) -> Vec<SessionStream> {
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.parked.retain_mut(|parked| {
             if fetches_from(parked.peer) {
                 parked.since = now;
@@ -119,7 +119,7 @@ impl ParkedStreams {
 
     /// Breaks the reference cycles between sessions and streams at shutdown.
     pub(crate) fn clear(&self) {
-        let inner = std::mem::take(&mut *lock(&self.inner));
+        let inner = std::mem::take(&mut *self.inner.lock());
         drop(inner);
     }
 }
@@ -156,7 +156,7 @@ mod tests {
         let taken =
             all.iter().filter(|peer| offers.park_or_assign(**peer, &link(9), at(1_000)).is_ok()).count();
         assert_eq!(taken, PARKED_MAX);
-        let of_first = lock(&offers.inner).parked.iter().filter(|parked| parked.peer == AgentId(10)).count();
+        let of_first = offers.inner.lock().parked.iter().filter(|parked| parked.peer == AgentId(10)).count();
         assert_eq!(of_first, OFFERED_STREAMS_MAX);
     }
 }

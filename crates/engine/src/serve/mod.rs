@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, Lfn, StorageName, TransferId};
 use longhaul_security::list_digest;
 use longhaul_wire::source::{Batch, JoinedStream, Output};
 use longhaul_wire::{BatchId, FileNumber, Frame, Hello, JoinKey, RequestId, SessionId, Source};
+use parking_lot::Mutex;
 
 use crate::context::EngineContext;
 use crate::device::{Device, Devices};
 use crate::interface::Export;
 use crate::net::Link;
-use crate::sync::lock;
 
 mod read;
 
@@ -106,7 +106,7 @@ impl SourceServer {
         link: Arc<Link>,
         shared: &Arc<EngineContext>,
     ) -> Result<(Arc<ServedSession>, JoinedStream), Fault> {
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = self.sessions.lock();
         let full = sessions.len() >= SERVED_SESSIONS_MAX;
         let serving = match sessions.entry((peer, hello.session)) {
             std::collections::btree_map::Entry::Occupied(known) => known.get().clone(),
@@ -131,7 +131,7 @@ impl SourceServer {
                 format!("{} streams are served already", self.streams_max),
             ));
         }
-        let mut inner = lock(&serving.inner);
+        let mut inner = serving.inner.lock();
         let joined = inner.machine.stream_up();
         inner.links.insert(joined, link);
         inner.empty_since = None;
@@ -140,7 +140,7 @@ impl SourceServer {
     }
 
     fn all(&self) -> Vec<Arc<ServedSession>> {
-        lock(&self.sessions).values().cloned().collect()
+        self.sessions.lock().values().cloned().collect()
     }
 
     /// Resumes sessions that wait for buffers or for the rate limit, and drops expired ones.
@@ -148,8 +148,8 @@ impl SourceServer {
         for serving in self.all() {
             serving.pump();
         }
-        lock(&self.sessions).retain(|_, serving| {
-            let inner = lock(&serving.inner);
+        self.sessions.lock().retain(|_, serving| {
+            let inner = serving.inner.lock();
             let over = inner.empty_since.is_some_and(|since| now.saturating_sub(since) >= SESSION_TTL);
             if over {
                 self.account(serving.peer, inner.accounted_bytes, 0);
@@ -162,7 +162,7 @@ impl SourceServer {
     /// Updates the memory that a session of a peer holds for its manifests. Returns the peer's total and the
     /// overall total.
     fn account(&self, peer: AgentId, before: usize, now: usize) -> (usize, usize) {
-        let mut held = lock(&self.manifest_bytes);
+        let mut held = self.manifest_bytes.lock();
         let own = (held.get(&peer).copied().unwrap_or(0) + now).saturating_sub(before);
         if own == 0 {
             held.remove(&peer);
@@ -177,7 +177,7 @@ impl SourceServer {
     }
 
     pub(crate) fn stop(&self) {
-        lock(&self.sessions).clear();
+        self.sessions.lock().clear();
     }
 }
 
@@ -211,7 +211,7 @@ impl ServedSession {
     pub(crate) fn handle_frame(self: &Arc<Self>, joined: JoinedStream, frame: Frame) -> Result<(), Fault> {
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         let manifest = matches!(frame, Frame::Manifest(_) | Frame::Forget { .. });
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.machine.handle_frame(joined, frame)?;
         if manifest {
             self.account_manifests(&mut inner, &shared)?;
@@ -235,7 +235,7 @@ impl ServedSession {
 
     pub(crate) fn stream_down(self: &Arc<Self>, joined: JoinedStream) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.machine.stream_down(joined);
         let link = inner.links.remove(&joined);
         shared.serve.streams.fetch_sub(1, Ordering::Relaxed);
@@ -253,7 +253,7 @@ impl ServedSession {
     pub(crate) fn payload_sent(self: &Arc<Self>, joined: JoinedStream, bytes: u64) {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.counters.bytes_out.fetch_add(bytes, Ordering::Relaxed);
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         inner.buffers = inner.buffers.saturating_sub(1);
         inner.machine.release_buffer(joined);
         self.process(&mut inner, &shared);
@@ -261,12 +261,12 @@ impl ServedSession {
 
     /// Records that a chunk could not be read and that its fault was sent.
     fn abandon_request(self: &Arc<Self>, joined: JoinedStream, request: RequestId) {
-        lock(&self.inner).machine.abandon_request(joined, request);
+        self.inner.lock().machine.abandon_request(joined, request);
     }
 
     pub(crate) fn pump(self: &Arc<Self>) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let mut inner = lock(&self.inner);
+        let mut inner = self.inner.lock();
         if inner.machine.has_work() {
             self.process(&mut inner, &shared);
         }
@@ -277,7 +277,7 @@ impl ServedSession {
         let streams = shared.serve.streams().max(1);
         let per_stream = (shared.send_pool.total() / streams).clamp(1, READ_AHEAD_BUFFERS_MAX);
         while inner.machine.has_work() {
-            let mut pace = lock(&shared.rate_limit_out);
+            let mut pace = shared.rate_limit_out.lock();
             let allowance = pace.available(shared.now());
             let reserved = if allowance == 0 { 0 } else { shared.send_pool.reserve(BUFFERS_PER_ROUND_MAX) };
             let (taken, bytes) = inner.machine.schedule_reads(reserved, allowance, per_stream);

@@ -1,18 +1,19 @@
 //! Reader threads of one storage: fill buffers and pass them to streams; an LRU cache keeps large files open.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_model::{Fault, FaultCode, Lfn};
 use longhaul_storage::{DirectoryCache, Identity, SourceFile};
 use longhaul_wire::source::JoinedStream;
 use longhaul_wire::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId, SourceIdentity};
+use parking_lot::Mutex;
 
 use super::{ServedExport, ServedFile, ServedSession};
 use crate::buffer_pool::Buffer;
 use crate::device::{Device, Operation};
 use crate::net::{Link, Outgoing, Payload};
-use crate::sync::{catch_panic, lock};
+use crate::sync::catch_panic;
 
 /// Large files that a session keeps open between chunks.
 const OPEN_FILES_MAX: usize = 32;
@@ -54,7 +55,7 @@ impl OpenFiles {
         open: impl FnOnce() -> Result<Arc<dyn SourceFile>, Fault>,
     ) -> Result<Arc<dyn SourceFile>, Fault> {
         let key = (wanted.number, wanted.lfn.clone());
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         let newest = files.values().map(|open| open.used).max().unwrap_or(0) + 1;
         if let Some(open) = files.get_mut(&key) {
             open.used = newest;
@@ -63,7 +64,7 @@ impl OpenFiles {
         // Two readers may open the same file at once; both check their opening, and one is kept.
         drop(files);
         let file = open()?;
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         if files.len() >= OPEN_FILES_MAX
             && let Some(oldest) = files.iter().min_by_key(|(_, open)| open.used).map(|(key, _)| key.clone())
         {
@@ -74,11 +75,11 @@ impl OpenFiles {
     }
 
     fn remove(&self, file: &ServedFile) {
-        lock(&self.files).remove(&(file.number, file.lfn.clone()));
+        self.files.lock().remove(&(file.number, file.lfn.clone()));
     }
 
     pub(crate) fn clear(&self) {
-        lock(&self.files).clear();
+        self.files.lock().clear();
     }
 }
 

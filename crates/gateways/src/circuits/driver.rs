@@ -2,8 +2,8 @@
 //! provider's events.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_circuits::{
@@ -12,6 +12,7 @@ use longhaul_circuits::{
 };
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{read_private, write_private};
+use parking_lot::Mutex;
 
 use super::{CircuitConfig, Provider, open};
 
@@ -121,7 +122,7 @@ impl ProviderDriver {
 
     /// The state of the link, and why it is so.
     pub fn explanation(&self) -> Explanation {
-        self.explanation.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.explanation.lock().clone()
     }
 }
 
@@ -174,7 +175,7 @@ impl DriverThread {
         let mut ending = None;
         loop {
             self.carry_out();
-            *self.explanation.lock().unwrap_or_else(PoisonError::into_inner) = self.machine.explain();
+            *self.explanation.lock() = self.machine.explain();
             let now = (self.clock)();
             if let Some(since) = ending
                 && (self.machine.ledger().reservations.is_empty() || now.since(since) >= RELEASE_TIMEOUT)

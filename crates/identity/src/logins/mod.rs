@@ -12,7 +12,6 @@ mod openid;
 mod password;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_api::Problem;
@@ -23,6 +22,7 @@ use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp, units};
 use longhaul_security::{
     ExternalIdentity, LoginAttempt, LoginThrottle, PendingLogins, Principal, Role, SessionHolder,
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 
 use crate::{Identity, Login, Visitor, catalog_problem, charge};
@@ -108,7 +108,7 @@ impl Logins {
 
     /// Excludes logins with a password while accounts change.
     pub fn lock_accounts(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changing.lock()
     }
 }
 

@@ -2,13 +2,12 @@
 //! copies begin again, and agents end those that they have.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_api::foreign::TAKEN_BACK_BY_SERVICE;
 use longhaul_control::executor::AgentStreams;
-use longhaul_control::guard;
 use longhaul_model::{AgentId, AttemptId, Epoch, Fault, FaultCode, SiteName};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -53,7 +52,7 @@ impl StreamLedger {
         mut candidates: Vec<Candidate>,
         now: Instant,
     ) -> Result<Assignment, String> {
-        let mut given = guard(&self.given);
+        let mut given = self.given.lock();
         for candidate in &mut candidates {
             let count = |counts: &dyn Fn(&AssignedCopy) -> bool| {
                 let running = given.values().filter(|one| one.end.is_some() && counts(one));
@@ -79,7 +78,7 @@ impl StreamLedger {
     }
 
     pub fn mark_sent(&self, attempt: AttemptId, now: Instant) {
-        if let Some(one) = guard(&self.given).get_mut(&attempt) {
+        if let Some(one) = self.given.lock().get_mut(&attempt) {
             one.sent = true;
             one.heard = now;
         }
@@ -87,7 +86,7 @@ impl StreamLedger {
 
     /// Records that the agent still has the copy.
     pub fn record_progress(&self, agent: AgentId, attempt: AttemptId, bytes: u64, now: Instant) {
-        if let Some(one) = guard(&self.given).get_mut(&attempt).filter(|one| one.agent == agent) {
+        if let Some(one) = self.given.lock().get_mut(&attempt).filter(|one| one.agent == agent) {
             one.bytes = one.bytes.max(bytes);
             one.heard = now;
         }
@@ -95,22 +94,22 @@ impl StreamLedger {
 
     /// Bytes so far, and the time since the agent's last report.
     pub fn progress(&self, attempt: AttemptId, now: Instant) -> Option<(u64, Duration)> {
-        guard(&self.given).get(&attempt).map(|one| (one.bytes, now.saturating_duration_since(one.heard)))
+        self.given.lock().get(&attempt).map(|one| (one.bytes, now.saturating_duration_since(one.heard)))
     }
 
     /// The agent that streams a copy, and the reason for this choice.
     pub fn choice(&self, attempt: AttemptId) -> Option<String> {
-        guard(&self.given).get(&attempt).map(|one| one.choice.clone())
+        self.given.lock().get(&attempt).map(|one| one.choice.clone())
     }
 
     pub fn attempts_of(&self, agent: AgentId) -> BTreeSet<AttemptId> {
-        let given = guard(&self.given);
+        let given = self.given.lock();
         given.iter().filter(|(_, one)| one.agent == agent).map(|(&attempt, _)| attempt).collect()
     }
 
     /// The number of copies that the agent streams now.
     pub fn busy(&self, agent: AgentId) -> u32 {
-        let given = guard(&self.given);
+        let given = self.given.lock();
         let running = given.values().filter(|one| one.agent == agent && one.end.is_some()).count();
         u32::try_from(running).unwrap_or(u32::MAX)
     }
@@ -118,7 +117,7 @@ impl StreamLedger {
     /// Records the end that an agent reports; the first one counts. False if the copy is not assigned to this
     /// agent any more, or has another epoch.
     pub fn record_end(&self, agent: AgentId, attempt: AttemptId, epoch: Epoch, result: StreamResult) -> bool {
-        let mut given = guard(&self.given);
+        let mut given = self.given.lock();
         let Some(one) = given.get_mut(&attempt) else { return false };
         if one.agent != agent || one.epoch != epoch {
             return false;
@@ -132,7 +131,7 @@ impl StreamLedger {
 
     /// Fails the copies that were sent to an agent and are not among those that it holds.
     pub fn drop_lost(&self, agent: AgentId, held: &BTreeSet<AttemptId>) {
-        for (attempt, one) in guard(&self.given).iter_mut() {
+        for (attempt, one) in self.given.lock().iter_mut() {
             if one.agent == agent && one.sent && !held.contains(attempt) {
                 let fault = Fault::new(FaultCode::Interrupted, "the agent that streamed it has lost it");
                 let _ = one.end.take().map(|end| end.send(Err(fault)));
@@ -142,7 +141,7 @@ impl StreamLedger {
 
     /// Forgets a copy whose end is durable, or does not matter.
     pub fn settle(&self, attempt: AttemptId) {
-        if guard(&self.given).remove(&attempt).is_some() {
+        if self.given.lock().remove(&attempt).is_some() {
             self.settled.notify_waiters();
         }
     }
@@ -153,7 +152,7 @@ impl StreamLedger {
             loop {
                 let settled = self.settled.notified();
                 let left = {
-                    let given = guard(&self.given);
+                    let given = self.given.lock();
                     // One that was given to somebody else meanwhile was settled before.
                     attempts.iter().any(|attempt| given.get(attempt).is_some_and(|one| one.end.is_none()))
                 };

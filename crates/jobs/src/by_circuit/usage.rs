@@ -1,12 +1,11 @@
 //! How the copies of jobs did on each circuit.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use longhaul_control::guard;
 use longhaul_model::{AgentId, StorageName, Timestamp};
 use longhaul_netops::circuits::LinkKey;
+use parking_lot::Mutex;
 
 /// A circuit is given up after this many copies in a row failed on it and succeeded without it.
 const FAILURES_MAX: u32 = 3;
@@ -28,7 +27,7 @@ struct Usage {
 
 impl CircuitUsage {
     pub(super) fn begin(&self, link: &LinkKey, circuit: &str, now: Timestamp) {
-        let mut all = guard(&self.0);
+        let mut all = self.0.lock();
         if all.len() >= CIRCUITS_MAX {
             all.retain(|_, used| used.running > 0);
         }
@@ -40,7 +39,7 @@ impl CircuitUsage {
 
     /// Ends one copy, and returns for how long the circuit was used since the end of the one before.
     pub(super) fn end(&self, circuit: &str, now: Timestamp) -> Duration {
-        let mut all = guard(&self.0);
+        let mut all = self.0.lock();
         let Some(used) = all.get_mut(circuit) else { return Duration::ZERO };
         used.running = used.running.saturating_sub(1);
         let since = if used.running > 0 { used.since.replace(now) } else { used.since.take() };
@@ -50,7 +49,7 @@ impl CircuitUsage {
     /// Copies that go by circuits of this agent, by the link's source.
     pub(super) fn under_way(&self, agent: AgentId) -> BTreeMap<StorageName, u32> {
         let mut copies = BTreeMap::new();
-        for used in guard(&self.0).values().filter(|used| used.running > 0) {
+        for used in self.0.lock().values().filter(|used| used.running > 0) {
             if let Some((_, source)) = used.link.as_ref().filter(|link| link.0 == agent) {
                 *copies.entry(source.clone()).or_default() += used.running;
             }
@@ -59,13 +58,13 @@ impl CircuitUsage {
     }
 
     pub(super) fn record_result(&self, circuit: &str, good: bool) {
-        if let Some(used) = guard(&self.0).get_mut(circuit) {
+        if let Some(used) = self.0.lock().get_mut(circuit) {
             used.failed = if good { 0 } else { used.failed.saturating_add(1) };
         }
     }
 
     pub(super) fn is_given_up(&self, circuit: &str) -> bool {
-        guard(&self.0).get(circuit).is_some_and(|used| used.failed >= FAILURES_MAX)
+        self.0.lock().get(circuit).is_some_and(|used| used.failed >= FAILURES_MAX)
     }
 }
 

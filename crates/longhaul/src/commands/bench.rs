@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use longhaul_doctor::parts::terabyte::{Terabyte, terabyte};
 use longhaul_doctor::tune;
 use longhaul_model::FaultCode;
 use longhaul_model::units::{bytes, duration, parse_bytes, printable, rate};
+use parking_lot::Mutex;
 
 use super::Context;
 use crate::failure::{Exit, Failure, plain_io};
@@ -414,7 +414,7 @@ impl<'a> Progress<'a> {
     fn add(&self, bytes_more: u64) {
         let done = self.done.fetch_add(bytes_more, Ordering::Relaxed) + bytes_more;
         // If it is locked, another thread is updating the line.
-        let Ok(mut shown) = self.shown.try_lock() else { return };
+        let Some(mut shown) = self.shown.try_lock() else { return };
         let recent = shown.unwrap_or(self.began).elapsed() < Duration::from_millis(250);
         if recent || !self.visible() {
             return;
@@ -434,7 +434,7 @@ impl<'a> Progress<'a> {
     }
 
     fn end(&self) {
-        let shown = self.shown.lock().is_ok_and(|shown| shown.is_some());
+        let shown = self.shown.lock().is_some();
         if shown {
             let _ = self.context.output.error.write("\r\u{1b}[K");
         }

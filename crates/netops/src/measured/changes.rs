@@ -4,15 +4,15 @@
 //! Not here: what is a change and where its cause lies (`network`).
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use longhaul_api::native::{ChangeKind, ProblemView};
 use longhaul_api::network::NetworkChange;
+use longhaul_control::Directory;
 use longhaul_control::metrics::Gauges;
-use longhaul_control::{Directory, guard};
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_network::{CauseLocation, Change, ChangeScope, Locality, Shift};
 use longhaul_scheduler::Scheduler;
+use parking_lot::Mutex;
 
 use crate::NetOps;
 
@@ -34,7 +34,7 @@ struct State {
 
 /// ProbeState for what is new, and for what is over.
 pub fn watch(netops: &NetOps) {
-    let told = guard(&netops.measured.changes.state).told;
+    let told = netops.measured.changes.state.lock().told;
     let ask = move |scheduler: &Scheduler, now: Timestamp| {
         let knowledge = scheduler.knowledge();
         let count = knowledge.changes_since_start();
@@ -46,7 +46,7 @@ pub fn watch(netops: &NetOps) {
     // A brain that does not answer is asked again at the next look.
     let Some((told, fresh, standing)) = netops.kernel.scheduler.query(ask) else { return };
     let before = {
-        let mut state = guard(&netops.measured.changes.state);
+        let mut state = netops.measured.changes.state.lock();
         state.told = told;
         std::mem::replace(&mut state.standing, standing.clone())
     };
@@ -87,7 +87,7 @@ fn announce(netops: &NetOps, directory: &Directory, change: &Change, now: Timest
 /// How many times worse each is than it was, and since when.
 pub fn gauges(netops: &NetOps, gauges: &mut Gauges) {
     let directory = netops.kernel.directory();
-    for change in &guard(&netops.measured.changes.state).standing {
+    for change in &netops.measured.changes.state.lock().standing {
         let (source, target) = end_names(change, &directory);
         let labels = || {
             vec![("source", source.clone()), ("target", target.clone()), ("kind", change.kind().to_owned())]
@@ -120,7 +120,7 @@ fn severity(shift: &Shift) -> f64 {
 
 /// What stands, those with one cause as one.
 pub fn problems(netops: &NetOps) -> Vec<ProblemView> {
-    let standing = guard(&netops.measured.changes.state).standing.clone();
+    let standing = netops.measured.changes.state.lock().standing.clone();
     group_by_cause(&standing)
         .into_values()
         .filter_map(|alike| problem(&alike, &netops.kernel.directory()))

@@ -18,18 +18,18 @@ mod translate;
 mod uplinks;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::measured::{ArchiveView, MeasurementsTaken, UnmappedHost};
 use longhaul_catalog::CatalogError;
-use longhaul_control::guard;
 use longhaul_gateways::perfsonar::{Harvest, Host, Measurement, Reading, mesh};
 use longhaul_model::{Fault, FaultCode, SiteId, Timestamp};
 use longhaul_network::mapping::{HostMap, Mapping};
 use longhaul_network::{
     Endpoint, Observation, ObservationError, ObservationId, Origin, PathSelector, Subject,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::NetOps;
 use dedup::RecentObservations;
@@ -94,17 +94,17 @@ impl Measured {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        guard(&self.state)
+        self.state.lock()
     }
 
     /// After a change of the table.
     pub fn map_changed(&self) {
-        *guard(&self.map) = None;
+        *self.map.lock() = None;
     }
 
     fn host_map(&self, netops: &NetOps) -> Result<Arc<HostMap>, CatalogError> {
         let now = netops.kernel.now();
-        if let Some((made, map)) = &*guard(&self.map)
+        if let Some((made, map)) = &*self.map.lock()
             && now.since(*made) < MAP_AGE_MAX
         {
             return Ok(map.clone());
@@ -120,7 +120,7 @@ impl Measured {
             }
         }
         let map = Arc::new(map);
-        *guard(&self.map) = Some((now, map.clone()));
+        *self.map.lock() = Some((now, map.clone()));
         Ok(map)
     }
 

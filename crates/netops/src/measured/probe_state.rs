@@ -11,7 +11,6 @@ use longhaul_api::probe::{
     UplinkSample, UplinkView,
 };
 use longhaul_control::agents::AgentInfo;
-use longhaul_control::guard;
 use longhaul_control::metrics::Gauges;
 use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteId, Timestamp};
 use longhaul_network::{Metric, Observation, ObservationError};
@@ -41,7 +40,7 @@ pub fn next_probe(netops: &NetOps, agent: AgentId) -> Vec<ProbeAsked> {
     }
     let now = netops.kernel.now();
     let peers = || netops.control.agents.peers_of(agent, now);
-    let next = guard(&netops.measured.probe_state).probes.next(agent, peers, every, now);
+    let next = netops.measured.probe_state.lock().probes.next(agent, peers, every, now);
     let asked = next.and_then(|peer| {
         Some(ProbeAsked {
             agent: peer,
@@ -74,7 +73,7 @@ pub fn take(netops: &NetOps, agent: AgentId, found: &AgentMeasurements) {
         let to = netops.control.agents.connected_agent(result.agent, now).filter(|to| to.site != from.site);
         let outcome = match &to {
             None => Err("it is of an agent that is none, or of the same site".to_owned()),
-            Some(_) => guard(&netops.measured.probe_state).probes.note(agent, result, now),
+            Some(_) => netops.measured.probe_state.lock().probes.note(agent, result, now),
         };
         if let (Ok(()), Some(to)) = (&outcome, to) {
             observations.extend(probes::observations(agent, (from.site, to.site), result));
@@ -82,12 +81,12 @@ pub fn take(netops: &NetOps, agent: AgentId, found: &AgentMeasurements) {
         probes::count_outcome(&mut looked, outcome);
     }
     for sample in found.uplinks.iter().take(UPLINKS_MAX) {
-        let mut looks = guard(&netops.measured.probe_state);
+        let mut looks = netops.measured.probe_state.lock();
         let outcome = looks.uplinks.note(from.site, agent, sample.clone(), now);
         probes::count_outcome(&mut counted, outcome);
     }
     if counted.taken > 0 {
-        observations.extend(guard(&netops.measured.probe_state).uplinks.observation(from.site, now));
+        observations.extend(netops.measured.probe_state.lock().uplinks.observation(from.site, now));
     }
     let travelled = take_path_samples(netops, &from, &found.paths, &mut observations, now);
     believe(netops, observations, agent);
@@ -141,7 +140,7 @@ fn believe(netops: &NetOps, observations: Vec<Observation>, agent: AgentId) {
 /// it over. Who is out of contact altogether is a problem already.
 pub fn problems(netops: &NetOps, now: Timestamp) -> Vec<ProblemView> {
     let agents = netops.control.agents.connected(now);
-    let looks = guard(&netops.measured.probe_state);
+    let looks = netops.measured.probe_state.lock();
     let broken: Vec<Broken<'_>> = looks
         .probes
         .rows()
@@ -164,7 +163,7 @@ pub struct SiteUplink {
 
 /// As counted of late, if it is.
 pub fn uplink_of(netops: &NetOps, site: SiteId, now: Timestamp) -> Option<SiteUplink> {
-    match guard(&netops.measured.probe_state).uplinks.observation(site, now)?.metric {
+    match netops.measured.probe_state.lock().uplinks.observation(site, now)?.metric {
         Metric::Uplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s } => {
             Some(SiteUplink { into_bytes_per_s, out_bytes_per_s, capacity_bytes_per_s })
         }
@@ -190,7 +189,7 @@ pub fn uplink_gauges(netops: &NetOps, now: Timestamp, gauges: &mut Gauges) {
 /// Uplinks of one of the sites over which flows are not spread, a sentence each.
 pub fn uneven_uplinks(netops: &NetOps, sites: [SiteId; 2], now: Timestamp) -> Vec<String> {
     let directory = netops.kernel.directory();
-    let looks = guard(&netops.measured.probe_state);
+    let looks = netops.measured.probe_state.lock();
     let told = sites.into_iter().filter_map(|site| {
         Some(format!("at {}: {}", directory.sites.get(&site)?.name, looks.uplinks.uneven(site, now)?))
     });
@@ -277,7 +276,7 @@ fn listed(all: &[String]) -> String {
 pub fn shorts(netops: &NetOps, now: Timestamp) -> BTreeMap<(SiteId, SiteId), ProbeShort> {
     let agents = netops.control.agents.connected(now);
     let mut all: BTreeMap<(SiteId, SiteId), ProbeShort> = BTreeMap::new();
-    for (from, to, row) in guard(&netops.measured.probe_state).probes.rows() {
+    for (from, to, row) in netops.measured.probe_state.lock().probes.rows() {
         let (Some(from), Some(to)) = (agents.get(&from), agents.get(&to)) else { continue };
         let short = || ProbeShort {
             at: row.at,
@@ -309,7 +308,7 @@ pub fn views(
     now: Timestamp,
 ) -> (Vec<ProbeView>, Vec<UplinkView>) {
     let agents = netops.control.agents.connected(now);
-    let looks = guard(&netops.measured.probe_state);
+    let looks = netops.measured.probe_state.lock();
     let view = |(from, to, row): (AgentId, AgentId, &Row)| {
         let (from, to) = (agents.get(&from)?, agents.get(&to)?);
         Some(ProbeView {

@@ -12,7 +12,7 @@ mod snapshot;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::circuits::{CircuitPlan, CircuitWish};
@@ -20,8 +20,9 @@ use longhaul_catalog::{Catalog, CatalogError};
 use longhaul_circuits::plan::{
     BookingEvent, BookingId, BookingRequest, Decision, Planner, PlannerSnapshot, SitePair,
 };
-use longhaul_control::{Directory, guard};
+use longhaul_control::Directory;
 use longhaul_model::{SiteId, Timestamp};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -106,7 +107,7 @@ impl Plan {
 /// What a plan before this start has left: taken over, or given back where agents decide now.
 pub fn take_up(netops: &NetOps) -> Result<(), CatalogError> {
     let now = netops.kernel.now();
-    let mut state = guard(&netops.plan.state);
+    let mut state = netops.plan.state.lock();
     for (key, order) in netops.circuits.planned() {
         match state.as_mut() {
             Some(state) => state.adopt(netops, key, &order),
@@ -146,7 +147,7 @@ fn plan_once(netops: &NetOps) -> Result<(), CatalogError> {
     let now = netops.kernel.now();
     let directory = netops.kernel.directory();
     // Held for milliseconds: by whoever asks what the plan says, and by nobody who moves files.
-    let mut state = guard(&netops.plan.state);
+    let mut state = netops.plan.state.lock();
     let Some(state) = state.as_mut() else { return Ok(()) };
     state.poll_orders(netops, now)?;
     let decisions = state.planner.plan(&input.view, now);
@@ -164,7 +165,7 @@ fn plan_once(netops: &NetOps) -> Result<(), CatalogError> {
 
 /// Links on which the plan asked for something.
 fn own_links(netops: &NetOps) -> BTreeSet<LinkKey> {
-    let state = guard(&netops.plan.state);
+    let state = netops.plan.state.lock();
     state.iter().flat_map(|state| state.carried.values().map(PlannedOrder::key)).collect()
 }
 
@@ -172,7 +173,7 @@ fn own_links(netops: &NetOps) -> BTreeSet<LinkKey> {
 /// circuit away.
 fn silent_for_long(netops: &NetOps) -> BTreeSet<SiteId> {
     let (now, silent) = (netops.kernel.now(), snapshot::out_of_contact(netops));
-    let mut state = guard(&netops.plan.state);
+    let mut state = netops.plan.state.lock();
     let Some(state) = state.as_mut() else { return silent };
     state.silent.retain(|site, _| silent.contains(site));
     for site in silent {

@@ -8,7 +8,7 @@ use longhaul_api::circuits::{
 };
 use longhaul_catalog::CatalogError;
 use longhaul_circuits::plan::{BookingState, Circuit, Decision, PlanSettings, Planner, SitePair};
-use longhaul_control::{Directory, guard};
+use longhaul_control::Directory;
 use longhaul_model::{CommunityName, SiteId, Timestamp};
 
 use super::snapshot::{self, PlanInput};
@@ -90,7 +90,7 @@ pub fn plan(netops: &NetOps) -> Result<CircuitPlan, CatalogError> {
         budgets: budgets.collect(),
         providers: dry.providers(&input),
     };
-    *guard(&netops.plan.told) = Some(told.clone());
+    *netops.plan.told.lock() = Some(told.clone());
     Ok(told)
 }
 
@@ -98,7 +98,7 @@ pub fn plan(netops: &NetOps) -> Result<CircuitPlan, CatalogError> {
 /// a page.
 pub fn recent_plan(netops: &NetOps) -> Result<CircuitPlan, CatalogError> {
     let every = Duration::from_secs(netops.settings.circuits.every_s.into());
-    let told = guard(&netops.plan.told).clone();
+    let told = netops.plan.told.lock().clone();
     let now = netops.kernel.now();
     match told.filter(|told| told.at <= now && now.since(told.at) < every) {
         Some(told) => Ok(told),
@@ -110,7 +110,7 @@ pub fn recent_plan(netops: &NetOps) -> Result<CircuitPlan, CatalogError> {
 pub fn last_decision(netops: &NetOps, key: &LinkKey) -> Option<CircuitPlanned> {
     let directory = netops.kernel.directory();
     let pair = snapshot::pair_of(netops, &directory, key)?;
-    let state = guard(&netops.plan.state);
+    let state = netops.plan.state.lock();
     let state = state.as_ref()?;
     let circuit = state.planner.circuits().find(|circuit| circuit.pair == pair);
     let decided = state.decided.get(&pair);
@@ -132,7 +132,7 @@ pub fn last_decision(netops: &NetOps, key: &LinkKey) -> Option<CircuitPlanned> {
 
 /// What each community with a booking has booked within a day, in Gbit/s times hours.
 pub fn booked(netops: &NetOps) -> Vec<(CommunityName, f64)> {
-    let state = guard(&netops.plan.state);
+    let state = netops.plan.state.lock();
     state.as_ref().map(|state| state.planner.booked_by_community()).unwrap_or_default()
 }
 
@@ -155,7 +155,7 @@ fn reason(directory: &Directory, planner: &Planner, pair: SitePair) -> Option<St
 /// Where the service decides, its own planner, as it is; otherwise one that needs to see nothing twice.
 fn dry(netops: &NetOps, input: &PlanInput, communities: &BTreeSet<&CommunityName>) -> Dry {
     let now = netops.kernel.now();
-    let state = guard(&netops.plan.state);
+    let state = netops.plan.state.lock();
     let settings = PlanSettings { plans_in_a_row: 1, ..netops.settings.circuits.settings() };
     let mut dry = Dry {
         planner: state.as_ref().map_or_else(|| Planner::new(settings), |state| state.planner.clone()),

@@ -1,10 +1,10 @@
 //! Trusted token issuers and a cache of their keys (RFC 7517), and the verification of tokens (RFC 7515).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::claims::{Claims, TokenIdentity};
 use super::id_token::{ExpectedLogin, ID_TOKEN_BYTES_MAX, IdClaims, LoginIdentity};
@@ -251,7 +251,7 @@ impl TokenTrust {
     }
 
     fn issuers(&self) -> MutexGuard<'_, BTreeMap<String, Issuer>> {
-        self.issuers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.issuers.lock()
     }
 }
 

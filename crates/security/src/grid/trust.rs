@@ -2,11 +2,12 @@
 //! of verified chains.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
 use longhaul_model::{Fault, FaultCode, Timestamp};
+use parking_lot::{Mutex, RwLock};
 use rustls::pki_types::CertificateDer;
 
 use super::certificate::Certificate;
@@ -56,12 +57,12 @@ impl GridTrust {
 
     /// Reloads changed files. If that fails, the former state stays in force.
     pub fn reload(&self, now: Timestamp) -> Result<ReloadReport, Fault> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = self.files.lock();
         let changed = files.refresh(&self.settings)?;
         if changed {
             let generation = self.trusted().generation + 1;
             let trusted = Arc::new(TrustStore::from_files(&files, &self.settings, generation));
-            *self.trusted.write().unwrap_or_else(PoisonError::into_inner) = trusted;
+            *self.trusted.write() = trusted;
         }
         let trusted = self.trusted();
         let mut problems = files.problems();
@@ -84,7 +85,7 @@ impl GridTrust {
         }
         let (identity, until) = verify(shown, &trusted, now)?;
         let identity = Arc::new(identity);
-        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verified = self.verified.lock();
         if verified.len() >= CACHED_CHAINS_MAX {
             verified.clear();
         }
@@ -102,14 +103,14 @@ impl GridTrust {
     }
 
     fn cached(&self, key: &[u8; 32], generation: u64, now: Timestamp) -> Option<Arc<GridIdentity>> {
-        let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let verified = self.verified.lock();
         let found = verified.get(key)?;
         let counts = found.generation == generation && (found.from..=found.until).contains(&now);
         counts.then(|| found.identity.clone())
     }
 
     fn trusted(&self) -> Arc<TrustStore> {
-        self.trusted.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.trusted.read().clone()
     }
 }
 

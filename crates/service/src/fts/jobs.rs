@@ -6,7 +6,6 @@ use longhaul_api::fts::{
 };
 use longhaul_api::fts::{Fielded, Level};
 use longhaul_catalog::{self as catalog, JobRow};
-use longhaul_control::guard;
 use longhaul_identity::JobScope;
 use longhaul_identity::refusal;
 use longhaul_model::{JobId, JobState};
@@ -92,7 +91,7 @@ fn find_all(
         for (word, refusal) in refused.filter(|(_, refusal)| refusal.status == 403) {
             let outcome = Err(refusal.message.as_str());
             let audit = operations.identity().audit();
-            audit.record(&guard(&ask.requester), (&operation, word), outcome, operations.now());
+            audit.record(&ask.requester.lock(), (&operation, word), outcome, operations.now());
         }
     }
     Ok((several, words.into_iter().map(str::to_owned).zip(found).collect()))

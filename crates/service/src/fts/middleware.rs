@@ -1,6 +1,6 @@
 //! HTTP middleware that routes requests at FTS's paths to their handlers.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -8,8 +8,8 @@ use axum::response::Response;
 use http::{HeaderMap, Method, header};
 use longhaul_api::Problem;
 use longhaul_api::fts::{self, Parameters, Refusal};
-use longhaul_control::guard;
 use longhaul_identity::{Origin, Person, Requester, refusal};
+use parking_lot::Mutex;
 
 use super::request::{FtsRequest, Reply, refused};
 use super::{
@@ -53,7 +53,7 @@ pub async fn route_fts(http: Arc<Http>, request: Request, next: Next) -> Respons
     if let Some(outcome) = outcome {
         let now = http.operations.now();
         http.operations.shared.identity.audit().record(
-            &guard(&requester),
+            &requester.lock(),
             (&operation, &object),
             outcome,
             now,
@@ -124,8 +124,8 @@ async fn answer(
     let done = operations.run(move |operations| {
         let answer = move || {
             let identified =
-                operations.identity().authenticate(token, origin.as_ref(), &mut guard(&requester));
-            in_time(&inside, &guard(&requester).rate_limit_key()).map_err(too_many)?;
+                operations.identity().authenticate(token, origin.as_ref(), &mut requester.lock());
+            in_time(&inside, &requester.lock().rate_limit_key()).map_err(too_many)?;
             let person = identified?;
             person.may_ask(&path, !method.is_safe())?;
             let ask = FtsRequest { method, path, query, content_type, user_agent, person, requester, body };

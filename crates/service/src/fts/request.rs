@@ -1,6 +1,6 @@
 //! A request at one of FTS's paths, and its answer.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 use longhaul_api::fts::{Parameters, Refusal};
 use longhaul_identity::Person;
 use longhaul_identity::Requester;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value};
 

@@ -1,14 +1,14 @@
 //! `Idempotency-Key`: a request sent again gets the first answer, and does nothing.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::HeaderMap;
 use longhaul_api::Problem;
 use longhaul_api::routes::{IDEMPOTENCY_HEADER, Route};
-use longhaul_control::guard;
 use longhaul_model::hex;
 use longhaul_model::{Fault, FaultCode};
+use parking_lot::Mutex;
 
 use super::answer::{Answer, Content};
 use super::call::Call;
@@ -30,7 +30,7 @@ struct KeyGuard {
 
 impl Drop for KeyGuard {
     fn drop(&mut self) {
-        guard(&self.keys).remove(&self.key);
+        self.keys.lock().remove(&self.key);
     }
 }
 
@@ -57,7 +57,7 @@ fn fingerprint(call: &Call) -> String {
 
 pub async fn once(http: &Arc<Http>, key: String, call: Call) -> Result<Answer, Problem> {
     let keys = http.idempotency.keys.clone();
-    if !guard(&keys).insert(key.clone()) {
+    if !keys.lock().insert(key.clone()) {
         let detail = "the same request is being answered just now";
         return Err(Fault::new(FaultCode::Busy, detail).into());
     }

@@ -2,7 +2,7 @@
 //! time.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -78,7 +78,7 @@ impl Listening {
             let origin = Origin { address, secure: false, identity: Ok(None) };
             return self.requests(stream, origin).await;
         };
-        let tls = tls.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let tls = tls.read().clone();
         match tokio::time::timeout(self.limits.head(), tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let (connection, trust) = (stream.get_ref().1, self.users.trust());

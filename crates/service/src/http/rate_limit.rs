@@ -6,12 +6,10 @@
 //! to log in (`security::Attempts`).
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_model::{Timestamp, TokenBucket};
-
-use longhaul_control::guard;
+use parking_lot::Mutex;
 
 /// Users that are counted; those who made no request for a while make room. More than that at a time are not
 /// counted.
@@ -36,7 +34,7 @@ impl UserRateLimiter {
             return Ok(());
         }
         let now = now.since(Timestamp::ZERO);
-        let mut buckets = guard(&self.buckets);
+        let mut buckets = self.buckets.lock();
         if !buckets.contains_key(user) {
             if buckets.len() >= USERS_MAX {
                 buckets.retain(|_, bucket| !bucket.is_full(now));
@@ -101,8 +99,8 @@ mod tests {
         for number in 0..USERS_MAX + 10 {
             assert!(limiter.take(&number.to_string(), now).is_ok());
         }
-        assert_eq!(guard(&limiter.buckets).len(), USERS_MAX);
+        assert_eq!(limiter.buckets.lock().len(), USERS_MAX);
         assert!(limiter.take("late", now + Duration::from_secs(3)).is_ok());
-        assert_eq!(guard(&limiter.buckets).len(), 1, "who was quiet made room");
+        assert_eq!(limiter.buckets.lock().len(), 1, "who was quiet made room");
     }
 }

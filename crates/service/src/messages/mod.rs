@@ -17,14 +17,14 @@ mod record;
 mod spool;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_api::fts::Sayer;
-use longhaul_control::guard;
 use longhaul_control::metrics::Gauges;
 use longhaul_model::{Fault, FaultCode, Timestamp, units};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
@@ -79,14 +79,14 @@ impl ChangeListener for Messages {
 impl Messages {
     /// Problems of the brokers and the spool that administrators should see.
     pub fn problems(&self) -> Vec<(Timestamp, Fault)> {
-        let mut problems: Vec<(Timestamp, Fault)> = guard(&self.trouble).clone().into_iter().collect();
-        for way in guard(&self.ways).iter() {
-            problems.extend(guard(&way.open).fault.clone().map(|(since, mut fault)| {
+        let mut problems: Vec<(Timestamp, Fault)> = self.trouble.lock().clone().into_iter().collect();
+        for way in self.ways.lock().iter() {
+            problems.extend(way.open.lock().fault.clone().map(|(since, mut fault)| {
                 fault.detail = format!("messages by {} wait on disk: {}", way.name, fault.detail);
                 (since, fault)
             }));
         }
-        if let Some(spool) = &*guard(&self.spool)
+        if let Some(spool) = &*self.spool.lock()
             && let (at, dropped) = (spool.dropped_at(), spool.dropped())
             && let Some(at) = at
         {
@@ -100,14 +100,14 @@ impl Messages {
     }
 
     pub fn show(&self, gauges: &mut Gauges, now: Timestamp) {
-        let Some(spool) = guard(&self.spool).clone() else { return };
+        let Some(spool) = self.spool.lock().clone() else { return };
         let bytes = "Bytes of messages on disk.";
         gauges.gauge("longhaul_messages_spool_bytes", bytes, vec![], spool.bytes() as f64);
         let dropped = "Messages that went before a broker had them, since the start.";
         gauges.total("longhaul_messages_dropped_total", dropped, vec![], spool.dropped());
-        for way in guard(&self.ways).iter() {
+        for way in self.ways.lock().iter() {
             let label = || vec![("way", way.name.to_owned())];
-            let open = guard(&way.open).clone();
+            let open = way.open.lock().clone();
             let published = way.published.load(Ordering::Relaxed);
             let text = "Messages that a broker has confirmed, since the start.";
             gauges.total("longhaul_messages_published_total", text, label(), published);
@@ -148,12 +148,12 @@ pub async fn run(shared: Arc<ServiceContext>, stop: watch::Receiver<bool>) {
         Ok(spool) => Arc::new(spool),
         Err(error) => return note(&shared, spool_fault(&directory, &error)),
     };
-    *guard(&shared.messages.spool) = Some(spool.clone());
+    *shared.messages.spool.lock() = Some(spool.clone());
     let mut tasks = JoinSet::new();
     for way in ways {
         let state =
             Arc::new(WayState { name: way.name, published: AtomicU64::new(0), open: Mutex::default() });
-        guard(&shared.messages.ways).push(state.clone());
+        shared.messages.ways.lock().push(state.clone());
         let means = (config.clone(), shared.kernel.clock.clone());
         let publisher = publisher::Publisher::new(means, spool.clone(), way, state);
         tasks.spawn(publisher.run(stop.clone()));
@@ -176,7 +176,7 @@ async fn spooler(
         let done = done.unwrap_or_else(|error| Err(Bringing::Catalog(error.to_string())));
         let pause = match done {
             Ok(()) => {
-                *guard(&shared.messages.trouble) = None;
+                *shared.messages.trouble.lock() = None;
                 BATCH_WINDOW
             }
             Err(why) => {
@@ -184,7 +184,7 @@ async fn spooler(
                 WRITE_BACKOFF
             }
         };
-        let failed = guard(&shared.messages.trouble).is_some();
+        let failed = shared.messages.trouble.lock().is_some();
         tokio::select! {
             () = shared.messages.news.notified(), if !failed => {}
             () = tokio::time::sleep(WRITE_BACKOFF), if failed => {}
@@ -249,7 +249,7 @@ fn spool_fault(directory: &Path, error: &std::io::Error) -> Fault {
 
 fn note(shared: &ServiceContext, fault: Fault) {
     tracing::error!(%fault, "messages");
-    let mut trouble = guard(&shared.messages.trouble);
+    let mut trouble = shared.messages.trouble.lock();
     let since = trouble.as_ref().map_or_else(|| shared.kernel.now(), |(since, _)| *since);
     *trouble = Some((since, fault));
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longhaul_api::fts::MessageKind;
-use longhaul_control::guard;
 use longhaul_gateways::brokers::{ANSWER_TIME_MAX, Broker, OutgoingMessage, Session};
 use longhaul_model::{Backoff, Fault, FaultCode, Jitter};
 use tokio::sync::watch;
@@ -85,7 +84,7 @@ impl Publisher {
         };
         tracing::info!(way = self.way.name, %broker, "a broker takes messages");
         {
-            let mut open = guard(&self.state.open);
+            let mut open = self.state.open.lock();
             open.broker = Some(broker.to_string());
             open.fault = None;
         }
@@ -132,7 +131,7 @@ impl Publisher {
     }
 
     fn oldest(&self, records: &[Record]) {
-        guard(&self.state.open).oldest = records.first().map(|record| record.at);
+        self.state.open.lock().oldest = records.first().map(|record| record.at);
     }
 
     fn parcels(&self, records: &[Record]) -> Vec<OutgoingMessage> {
@@ -150,7 +149,7 @@ impl Publisher {
     }
 
     fn away(&self, why: Fault) {
-        let mut open = guard(&self.state.open);
+        let mut open = self.state.open.lock();
         if open.fault.is_none() {
             tracing::warn!(way = self.way.name, fault = %why, "messages wait on disk: no broker takes them");
         }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicUsize};
 
 use longhaul_api::fts::Message;
 use longhaul_gateways::brokers::stomp::{Decoder, Frame};
 use longhaul_model::Timestamp;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -111,7 +111,7 @@ impl World {
                 *confirms -= 1;
                 let receipt = frame.header("receipt").unwrap().to_owned();
                 let body = String::from_utf8(frame.body).unwrap();
-                self.taken.lock().unwrap().push((receipt.parse().unwrap(), body));
+                self.taken.lock().push((receipt.parse().unwrap(), body));
                 Frame::new("RECEIPT").with("receipt-id", receipt).encode(&mut answer);
             }
             stream.write_all(&answer).await?;
@@ -120,7 +120,7 @@ impl World {
     }
 
     fn has_all(&self) -> bool {
-        let taken = self.taken.lock().unwrap();
+        let taken = self.taken.lock();
         let last = taken.iter().map(|(number, _)| number).collect::<std::collections::BTreeSet<_>>();
         last.len() == self.told.load(Ordering::SeqCst)
     }
@@ -176,11 +176,11 @@ async fn an_hour_without_a_broker_loses_nothing() {
     assert!((55..=95).contains(&dialled), "{dialled} times");
     assert!(world.told.load(Ordering::SeqCst) > HOUR_S as usize);
     assert_eq!(world.spool.dropped(), 0);
-    let open = guard(&state.open).clone();
+    let open = state.open.lock().clone();
     assert!(open.fault.is_none() && open.broker.is_some());
 
     // Only what was not confirmed before comes again, and with the same number.
-    let taken = world.taken.lock().unwrap().clone();
+    let taken = world.taken.lock().clone();
     let mut by_number: BTreeMap<u64, &str> = BTreeMap::new();
     for (number, body) in &taken {
         assert_eq!(by_number.entry(*number).or_insert(body), body);

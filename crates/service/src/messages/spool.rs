@@ -14,12 +14,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use longhaul_api::fts::Message;
-use longhaul_control::guard;
 use longhaul_model::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::record::{DecodeResult, Record};
@@ -96,7 +95,7 @@ impl Spool {
 
     /// All of them are on disk, in this order, when this returns well; otherwise none counts.
     pub fn append(&self, messages: Vec<Message>, now: Timestamp) -> io::Result<()> {
-        let mut inner = guard(&self.inner);
+        let mut inner = self.inner.lock();
         let mut bytes = Vec::new();
         let mut next = inner.next;
         for message in messages {
@@ -180,7 +179,7 @@ impl Spool {
     }
 
     pub fn reader(&self, way: &'static str) -> Reader {
-        let inner = guard(&self.inner);
+        let inner = self.inner.lock();
         let number = inner.cursors.get(way).copied().unwrap_or(0);
         let segment = inner.segments.iter().rev().find(|segment| segment.first <= number);
         Reader { way, segment: segment.map_or(0, |segment| segment.first), offset: 0, number }
@@ -230,7 +229,7 @@ impl Spool {
     pub fn done(&self, reader: &mut Reader, records: &[Record]) -> io::Result<()> {
         let Some(last) = records.last() else { return Ok(()) };
         reader.number = last.number + 1;
-        let mut inner = guard(&self.inner);
+        let mut inner = self.inner.lock();
         inner.cursors.insert(reader.way, reader.number);
         let behind = inner.cursors.values().copied().min().unwrap_or(0);
         while inner.segments.len() > 1 && inner.segments.get(1).is_some_and(|second| second.first <= behind) {
@@ -247,7 +246,7 @@ impl Spool {
 
     /// The segment of that number, or the one that follows.
     fn segment_from(&self, number: u64) -> Option<(u64, PathBuf, u64)> {
-        let inner = guard(&self.inner);
+        let inner = self.inner.lock();
         let segment = inner.segments.iter().find(|segment| segment.first >= number)?;
         Some((segment.first, segment.path.clone(), segment.bytes))
     }
@@ -258,17 +257,17 @@ impl Spool {
     }
 
     pub fn bytes(&self) -> u64 {
-        guard(&self.inner).bytes()
+        self.inner.lock().bytes()
     }
 
     /// Messages that went before some broker had them.
     pub fn dropped(&self) -> u64 {
-        guard(&self.inner).dropped
+        self.inner.lock().dropped
     }
 
     /// When the first of them went.
     pub fn dropped_at(&self) -> Option<Timestamp> {
-        guard(&self.inner).dropped_at
+        self.inner.lock().dropped_at
     }
 }
 

@@ -62,7 +62,7 @@ impl Operations {
         }
         let now = self.now();
         // One at a time reads and writes the whole.
-        let _one = self.commissioning.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _one = self.commissioning.lock();
         let mut records = self.records()?;
         let ended: Vec<(SiteName, SiteName)> =
             said.tests.iter().map(|test| (test.source.clone(), test.target.clone())).collect();

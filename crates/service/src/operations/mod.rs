@@ -59,7 +59,7 @@ pub struct Operations {
     /// Blocking operations run where they are called: nobody else is kept from working.
     inline: bool,
     /// Held while the records of commissioned links are changed.
-    commissioning: std::sync::Mutex<()>,
+    commissioning: parking_lot::Mutex<()>,
 }
 
 /// Reports taken in at a time: each is at most a body, so this bounds their memory.
@@ -94,7 +94,7 @@ impl Operations {
             slots,
             reports: Arc::new(Semaphore::new(REPORTS_MAX)),
             inline: false,
-            commissioning: std::sync::Mutex::default(),
+            commissioning: parking_lot::Mutex::default(),
         }
     }
 

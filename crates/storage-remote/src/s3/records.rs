@@ -4,10 +4,11 @@
 use std::collections::HashSet;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use longhaul_model::hex;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 const RECORD_BYTES_MAX: u64 = 16 << 10;
@@ -42,7 +43,7 @@ impl Records {
     /// None: nothing is recorded here, or another copy writes the same object.
     pub(super) fn hold(self: &Arc<Self>, url: &str) -> Option<RecordLease> {
         let folder = self.folder.as_ref()?;
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut busy = self.busy.lock();
         if !busy.insert(url.to_owned()) {
             return None;
         }
@@ -83,7 +84,7 @@ impl RecordLease {
 
 impl Drop for RecordLease {
     fn drop(&mut self) {
-        self.records.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.url);
+        self.records.busy.lock().remove(&self.url);
     }
 }
 

@@ -3,11 +3,12 @@
 //! name stays.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use longhaul_model::hex;
 use longhaul_model::{Algorithm, Digest, DigestSet, Hasher};
+use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
@@ -76,7 +77,7 @@ impl Remote {
         let object = Arc::new(self.object(target));
         let (begun, there) = self.begin(&object, target, stat.size, part_bytes).await.map_err(at_target)?;
         let upload: Arc<str> = begun.upload.as_str().into();
-        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        *slot.lock() = Some(begun);
         let mut sending = Sending::new(usize::from(streams).clamp(PARTS_MIN, PARTS_MAX), progress);
         for (number, start) in (1_u32..).zip((0..stat.size).step_by(part_bytes as usize)) {
             let len = part_bytes.min(stat.size - start);
@@ -142,7 +143,7 @@ impl Remote {
             Body::Parts(parts) => parts,
         };
         let upload = {
-            let slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            let slot = slot.lock();
             slot.as_ref().map(|begun| begun.upload.clone())
         };
         let Some(upload) = upload else {
@@ -185,7 +186,7 @@ impl Remote {
 }
 
 fn take(slot: &Slot) -> Option<StartedUpload> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+    slot.lock().take()
 }
 
 fn plain(etag: &str) -> String {

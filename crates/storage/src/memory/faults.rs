@@ -1,9 +1,10 @@
 //! Fault injection for [`FaultyStore`](super::FaultyStore).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_model::{Fault, FaultCode};
+use parking_lot::Mutex;
 
 use super::FaultyStore;
 
@@ -187,7 +188,7 @@ impl FaultyStore {
         FaultyStore { name: self.name.clone(), state: Arc::new(Mutex::new(state)) }
     }
 
-    fn state_and_inode(&self, path: &str) -> (std::sync::MutexGuard<'_, super::State>, u64) {
+    fn state_and_inode(&self, path: &str) -> (parking_lot::MutexGuard<'_, super::State>, u64) {
         let state = self.state();
         let number = state.names.get(path).copied();
         assert!(number.is_some(), "no file {path:?} to spoil");

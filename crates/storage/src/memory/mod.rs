@@ -7,9 +7,10 @@ mod faults;
 mod state;
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longhaul_model::{Blame, Fault, FaultCode, Pfn, StorageName};
+use parking_lot::{Mutex, MutexGuard};
 
 pub use faults::UnflushedNames;
 use state::State;
@@ -97,7 +98,7 @@ impl FaultyStore {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn check_name(&self, at: &Pfn) -> Result<(), Fault> {

@@ -10,11 +10,12 @@
 //! so the measured write latency decides.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use longhaul_model::StorageName;
+use parking_lot::Mutex;
 use rustix::fs::{self, OFlags};
 use rustix::io::{self, Errno};
 
@@ -106,7 +107,7 @@ impl DirectIoSwitch {
     /// Whether the next file uses direct I/O.
     fn enabled_for_next_file(&self, now: Instant) -> bool {
         if let Some(pace) = self.pace.as_ref().filter(|_| !self.is_on()) {
-            let mut seen = pace.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = pace.seen.lock();
             if seen.slow_since.is_some_and(|since| now.saturating_duration_since(since) >= RETRY_AFTER) {
                 *seen = LatencySample::default();
                 self.on.store(true, Ordering::Relaxed);
@@ -142,7 +143,7 @@ impl DirectIoSwitch {
     }
 
     fn add_sample(&self, pace: &WriteLatency, bytes: u64, took: Duration, now: Instant) {
-        let mut seen = pace.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = pace.seen.lock();
         seen.bytes += bytes;
         seen.took += took;
         if seen.bytes < SAMPLE_BYTES {
@@ -292,7 +293,7 @@ mod tests {
             Ok(())
         };
         switch.timed(1 << 20, slept).unwrap();
-        let seen = pace.seen.lock().unwrap();
+        let seen = pace.seen.lock();
         assert!(seen.took >= Duration::from_millis(2) && seen.bytes == 1 << 20);
         assert_eq!(pace.under_way.load(Ordering::Relaxed), 3);
     }

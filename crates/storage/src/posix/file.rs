@@ -2,9 +2,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use longhaul_model::{Fault, FaultCode};
+use parking_lot::Mutex;
 use rustix::fs::{self, Advice};
 use rustix::io::{self, Errno};
 
@@ -142,7 +143,7 @@ impl TargetFile for Target {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         let mut done = 0;
         let Some(end) = &self.end else { return self.write_from(bytes, offset, &mut done) };
-        let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut end = end.lock();
         if *end != offset {
             let detail =
                 format!("{}: byte {offset} came when byte {end} was due; it only appends", self.shown);
@@ -169,7 +170,7 @@ impl TargetFile for Target {
         }
         writeback::begin(self.file.as_fd(), offset, len);
         let before = {
-            let mut hinted = self.hinted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut hinted = self.hinted.lock();
             hinted.replace((offset, len))
         };
         // One extent later its pages are likely to be clean, and only clean pages are evicted.

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
 use longhaul_model::{Fault, FaultCode};
+use parking_lot::Mutex;
 use rustix::fs::{self, OFlags};
 use rustix::io::{self, Errno};
 
@@ -155,7 +155,7 @@ impl Flusher {
     }
 
     fn flush_file_system(&self, work: &WorkDirectory) -> Result<(), Fault> {
-        let _one_at_a_time = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.flushing.lock();
         let flush = || {
             self.fault_injector.before(Syscall::FlushFileSystem, "")?;
             io::retry_on_intr(|| fs::syncfs(&work.flush_handle))
@@ -190,7 +190,7 @@ impl Flusher {
         } else {
             self.flush_one_by_one(rooted_tree, &all)?;
         }
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut named = self.named.lock();
         if named.len() + all.len() > DURABLE_DIRECTORIES_MAX {
             named.clear();
         }
@@ -200,12 +200,12 @@ impl Flusher {
 
     /// Records a newly created directory, whose name is not flushed yet.
     pub(super) fn note_created(&self, path: &[u8]) {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+        self.named.lock().remove(path);
     }
 
     /// The directories, with their parents up to the first whose name is known to be on disk.
     fn with_unflushed_parents(&self, directories: &BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
-        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = self.named.lock();
         let mut all = directories.clone();
         for directory in directories {
             let mut path: &[u8] = directory;
@@ -267,7 +267,7 @@ impl Flusher {
         self.flush_names(work, rooted_tree, &directories)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, FlushState> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, FlushState> {
+        self.ledger.lock()
     }
 }

@@ -26,10 +26,11 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use longhaul_model::limits::SMALL_FILE_BYTES;
 use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
+use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, Advice, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{self, Errno};
@@ -181,7 +182,7 @@ impl Posix {
             let detail = format!("{} is configured read-only", self.name);
             return Err(Fault::new(FaultCode::TargetReadOnly, detail));
         }
-        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut work = self.work.lock();
         if let Some(work) = &*work {
             return Ok(Arc::clone(work));
         }
@@ -193,7 +194,7 @@ impl Posix {
 
     /// None if it does not exist yet, or on a storage without one.
     fn existing_work_directory(&self) -> Option<Arc<WorkDirectory>> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.work.lock().clone()
     }
 
     fn case_insensitive(&self) -> bool {
@@ -311,7 +312,7 @@ impl Posix {
         let mut made = work.create(temp, self.opening());
         if matches!(made, Err(Errno::NOENT)) {
             // The work directory was removed.
-            *self.work.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.work.lock() = None;
             work = self.work()?;
             made = work.create(temp, self.opening());
         }

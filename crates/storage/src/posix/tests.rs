@@ -6,7 +6,9 @@ mod faults;
 mod tree;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::fault_injector::Hook;
 use super::*;
@@ -50,7 +52,7 @@ fn logged() -> (Log, FaultInjector) {
     let log = Log::default();
     let kept = Arc::clone(&log);
     let hook: Hook = Arc::new(move |call, what| {
-        kept.lock().unwrap().push((call, what.to_owned()));
+        kept.lock().push((call, what.to_owned()));
         Ok(())
     });
     (log, FaultInjector::with(hook))
@@ -159,7 +161,7 @@ fn conforms_on_limited_file_systems() {
             let posix = Posix::open(options(root)).unwrap();
             let mut work = WorkDirectory::prepare(&posix.rooted_tree, None, FlushPolicy::None).unwrap();
             work.flushed_as_a_whole = false;
-            *posix.work.lock().unwrap() = Some(Arc::new(work));
+            *posix.work.lock() = Some(Arc::new(work));
             posix
         },
         None,
@@ -228,7 +230,7 @@ fn a_refusal_is_remembered() {
     let (log, _) = logged();
     let kept = Arc::clone(&log);
     let hook: Hook = Arc::new(move |call, what| {
-        kept.lock().unwrap().push((call, what.to_owned()));
+        kept.lock().push((call, what.to_owned()));
         if call == Syscall::OpenDirect { Err(Errno::INVAL) } else { Ok(()) }
     });
     let tuning = PosixTuning { direct_io: DirectIo::Always, ..PosixTuning::default() };
@@ -237,7 +239,7 @@ fn a_refusal_is_remembered() {
     for number in 1..4 {
         posix.create(&temp(number), large).unwrap();
     }
-    let asked = log.lock().unwrap().iter().filter(|call| call.0 == Syscall::OpenDirect).count();
+    let asked = log.lock().iter().filter(|call| call.0 == Syscall::OpenDirect).count();
     assert_eq!((asked, posix.direct_writes.is_on()), (1, false));
 }
 
@@ -276,7 +278,7 @@ fn writes_use_direct_io_by_default_and_reads_do_not() {
         // Bytes that are only in the cache so far.
         std::fs::write(root.path().join("a"), &bytes[..]).unwrap();
         read(&*source);
-        let opened = log.lock().unwrap().iter().filter(|call| call.0 == Syscall::OpenDirect).count();
+        let opened = log.lock().iter().filter(|call| call.0 == Syscall::OpenDirect).count();
         let is_of_use = direct_io == DirectIo::FastWrites && [0xef53, 0x5846_5342].contains(&kind);
         assert_eq!(opened, usize::from(is_of_use), "{direct_io:?} {kind:x}");
     }

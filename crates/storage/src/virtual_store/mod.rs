@@ -13,9 +13,10 @@ mod content;
 mod state;
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use longhaul_model::{Algorithm, Blame, Fault, FaultCode, Hasher, Pfn, StorageName};
+use parking_lot::{Mutex, MutexGuard};
 
 pub use content::VirtualContent;
 use content::origin;
@@ -43,7 +44,7 @@ impl Virtual {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn check_name(&self, at: &Pfn) -> Result<(), Fault> {

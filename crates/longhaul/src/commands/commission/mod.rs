@@ -8,7 +8,6 @@ mod grade;
 mod report;
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -18,6 +17,7 @@ use longhaul_api::network::NetworkLinkDetail;
 use longhaul_api::routes;
 use longhaul_model::units::{bytes, duration, parse_bytes, printable, rate};
 use longhaul_model::{DatasetName, FaultCode, SiteName, StorageName};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::trial::{self, Trial};
 use super::{Context, words};
@@ -277,7 +277,7 @@ impl CommissionRun<'_> {
     }
 
     fn lock_pending(&self) -> MutexGuard<'_, PendingCleanup> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 
     async fn test(&self, link: &Link, place: usize) -> Result<LinkTest, Failure> {

@@ -24,9 +24,9 @@ fn data_is_flushed_before_names_and_names_before_the_report() {
             return;
         }
         let items = batch(&posix, directories);
-        log.lock().unwrap().clear();
+        log.lock().clear();
         assert!(posix.commit(&items).iter().all(Result::is_ok));
-        let calls: Vec<Syscall> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
+        let calls: Vec<Syscall> = log.lock().iter().map(|(call, _)| *call).collect();
         assert_eq!(calls[0], Syscall::FlushFileSystem, "one flush of all data, first");
         let renames: Vec<usize> = (0..calls.len()).filter(|&place| calls[place] == Syscall::Rename).collect();
         assert_eq!(renames.len(), items.len());
@@ -48,18 +48,18 @@ fn a_single_file_is_flushed_alone() {
     let (posix, _root) = opened(fault_injector);
     std_fs::create_dir(_root.path().join("dir")).unwrap();
     let item = written(&posix, 1, "dir/a", b"x");
-    log.lock().unwrap().clear();
+    log.lock().clear();
     assert_eq!(posix.commit(&[item]), [Ok(())]);
     let name = temp(1).as_str().to_owned();
     let flushed = |path: &str| (Syscall::FlushDirectory, path.to_owned());
     // Another process created the directory and may not have flushed its name.
     let expected = [(Syscall::FlushData, name.clone()), (Syscall::Rename, name), flushed(""), flushed("dir")];
-    assert_eq!(*log.lock().unwrap(), expected);
+    assert_eq!(*log.lock(), expected);
     let item = written(&posix, 2, "dir/b", b"x");
-    log.lock().unwrap().clear();
+    log.lock().clear();
     assert_eq!(posix.commit(&[item]), [Ok(())]);
     let flushes: Vec<_> =
-        log.lock().unwrap().iter().filter(|call| call.0 == Syscall::FlushDirectory).cloned().collect();
+        log.lock().iter().filter(|call| call.0 == Syscall::FlushDirectory).cloned().collect();
     assert_eq!(flushes, [flushed("dir")], "now it is known");
 }
 
@@ -73,9 +73,9 @@ fn a_recreated_directory_is_flushed_again() {
     let identity = posix.stat(&item.target).unwrap().unwrap();
     posix.delete(&item.target, &identity).unwrap();
     let item = written(&posix, 2, "a/b/c", b"x");
-    log.lock().unwrap().clear();
+    log.lock().clear();
     assert_eq!(posix.commit(&[item]), [Ok(())]);
-    let flushes = log.lock().unwrap().iter().filter(|call| call.0 == Syscall::FlushDirectory).count();
+    let flushes = log.lock().iter().filter(|call| call.0 == Syscall::FlushDirectory).count();
     assert_eq!(flushes, 3, "the root, a, and a/b");
 }
 
@@ -102,9 +102,9 @@ fn attributes_and_replacements_are_part_of_the_group() {
         ..written(&posix, number, path, b"new")
     };
     let items = [with(1, "old", there("old")), with(2, "new", None), with(3, "link", there("link"))];
-    log.lock().unwrap().clear();
+    log.lock().clear();
     assert_eq!(posix.commit(&items), [Ok(()), Ok(()), Ok(())]);
-    let calls: Vec<Syscall> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
+    let calls: Vec<Syscall> = log.lock().iter().map(|(call, _)| *call).collect();
     let (set, named) = ([Syscall::SetAttributes; 3], [Syscall::Replace, Syscall::Rename, Syscall::Replace]);
     assert_eq!(calls, [&set[..], &[Syscall::FlushFileSystem], &named, &[Syscall::FlushDirectory]].concat());
     for name in ["old", "new", "link"] {
@@ -125,7 +125,7 @@ fn files_written_in_one_step_only_need_a_rename() {
     let item = Commit { mode: Some(0o104_640), mtime_ns: Some(-1), ..Commit::new(temp(1), at("a"), 3) };
     posix.put(&item, b"new").unwrap();
     assert_eq!(posix.commit(std::slice::from_ref(&item)), [Ok(())]);
-    let calls: Vec<Syscall> = log.lock().unwrap().iter().map(|(call, _)| *call).collect();
+    let calls: Vec<Syscall> = log.lock().iter().map(|(call, _)| *call).collect();
     assert_eq!(calls, [Syscall::SetAttributes, Syscall::FlushData, Syscall::Rename, Syscall::FlushDirectory]);
     let found = std_fs::metadata(root.path().join("a")).unwrap();
     assert_eq!(
@@ -184,7 +184,7 @@ fn nothing_is_flushed_under_the_policy_never() {
     let flush = |call: &Syscall| {
         matches!(call, Syscall::FlushData | Syscall::FlushDirectory | Syscall::FlushFileSystem)
     };
-    assert!(!log.lock().unwrap().iter().any(|(call, _)| flush(call)));
+    assert!(!log.lock().iter().any(|(call, _)| flush(call)));
 }
 
 /// Fails only the first flush of a kind.
@@ -285,7 +285,7 @@ fn case_variants_are_refused_on_case_insensitive_storages() {
     let mut work = WorkDirectory::prepare(&posix.rooted_tree, None, FlushPolicy::None).unwrap();
     assert!(!work.case_insensitive, "or this test is not needed");
     work.case_insensitive = true;
-    *posix.work.lock().unwrap() = Some(Arc::new(work));
+    *posix.work.lock() = Some(Arc::new(work));
     assert!(posix.capabilities().case_insensitive);
 
     let first = written(&posix, 1, "Dir/Name", b"x");
