@@ -1,5 +1,5 @@
-//! Concurrency tuning by hill climbing (Russell, Norvig, *Artificial Intelligence*, 4.1): finds, while a link
-//! works, how many large files to lease at once.
+//! Concurrency control by hill climbing (Russell, Norvig, *Artificial Intelligence*, 4.1): finds, while a
+//! link works, how many large files to lease at once.
 //!
 //! More files than a link can use only wait at the agent, fix their source too early, and start datasets that
 //! could wait. Fewer leave the link idle where a single file is slow (small windows, disk pools, tape).

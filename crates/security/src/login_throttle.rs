@@ -1,4 +1,4 @@
-//! Login throttling against password guessing, per account and per address, with exponential delay (NIST SP
+//! Login throttling against brute force, per account and per address, with exponential delay (NIST SP
 //! 800-63B, "Rate limiting"; OWASP Authentication Cheat Sheet). Failures decay over time, one by one.
 //!
 //! An attempt counts as failed from its beginning, so parallel ones are all counted. An origin from which an

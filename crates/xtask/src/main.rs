@@ -3,6 +3,7 @@
 //! * `test`  — everything a change must pass; `.ci/run` calls just this.
 //! * `tidy`  — the rules of the rooms and of the text, alone. `tidy --fix` rewrites generated pages.
 //! * `circles` — modules that import each other.
+//! * `terms` — the field's words for what the product does, and where none is used.
 //! * `soak`  — the random and long tests in full.
 //! * `bench` — the benchmarks, printed as ratios.
 //! * `previous` — this version beside the last release.
@@ -22,6 +23,7 @@ mod previous;
 mod python;
 mod runner;
 mod soak;
+mod terms;
 mod test;
 mod testbed;
 mod tidy;
@@ -34,6 +36,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
   test                 format, lints, tidy, all tests, an end-to-end demo
   circles [CRATE...]   modules that import each other, by crate
   tidy [--fix]         the rules of the rooms and of the text; --fix rewrites generated pages
+  terms                the field's words for what the product does, with their hits
   soak kill [N]        the main job under N kill -9 (default 100)
   soak away [SECONDS]  the service away in mid-campaign (default 120)
   soak tree [FILES]    a real tree of at least so many files (default 20,000)
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         ["circles", crates @ ..] => modules::run(crates),
         ["tidy"] => tidy::run(false),
         ["tidy", "--fix"] => tidy::run(true),
+        ["terms"] => terms::run(),
         ["soak", rest @ ..] => soak::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["previous", rest @ ..] => previous::run(rest),

@@ -1,5 +1,6 @@
 //! Endgame: idle streams re-request the last chunks of stragglers; the first copy wins (Cohen, "Incentives
-//! Build Robustness in BitTorrent", 2003).
+//! Build Robustness in BitTorrent", 2003). Each is a hedged request (Dean, Barroso, "The Tail at Scale",
+//! 2013).
 
 use std::collections::BTreeSet;
 use std::time::Duration;

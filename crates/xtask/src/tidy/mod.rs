@@ -45,7 +45,7 @@ fn metadata() -> Result<serde_json::Value, String> {
 }
 
 /// Files under version control, and new ones that are not ignored, relative to the root.
-fn tracked_files() -> Result<Vec<String>, String> {
+pub(crate) fn tracked_files() -> Result<Vec<String>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root())
