@@ -3,6 +3,7 @@
 //! * `test`  — everything a change must pass; `.ci/run` calls just this.
 //! * `tidy`  — the rules of the rooms and of the text, alone. `tidy --fix` rewrites generated pages.
 //! * `circles` — modules that import each other.
+//! * `dist` — the program as users install it.
 //! * `terms` — the field's words for what the product does, and where none is used.
 //! * `soak`  — the random and long tests in full.
 //! * `bench` — the benchmarks, printed as ratios.
@@ -16,6 +17,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod dist;
 mod fuzz;
 mod interop;
 mod modules;
@@ -36,6 +38,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
   test                 format, lints, tidy, all tests, an end-to-end demo
   circles [CRATE...]   modules that import each other, by crate
   tidy [--fix]         the rules of the rooms and of the text; --fix rewrites generated pages
+  dist                 the program as users install it: stripped, at most 60 MB
   terms                the field's words for what the product does, with their hits
   soak kill [N]        the main job under N kill -9 (default 100)
   soak away [SECONDS]  the service away in mid-campaign (default 120)
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         ["circles", crates @ ..] => modules::run(crates),
         ["tidy"] => tidy::run(false),
         ["tidy", "--fix"] => tidy::run(true),
+        ["dist"] => dist::run(),
         ["terms"] => terms::run(),
         ["soak", rest @ ..] => soak::run(rest),
         ["bench", rest @ ..] => bench::run(rest),

@@ -1,0 +1,19 @@
+//! `cargo xtask dist`: the program as users install it, stripped, and whether it is small enough to be
+//! fetched in seconds.
+
+use crate::tools::{cargo, run_command, target};
+
+/// A larger program takes more than five seconds at 100 Mbit/s.
+const PROGRAM_BYTES_MAX: u64 = 60_000_000;
+
+pub(crate) fn run() -> Result<(), String> {
+    run_command(cargo().args(["build", "--profile", "dist", "--package", "longhaul"]))?;
+    let program = target().join("dist/longhaul");
+    let metadata = program.metadata().map_err(|error| format!("{}: {error}", program.display()))?;
+    let megabytes = metadata.len() as f64 / 1e6;
+    println!("{}: {megabytes:.1} MB", program.display());
+    if metadata.len() > PROGRAM_BYTES_MAX {
+        return Err(format!("{megabytes:.1} MB, over {} MB", PROGRAM_BYTES_MAX / 1_000_000));
+    }
+    Ok(())
+}
