@@ -19,6 +19,7 @@ use longhaul_outbound::{
 use tokio::io::BufReader;
 use tokio::net::TcpStream;
 
+use super::error::CopyError;
 use super::markers::{Progress, one_line};
 use crate::answer::{Outcome, Refusal};
 use crate::listen::with_write_timeout;
@@ -80,21 +81,21 @@ impl Remote {
         method: Method,
         more: &[(HeaderName, HeaderValue)],
         mut body: impl FnMut(&mut Request<RequestBody>),
-    ) -> Result<RemoteResponse, String> {
+    ) -> Result<RemoteResponse, CopyError> {
         let mut url = self.url.clone();
         for _ in 0..=REDIRECTS_MAX {
             let mut request = self.request(&method, &url, more)?;
             body(&mut request);
             let mut connection = self.connect(&url).await?;
             let response = tokio::time::timeout(answer_timeout(&method), connection.send_request(request));
-            let response = response.await.map_err(|_| "the remote side does not answer".to_owned())?;
-            let response = response.map_err(|error| format!("connection to the remote side: {error}"))?;
+            let response = response.await.map_err(|_| CopyError::AnswerTimeout)?;
+            let response = response.map_err(CopyError::Connection)?;
             if !keeps_method(response.status()) {
                 return Ok(RemoteResponse { response, url });
             }
             url = redirected(&url, &response)?;
         }
-        Err(format!("the remote side redirects more than {REDIRECTS_MAX} times"))
+        Err(CopyError::TooManyRedirects)
     }
 
     fn request(
@@ -102,44 +103,39 @@ impl Remote {
         method: &Method,
         url: &Uri,
         more: &[(HeaderName, HeaderValue)],
-    ) -> Result<Request<RequestBody>, String> {
+    ) -> Result<Request<RequestBody>, CopyError> {
         let target = url.path_and_query().map_or("/", |target| target.as_str());
         let empty = http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync();
-        let mut request = Request::builder()
-            .method(method)
-            .uri(target)
-            .body(empty)
-            .map_err(|error| format!("the remote URL: {error}"))?;
+        let mut request =
+            Request::builder().method(method).uri(target).body(empty).map_err(CopyError::Url)?;
         let headers = request.headers_mut();
         if (CredentialScope { origin: &origin(&self.url), hosts: &[] }).contains(&origin(url)) {
             headers.extend(self.headers.clone());
         }
         headers.extend(more.iter().cloned());
         let host = url.authority().map_or("", Authority::as_str);
-        headers.insert(header::HOST, HeaderValue::from_str(host).map_err(|error| error.to_string())?);
+        headers.insert(header::HOST, HeaderValue::from_str(host)?);
         headers.insert(header::USER_AGENT, HeaderValue::from_static("longhaul-door"));
         Ok(request)
     }
 
-    async fn connect(&self, url: &Uri) -> Result<SendRequest<RequestBody>, String> {
+    async fn connect(&self, url: &Uri) -> Result<SendRequest<RequestBody>, CopyError> {
         let dial = tokio::time::timeout(CONNECT_TIMEOUT, self.dial(url)).await;
-        let (stream, address) =
-            dial.map_err(|_| "connecting to the remote side took too long".to_owned())??;
+        let (stream, address) = dial.map_err(|_| CopyError::ConnectTimeout)??;
         self.progress.connected(address);
         let host = host_of(url)?;
         let stream = BufReader::with_capacity(SOCKET_READ_BYTES, with_write_timeout(stream, self.stall));
         let handshake = handshake_tls(stream, host, self.outgoing.tls.clone(), Some(TLS_BUFFER_BYTES));
         let stream = tokio::time::timeout(CONNECT_TIMEOUT, handshake).await;
-        let stream = stream.map_err(|_| "the handshake with the remote side took too long".to_owned())?;
+        let stream = stream.map_err(|_| CopyError::HandshakeTimeout)?;
         let stream = stream.map_err(|error| match error {
-            TlsError::HostName => format!("{host} is no host name"),
+            TlsError::HostName => CopyError::NoHostName(host.to_owned()),
             TlsError::Handshake(error) => {
-                format!("TLS with {}: {}", printable(host), longhaul_security::io_fault(error))
+                CopyError::Tls { host: printable(host), fault: longhaul_security::io_fault(error) }
             }
         })?;
         let shaken = handshake_http1(stream, BUFFER_BYTES_MAX).await;
-        let (sender, connection) =
-            shaken.map_err(|error| format!("connection to the remote side: {error}"))?;
+        let (sender, connection) = shaken.map_err(CopyError::Connection)?;
         // Ends when the exchange is dropped.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -150,29 +146,27 @@ impl Remote {
     }
 
     /// Resolved once, and exactly what was judged is dialled.
-    async fn dial(&self, url: &Uri) -> Result<(TcpStream, SocketAddr), String> {
+    async fn dial(&self, url: &Uri) -> Result<(TcpStream, SocketAddr), CopyError> {
         let host = host_of(url)?;
         let port = url.port_u16().unwrap_or(443);
         let shown = printable(host);
         self.connector.connect(host, port).await.map_err(|error| match error {
-            ConnectError::Refused(_) => {
-                format!("{shown} is not at a public address, and not at one that is allowed here")
+            ConnectError::Refused(_) => CopyError::AddressRefused(shown),
+            ConnectError::NoAddress | ConnectError::NoAddressOf(_) => CopyError::NoAddress(shown),
+            ConnectError::Unresolved(error) | ConnectError::Unreachable(error) => {
+                CopyError::Unreachable { host: shown, error }
             }
-            ConnectError::NoAddress | ConnectError::NoAddressOf(_) => format!("{shown} has no address"),
-            ConnectError::Unresolved(error) | ConnectError::Unreachable(error) => format!("{shown}: {error}"),
-            ConnectError::TimedOut => format!("{shown}: no answer"),
+            ConnectError::TimedOut => CopyError::NoAnswer(shown),
         })
     }
 
     /// The next chunk of a body, within the stall limit.
-    pub(crate) async fn next(&self, body: &mut Incoming) -> Result<Option<Bytes>, String> {
+    pub(crate) async fn next(&self, body: &mut Incoming) -> Result<Option<Bytes>, CopyError> {
         loop {
             let frame = tokio::time::timeout(self.stall, body.frame()).await;
-            let late =
-                format!("no bytes have been received from the source in {} seconds", self.stall.as_secs());
-            match frame.map_err(|_| late)? {
+            match frame.map_err(|_| CopyError::Stalled(self.stall))? {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(format!("connection lost during transfer: {error}")),
+                Some(Err(error)) => return Err(CopyError::ConnectionLost(error)),
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
                         return Ok(Some(bytes));
@@ -182,8 +176,8 @@ impl Remote {
         }
     }
 
-    /// The text for a status that is no success, in the words that controllers look for.
-    pub(crate) async fn refused(&self, heard: RemoteResponse) -> String {
+    /// The error for a status that is no success, with the text of the remote side.
+    pub(crate) async fn refused(&self, heard: RemoteResponse) -> CopyError {
         let status = heard.response.status();
         let mut body = heard.response.into_body();
         let mut text = Vec::new();
@@ -197,7 +191,7 @@ impl Remote {
         let is_plain = |text: &str| !text.contains('<');
         let said = String::from_utf8(text).ok().filter(|text| is_plain(text)).map(|text| one_line(&text));
         let said = said.filter(|text| !text.is_empty()).unwrap_or_else(|| reason(status));
-        format!("Remote side failed with status code {}; error message: \"{said}\"", status.as_u16())
+        CopyError::Status { status: status.as_u16(), text: said }
     }
 }
 
@@ -233,10 +227,8 @@ pub(crate) fn parse_url(text: &str) -> Outcome<Uri> {
     Ok(uri)
 }
 
-fn host_of(url: &Uri) -> Result<&str, String> {
-    url.host()
-        .map(|host| host.trim_matches(['[', ']']))
-        .ok_or_else(|| "the remote URL has no host".to_owned())
+fn host_of(url: &Uri) -> Result<&str, CopyError> {
+    url.host().map(|host| host.trim_matches(['[', ']'])).ok_or(CopyError::NoHost)
 }
 
 /// All that is dialled here is HTTPS, also where it is called davs.
@@ -245,14 +237,14 @@ fn origin(url: &Uri) -> Origin {
     Origin { is_secure: true, host, port: url.port_u16().unwrap_or(443) }
 }
 
-fn redirected(from: &Uri, response: &Response<Incoming>) -> Result<Uri, String> {
+fn redirected(from: &Uri, response: &Response<Incoming>) -> Result<Uri, CopyError> {
     let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
-    let location = location.ok_or("the remote side redirects without saying where")?;
+    let location = location.ok_or(CopyError::RedirectWithoutLocation)?;
     let absolute = match (location.starts_with('/'), from.authority()) {
         (true, Some(authority)) => format!("https://{authority}{location}"),
         _ => location.to_owned(),
     };
-    parse_url(&absolute).map_err(|refusal| format!("the remote side redirects: {}", refusal.text))
+    parse_url(&absolute).map_err(|refusal| CopyError::BadRedirect(refusal.text))
 }
 
 const PREFIX: &str = "transferheader";
@@ -368,7 +360,7 @@ mod tests {
         good.accept().await.unwrap();
         for tries in 2..5 {
             let refused = remote.dial(&remote.url).await.unwrap_err();
-            assert!(refused.contains("is not at a public address"), "{refused}");
+            assert!(refused.to_string().contains("is not at a public address"), "{refused}");
             assert_eq!(asked.load(Ordering::SeqCst), tries);
         }
         for listener in [good, private] {

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use super::error::CopyError;
+
 /// Clients and load balancers give up after 30 s of silence or more.
 pub(crate) const MARKER_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -59,7 +61,7 @@ impl Progress {
 /// Drives a copy, telling of it, until it ends or nobody listens any more: then it is dropped, and with it
 /// what it has done.
 pub(crate) async fn drive_with_markers(
-    copy: impl Future<Output = Result<(), String>>,
+    copy: impl Future<Output = Result<(), CopyError>>,
     progress: Progress,
     sender: mpsc::Sender<io::Result<Bytes>>,
 ) {
@@ -76,7 +78,7 @@ pub(crate) async fn drive_with_markers(
     };
     let line = match result {
         Ok(()) => "success: Created\n".to_owned(),
-        Err(why) => format!("failure: {}\n", one_line(&why)),
+        Err(why) => format!("failure: {}\n", one_line(&why.to_string())),
     };
     let _ = sender.send(Ok(format!("{}{line}", progress.marker(now())).into())).await;
 }

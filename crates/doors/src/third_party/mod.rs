@@ -5,6 +5,7 @@
 //! until then. If the client goes, the copy ends and leaves nothing.
 
 mod client;
+mod error;
 mod markers;
 mod pull;
 mod push;

@@ -8,6 +8,7 @@ use longhaul_storage::Identity;
 
 use super::CopyOptions;
 use super::client::{Remote, RemoteResponse};
+use super::error::CopyError;
 use super::markers::Progress;
 use crate::answer::Refusal;
 use crate::digests::claimed;
@@ -35,38 +36,36 @@ pub(super) async fn pull(
     terms: CopyOptions,
     (found, overwrite, granted): (Option<Identity>, bool, GrantedRights),
     progress: Progress,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let before = head_source(&remote).await?;
     let mut more = digest_requests();
     more.extend(before.etag.clone().map(|etag| (header::IF_MATCH, etag)));
     let heard = remote.send(Method::GET, &more, |_| {}).await?;
     if heard.url.path().ends_with('/') {
-        return Err("the source is a directory, not a file".into());
+        return Err(CopyError::SourceIsDirectory);
     }
     if heard.response.status() != http::StatusCode::OK {
         return Err(remote.refused(heard).await);
     }
     let now = source_info(heard.response.headers())?;
     let mut digests = before.digests;
-    if let Some((one, other)) = digests.contradiction(&now.digests) {
-        return Err(format!("the source says {one} first and {other} then"));
+    if let Some((first, then)) = digests.contradiction(&now.digests) {
+        return Err(CopyError::DigestChanged { first, then });
     }
     now.digests.iter().for_each(|digest| digests.insert(*digest));
     if digests.is_empty() && terms.must_verify {
-        return Err("the source gives no checksum that is known here, and one is required".into());
+        return Err(CopyError::SourceWithoutDigest);
     }
     let size = match (before.size, now.size) {
-        (Some(before), Some(now)) if before != now => {
-            return Err(format!("the source has {before} bytes first and {now} then"));
+        (Some(first), Some(then)) if first != then => {
+            return Err(CopyError::SizeChanged { first, then });
         }
         (before, now) => now.or(before),
     };
     let verified = !digests.is_empty();
     let mut incoming = {
         let (shared, place) = (shared.clone(), place.clone());
-        blocking(move || Incoming::begin(&shared, &place, size, digests, found))
-            .await
-            .map_err(refusal_text)?
+        blocking(move || Incoming::begin(&shared, &place, size, digests, found)).await?
     };
     receive(&remote, heard, &mut incoming, size, &progress).await?;
     let at = place.path.clone();
@@ -76,7 +75,7 @@ pub(super) async fn pull(
             found => may_replace(&granted, &at, found),
         })
     };
-    blocking(finish).await.map_err(refusal_text)?;
+    blocking(finish).await?;
     let path = longhaul_model::units::printable(&place.path);
     tracing::info!(path, bytes = progress.bytes(), verified, "third-party copy pulled");
     Ok(())
@@ -88,31 +87,29 @@ async fn receive(
     incoming: &mut Incoming,
     size: Option<u64>,
     progress: &Progress,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let mut body = heard.response.into_body();
     let mut batch = Batch::default();
     while let Some(bytes) = remote.next(&mut body).await? {
         progress.add(bytes.len() as u64);
         if size.is_some_and(|size| progress.bytes() > size) {
-            return Err("the source sends more bytes than it said".into());
+            return Err(CopyError::TooManyBytes);
         }
         batch.add(bytes);
         if batch.is_full() {
-            incoming.take(std::mem::take(&mut batch)).await.map_err(refusal_text)?;
+            incoming.take(std::mem::take(&mut batch)).await?;
         }
     }
-    incoming.take(batch).await.map_err(refusal_text)?;
-    incoming.written().await.map_err(refusal_text)?;
+    incoming.take(batch).await?;
+    incoming.written().await?;
     match size {
-        Some(size) if size != incoming.taken => {
-            Err(format!("connection lost during transfer: {} of {size} bytes came", incoming.taken))
-        }
+        Some(size) if size != incoming.taken => Err(CopyError::Truncated { received: incoming.taken, size }),
         _ => Ok(()),
     }
 }
 
 /// Some servers have digests on HEAD only. One that knows no HEAD may still send the file.
-async fn head_source(remote: &Remote) -> Result<SourceInfo, String> {
+async fn head_source(remote: &Remote) -> Result<SourceInfo, CopyError> {
     let heard = remote.send(Method::HEAD, &digest_requests(), |_| {}).await?;
     match heard.response.status().as_u16() {
         200 => source_info(heard.response.headers()),
@@ -129,15 +126,11 @@ fn digest_requests() -> Vec<(HeaderName, HeaderValue)> {
     ]
 }
 
-fn source_info(headers: &HeaderMap) -> Result<SourceInfo, String> {
+fn source_info(headers: &HeaderMap) -> Result<SourceInfo, CopyError> {
     if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-        return Err("the source sends the file encoded".into());
+        return Err(CopyError::SourceEncoded);
     }
     let size = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let etag = headers.get(header::ETAG).filter(|etag| etag.as_bytes().starts_with(b"\"")).cloned();
-    Ok(SourceInfo { size, digests: claimed(headers).map_err(refusal_text)?, etag })
-}
-
-pub(super) fn refusal_text(refusal: Refusal) -> String {
-    refusal.text
+    Ok(SourceInfo { size, digests: claimed(headers)?, etag })
 }

@@ -16,8 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::CopyOptions;
 use super::client::{Remote, RequestBody};
+use super::error::{CopyError, Mismatch};
 use super::markers::Progress;
-use super::pull::refusal_text;
 use crate::body::FileBody;
 use crate::digests::{Want, claimed};
 use crate::get::digests;
@@ -34,7 +34,7 @@ pub(super) async fn push(
     terms: CopyOptions,
     overwrite: bool,
     (progress, turn): (Progress, OwnedSemaphorePermit),
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let identity = file.identity();
     let mut more = vec![
         (header::CONTENT_LENGTH, HeaderValue::from(identity.size)),
@@ -70,7 +70,7 @@ async fn compare(
     remote: &Remote,
     terms: CopyOptions,
     etag: Option<HeaderValue>,
-) -> Result<(), String> {
+) -> Result<(), CopyError> {
     let wants = [
         (
             HeaderName::from_static("want-digest"),
@@ -87,32 +87,28 @@ async fn compare(
         return Ok(());
     }
     let headers = heard.response.headers();
-    let theirs = claimed(headers).map_err(refusal_text)?;
+    let theirs = claimed(headers)?;
     let length: Option<u64> =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let mut wrong = length
         .filter(|length| *length != identity.size)
-        .map(|length| format!("the destination has {length} bytes, {} were sent", identity.size));
+        .map(|theirs| Mismatch::Size { theirs, sent: identity.size });
     let algorithm: Option<Algorithm> = theirs.algorithms().next();
     if let (None, Some(algorithm)) = (&wrong, algorithm) {
         let want = Want { old: Some(algorithm), new: None };
-        let ours = digests(shared, place, identity, want).await.map_err(refusal_text)?;
-        wrong = ours.contradiction(&theirs).map(|(ours, theirs)| {
-            format!("checksum mismatch: {ours} was sent, the destination has {theirs}")
-        });
+        let ours = digests(shared, place, identity, want).await?;
+        wrong = ours.contradiction(&theirs).map(|(sent, theirs)| Mismatch::Digest { sent, theirs });
     }
-    let Some(wrong) = wrong else {
+    let Some(mismatch) = wrong else {
         return match algorithm {
-            None if terms.must_verify => {
-                Err("the destination gives no checksum that is known here, and one is required".into())
-            }
+            None if terms.must_verify => Err(CopyError::TargetWithoutDigest),
             _ => Ok(()),
         };
     };
-    let Some(etag) = etag else { return Err(format!("{wrong}; it is left there")) };
+    let Some(etag) = etag else { return Err(CopyError::Mismatch { mismatch, is_removed: false }) };
     let removed = remote.send(Method::DELETE, &[(header::IF_MATCH, etag)], |_| {}).await;
-    let gone = removed.is_ok_and(|heard| heard.response.status().is_success());
-    Err(format!("{wrong}; it was {}", if gone { "removed" } else { "left there" }))
+    let is_removed = removed.is_ok_and(|heard| heard.response.status().is_success());
+    Err(CopyError::Mismatch { mismatch, is_removed })
 }
 
 fn ask_and_send(request: &mut Request<RequestBody>, body: FileBody, progress: Progress) {
