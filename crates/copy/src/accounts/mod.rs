@@ -58,6 +58,25 @@ pub struct UnmappedLine {
     pub why: String,
 }
 
+/// Why an account is not mapped to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccountError {
+    #[error("{0} is root, and nobody may be mapped to root")]
+    Root(String),
+    #[error("{name} (uid {uid}, gid {gid}) is a system account; allow it with --system-account {name}")]
+    SystemAccount { name: String, uid: u32, gid: u32 },
+    /// `getent` or `id` could not be started.
+    #[error("cannot start {program}: {error}")]
+    Lookup { program: String, error: String },
+    #[error("there is no account {0} on this system")]
+    Unknown(String),
+    #[error("the output of {program} for {name} is not UTF-8")]
+    NotUtf8 { program: String, name: String },
+    /// The system's entry for the name, or its list of groups, has no such form.
+    #[error("{0}")]
+    Malformed(String),
+}
+
 impl Default for AccountPolicy {
     fn default() -> Self {
         AccountPolicy { uid_min: UID_MIN, listed: Vec::new() }
@@ -65,17 +84,18 @@ impl Default for AccountPolicy {
 }
 
 impl AccountPolicy {
-    fn check(&self, account: &Account) -> Result<(), String> {
+    fn check(&self, account: &Account) -> Result<(), AccountError> {
         let name = &account.name;
         if account.uid == 0 {
-            return Err(format!("{name} is root, and nobody may be mapped to root"));
+            return Err(AccountError::Root(name.clone()));
         }
         let of_system = account.uid < self.uid_min || account.uid == UID_NOBODY || account.gid == 0;
         if of_system && !self.listed.contains(name) {
-            return Err(format!(
-                "{name} (uid {}, gid {}) is a system account; allow it with --system-account {name}",
-                account.uid, account.gid
-            ));
+            return Err(AccountError::SystemAccount {
+                name: name.clone(),
+                uid: account.uid,
+                gid: account.gid,
+            });
         }
         Ok(())
     }
@@ -85,9 +105,9 @@ impl AccountPolicy {
 pub fn map_subjects(
     lines: &GridMap,
     policy: &AccountPolicy,
-    look_up: &mut dyn FnMut(&str) -> Result<Account, String>,
+    look_up: &mut dyn FnMut(&str) -> Result<Account, AccountError>,
 ) -> (Vec<MappedSubject>, Vec<UnmappedLine>) {
-    let mut known: BTreeMap<&str, Result<Account, String>> = BTreeMap::new();
+    let mut known: BTreeMap<&str, Result<Account, AccountError>> = BTreeMap::new();
     let mut mapped: Vec<MappedSubject> = Vec::new();
     let bad = lines.bad.iter().chain(&lines.shadowed);
     let mut unmapped: Vec<UnmappedLine> =
@@ -113,7 +133,7 @@ pub fn map_subjects(
                     subject: entry.subject.clone(),
                     account: account.clone(),
                 }),
-                Err(why) => leave(why.clone()),
+                Err(error) => leave(error.to_string()),
             }
         }
     }
@@ -129,26 +149,27 @@ fn is_role(subject: &str) -> bool {
 
 /// Looks an account up in the system's databases (files, LDAP, SSSD). Runs `getent` and `id`, without a
 /// shell.
-pub fn look_up(name: &str) -> Result<Account, String> {
+pub fn look_up(name: &str) -> Result<Account, AccountError> {
     let line = run_lookup("getent", &["passwd", name])?;
-    let mut account = parse_passwd(name, line.trim_end())?;
-    account.groups = parse_groups(&run_lookup("id", &["-G", name])?)?;
+    let mut account = parse_passwd(name, line.trim_end()).map_err(AccountError::Malformed)?;
+    account.groups = parse_groups(&run_lookup("id", &["-G", name])?).map_err(AccountError::Malformed)?;
     Ok(account)
 }
 
-fn run_lookup(program: &str, arguments: &[&str]) -> Result<String, String> {
+fn run_lookup(program: &str, arguments: &[&str]) -> Result<String, AccountError> {
     let asked = Command::new(program)
         .args(arguments)
         .env_clear()
         .env("PATH", PATH)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("cannot start {program}: {error}"))?;
+        .map_err(|error| AccountError::Lookup { program: program.to_owned(), error: error.to_string() })?;
     let name = arguments.last().copied().unwrap_or_default();
     if !asked.status.success() {
-        return Err(format!("there is no account {name} on this system"));
+        return Err(AccountError::Unknown(name.to_owned()));
     }
-    String::from_utf8(asked.stdout).map_err(|_| format!("the output of {program} for {name} is not UTF-8"))
+    String::from_utf8(asked.stdout)
+        .map_err(|_| AccountError::NotUtf8 { program: program.to_owned(), name: name.to_owned() })
 }
 
 /// Parses `name:x:uid:gid:comment:home:shell`. The name must be the one that was looked up: a number would
@@ -188,14 +209,14 @@ mod tests {
         Account { name: name.into(), uid, gid: uid.max(1), groups: vec![], home: "/".into() }
     }
 
-    fn some(name: &str) -> Result<Account, String> {
+    fn some(name: &str) -> Result<Account, AccountError> {
         match name {
             "root" => Ok(Account { gid: 0, ..account("root", 0) }),
             "daemon" => Ok(account("daemon", 2)),
             "jane" => Ok(account("jane", 1_000)),
             "nobody" => Ok(account("nobody", UID_NOBODY)),
             "wheel" => Ok(Account { gid: 0, ..account("wheel", 2_000) }),
-            _ => Err(format!("there is no account {name} on this system")),
+            _ => Err(AccountError::Unknown(name.to_owned())),
         }
     }
 
@@ -260,7 +281,7 @@ mod tests {
     fn the_system_knows_root_and_no_ghosts() {
         let root = look_up("root").unwrap();
         assert_eq!((root.uid, root.gid), (0, 0));
-        assert!(look_up("0").unwrap_err().contains("account"), "a uid is not an account name");
+        assert!(look_up("0").unwrap_err().to_string().contains("account"), "a uid is not an account name");
         assert!(look_up("no-such-account-here").is_err());
     }
 

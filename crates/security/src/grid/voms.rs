@@ -2,7 +2,7 @@
 //!
 //! They are embedded in a proxy. A bad one costs its holder these attributes, not the identity.
 
-use longhaul_model::Timestamp;
+use longhaul_model::{Fault, Timestamp};
 use rustls::pki_types::CertificateDer;
 
 use super::certificate::{Certificate, Extension, SignedData, extensions};
@@ -47,6 +47,39 @@ pub(super) struct Attributes {
     pub(super) not_after: Option<Timestamp>,
 }
 
+/// Why attributes do not count.
+#[derive(Debug, thiserror::Error)]
+enum VomsError {
+    #[error("the list of attribute certificates is malformed: {0}")]
+    MalformedList(Malformed),
+    #[error("an attribute certificate is malformed: {0}")]
+    Malformed(Malformed),
+    #[error("the attributes of {vo} are of another user")]
+    OtherHolder { vo: String },
+    #[error("the attributes of {vo} are valid from {not_before} to {not_after}: make a new proxy")]
+    OutOfDate { vo: String, not_before: Timestamp, not_after: Timestamp },
+    #[error("the server of {vo} speaks for others: {fqan}")]
+    ForeignFqan { vo: String, fqan: String },
+    #[error("its targets are malformed: {0}")]
+    MalformedTargets(Malformed),
+    #[error("the attributes of {vo} are for other services than this")]
+    OtherTarget { vo: String },
+    #[error("the attributes of {vo} have a condition that is not understood: {oid}")]
+    UnknownCondition { vo: String, oid: String },
+    #[error("nothing here says which server speaks for the organisation {vo}")]
+    UnknownOrganisation { vo: String },
+    #[error("the server's certificates are malformed: {0}")]
+    MalformedServerCertificates(Malformed),
+    #[error("the attributes of {vo} do not bring the certificate of their server")]
+    NoServerCertificate { vo: String },
+    #[error("the attributes of {vo} are not signed by {subject}")]
+    BadSignature { vo: String, subject: String },
+    #[error("{}", .0.detail)]
+    ServerChain(#[source] Fault),
+    #[error("{subject} is not a server that speaks for {vo} here")]
+    OtherServer { vo: String, subject: String },
+}
+
 /// Reads the attributes from the proxy nearest to the leaf that has some.
 pub(super) fn attributes(
     proxies: &[Certificate<'_>],
@@ -61,13 +94,13 @@ pub(super) fn attributes(
     let list = match list(extension.value) {
         Ok(list) => list,
         Err(why) => {
-            result.problem = Some(format!("the list of attribute certificates is malformed: {why}"));
+            result.problem = Some(VomsError::MalformedList(why).to_string());
             return result;
         }
     };
     for raw in list {
         let verified = AttributeCertificate::parse(raw)
-            .map_err(|why| format!("an attribute certificate is malformed: {why}"))
+            .map_err(VomsError::Malformed)
             .and_then(|attributes| attributes.verify(end_entity, trusted, now).map(|()| attributes));
         match verified {
             Ok(attributes) => {
@@ -80,7 +113,7 @@ pub(super) fn attributes(
                 }
             }
             // The first cause says most.
-            Err(why) => drop(result.problem.get_or_insert(why)),
+            Err(why) => drop(result.problem.get_or_insert(why.to_string())),
         }
     }
     result
@@ -155,49 +188,40 @@ impl<'a> AttributeCertificate<'a> {
         end_entity: &Certificate<'_>,
         trusted: &TrustStore,
         now: Timestamp,
-    ) -> Result<(), String> {
-        let vo = &self.vo;
+    ) -> Result<(), VomsError> {
+        let vo = || self.vo.clone();
         // VOMS's older servers and tools put the holder's own name where the standard wants the issuer's.
         let named = self.holder == end_entity.issuer || self.holder == end_entity.subject;
         if !named || self.holder_serial != end_entity.serial {
-            return Err(format!("the attributes of {vo} are of another user"));
+            return Err(VomsError::OtherHolder { vo: vo() });
         }
         if now < self.not_before || now > self.not_after {
-            return Err(format!(
-                "the attributes of {vo} are valid from {} to {}: make a new proxy",
-                self.not_before, self.not_after
-            ));
+            let (not_before, not_after) = (self.not_before, self.not_after);
+            return Err(VomsError::OutOfDate { vo: vo(), not_before, not_after });
         }
         self.check_extensions(trusted)?;
         for fqan in &self.fqans {
-            let rest = fqan.strip_prefix('/').and_then(|rest| rest.strip_prefix(vo.as_str()));
+            let rest = fqan.strip_prefix('/').and_then(|rest| rest.strip_prefix(self.vo.as_str()));
             if !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
-                return Err(format!("the server of {vo} speaks for others: {fqan}"));
+                return Err(VomsError::ForeignFqan { vo: vo(), fqan: fqan.clone() });
             }
         }
         self.check_server(trusted, now)
     }
 
-    fn check_extensions(&self, trusted: &TrustStore) -> Result<(), String> {
+    fn check_extensions(&self, trusted: &TrustStore) -> Result<(), VomsError> {
         for extension in &self.extensions {
             match extension.oid {
                 TARGETS => {
-                    let targets = targets(extension.value)
-                        .map_err(|why| format!("its targets are malformed: {why}"))?;
+                    let targets = targets(extension.value).map_err(VomsError::MalformedTargets)?;
                     if !targets.iter().any(|target| trusted.is_our_host(target)) {
-                        return Err(format!(
-                            "the attributes of {} are for other services than this",
-                            self.vo
-                        ));
+                        return Err(VomsError::OtherTarget { vo: self.vo.clone() });
                     }
                 }
                 NO_REVOCATION | AUTHORITY_KEY_ID | CERTIFICATES => {}
                 other if extension.critical => {
-                    let other = super::der::dotted_oid(other);
-                    return Err(format!(
-                        "the attributes of {} have a condition that is not understood: {other}",
-                        self.vo
-                    ));
+                    let oid = super::der::dotted_oid(other);
+                    return Err(VomsError::UnknownCondition { vo: self.vo.clone(), oid });
                 }
                 _ => {}
             }
@@ -206,20 +230,19 @@ impl<'a> AttributeCertificate<'a> {
     }
 
     /// Whether a server that speaks for the organisation signed it.
-    fn check_server(&self, trusted: &TrustStore, now: Timestamp) -> Result<(), String> {
-        let vo = &self.vo;
-        let Some(voms) = trusted.voms(vo) else {
-            return Err(format!("nothing here says which server speaks for the organisation {vo}"));
+    fn check_server(&self, trusted: &TrustStore, now: Timestamp) -> Result<(), VomsError> {
+        let vo = || self.vo.clone();
+        let Some(voms) = trusted.voms(&self.vo) else {
+            return Err(VomsError::UnknownOrganisation { vo: vo() });
         };
-        let brought =
-            self.certificates().map_err(|why| format!("the server's certificates are malformed: {why}"))?;
+        let brought = self.certificates().map_err(VomsError::MalformedServerCertificates)?;
         let known = voms.certificates().filter_map(|der| Certificate::parse(der).ok());
         let mut servers: Vec<(Certificate<'_>, bool)> = known.map(|server| (server, true)).collect();
         let mut brought = brought.into_iter();
         let first = brought.next();
         let others: Vec<Certificate<'_>> = brought.collect();
         servers.extend(first.map(|server| (server, false)));
-        let mut refusal = format!("the attributes of {vo} do not bring the certificate of their server");
+        let mut refusal = VomsError::NoServerCertificate { vo: vo() };
         for (server, known) in servers.iter().filter(|(server, _)| server.subject == self.issuer) {
             match self.check_one_server(server, *known, &others, voms.chains(), trusted, now) {
                 Ok(()) => return Ok(()),
@@ -237,19 +260,19 @@ impl<'a> AttributeCertificate<'a> {
         chains: &[Vec<String>],
         trusted: &TrustStore,
         now: Timestamp,
-    ) -> Result<(), String> {
-        let subject = server.subject_text();
+    ) -> Result<(), VomsError> {
+        let (vo, subject) = (self.vo.clone(), server.subject_text());
         if self.signed.verify(server.key).is_err() {
-            return Err(format!("the attributes of {} are not signed by {subject}", self.vo));
+            return Err(VomsError::BadSignature { vo, subject });
         }
-        let path = chain::server_path(server, others, trusted, now).map_err(|fault| fault.detail)?;
+        let path = chain::server_path(server, others, trusted, now).map_err(VomsError::ServerChain)?;
         let mut names = vec![canonical(&subject)];
         names.extend(path.issuers.iter().map(|issuer| canonical(issuer)));
         // A file that ends at an intermediate authority is for all above it.
         if known || chains.iter().any(|chain| names.starts_with(chain)) {
             return Ok(());
         }
-        Err(format!("{subject} is not a server that speaks for {} here", self.vo))
+        Err(VomsError::OtherServer { vo, subject })
     }
 
     fn certificates(&self) -> DerResult<Vec<Certificate<'a>>> {
