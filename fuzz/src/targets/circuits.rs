@@ -23,7 +23,7 @@ const SENSE: &str = "provider = 'sense'\nurl = 'https://s.example/StackV-web/res
     client_secret_file = '/nowhere'\nusername = 'u'\npassword_file = '/nowhere'\nsource_uri = \
     'urn:a'\ntarget_uri = 'urn:b'\n";
 const KEY: RequestKey = RequestKey(0xaa2d_6f5e_2b1b_4d0c_8a57_3f8f_1c9d_7e02);
-/// Of what is told to people, in bytes: an answer of theirs is not.
+/// The longest text for people, in bytes; an answer of a provider may be longer.
 const DETAIL_MAX: usize = 4_096;
 const CALLS_MAX: usize = 64;
 
@@ -38,7 +38,7 @@ pub fn circuit_answers(bytes: &[u8]) {
     let Some(config) = configs().get(which) else { return };
     let Some(mut rehearsal) = Rehearsal::new(&config.provider, "ALPHA→BETA") else { return };
     rehearsal.request(KEY, 400);
-    let mut said = Said::default();
+    let mut said = RequestOutcome::default();
     for piece in bytes.split(|byte| *byte == 0) {
         let Some((what, body)) = piece.split_first() else { continue };
         let body = String::from_utf8_lossy(body);
@@ -78,16 +78,16 @@ fn configs() -> &'static [CircuitConfig] {
     CONFIGS.get_or_init(|| [NSI, FOUND, OSCARS, SENSE].iter().map(read).collect())
 }
 
-/// What was told of the request.
+/// What became of the request.
 #[derive(Default)]
-struct Said {
+struct RequestOutcome {
     is_torn_down: bool,
     answers: u32,
     granted: u32,
     lists: u32,
 }
 
-impl Said {
+impl RequestOutcome {
     fn tear_down(&mut self, rehearsal: &mut Rehearsal) {
         if !std::mem::replace(&mut self.is_torn_down, true) {
             rehearsal.tear_down(KEY);

@@ -6,7 +6,7 @@ use longhaul_copy::batch::{self, Format};
 use longhaul_copy::filter::{Action, Filters};
 use longhaul_copy::url::{RemotePath, SCHEME, ServerUrl};
 
-/// Of a URL that somebody appends things to.
+/// The secret in a URL to which fuzzed text is appended.
 const SECRET: &str = "ZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXp7fH1-f4CBgoM";
 
 pub fn urls(bytes: &[u8]) {

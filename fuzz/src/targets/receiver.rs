@@ -15,12 +15,12 @@ use longhaul_wire::{
 use super::dice::Dice;
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
-/// Of one source.
+/// Streams of one source.
 const STREAMS: usize = 3;
 const BUFFERS: usize = 6;
-/// Of the reorder buffer.
+/// Credits of the reorder buffer, in chunks.
 const REORDER_CREDITS: usize = 3;
-/// Of the files, by turns: empty, small, just a chunk, large, with parts present.
+/// Sizes of the files, by turns: empty, small, just a chunk, large, with parts present.
 const SIZES: [u64; 6] = [0, 10, CHUNK, CHUNK + 1, 5 * CHUNK, 9 * CHUNK - 7];
 
 /// A chunk or small file that lies in a buffer.

@@ -5,7 +5,7 @@ use longhaul_wire::{Frame, FrameDecoder, FramePart};
 
 /// What came out of a stream, with payloads joined.
 #[derive(Debug, PartialEq)]
-enum Seen {
+enum DecodedPart {
     Frame(Frame, u32),
     Payload(Vec<u8>),
     End,
@@ -30,7 +30,7 @@ pub fn frames(bytes: &[u8]) {
     });
     assert_eq!(split(pieces, cuts[0] & 1 == 1), whole, "cuts change nothing");
     for seen in &whole {
-        if let Seen::Frame(frame, payload_len) = seen {
+        if let DecodedPart::Frame(frame, payload_len) = seen {
             check(frame, *payload_len);
         }
     }
@@ -38,7 +38,7 @@ pub fn frames(bytes: &[u8]) {
 
 /// With `aside`, what comes at the beginning of a piece and belongs to a payload does not pass through the
 /// decoder.
-fn split<'a>(pieces: impl Iterator<Item = &'a [u8]>, aside: bool) -> Vec<Seen> {
+fn split<'a>(pieces: impl Iterator<Item = &'a [u8]>, aside: bool) -> Vec<DecodedPart> {
     let mut decoder = FrameDecoder::default();
     let mut seen = Vec::new();
     for mut bytes in pieces {
@@ -54,12 +54,12 @@ fn split<'a>(pieces: impl Iterator<Item = &'a [u8]>, aside: bool) -> Vec<Seen> {
             match decoder.next_part(&mut bytes) {
                 Ok(None) => break,
                 Ok(Some(FramePart::Frame { frame, payload_len })) => {
-                    seen.push(Seen::Frame(frame, payload_len))
+                    seen.push(DecodedPart::Frame(frame, payload_len))
                 }
                 Ok(Some(FramePart::Payload(part))) => take_payload(&mut seen, part),
-                Ok(Some(FramePart::PayloadEnd)) => seen.push(Seen::End),
+                Ok(Some(FramePart::PayloadEnd)) => seen.push(DecodedPart::End),
                 Err(malformed) => {
-                    seen.push(Seen::Malformed(malformed.0));
+                    seen.push(DecodedPart::Malformed(malformed.0));
                     return seen;
                 }
             }
@@ -69,10 +69,10 @@ fn split<'a>(pieces: impl Iterator<Item = &'a [u8]>, aside: bool) -> Vec<Seen> {
     seen
 }
 
-fn take_payload(seen: &mut Vec<Seen>, part: &[u8]) {
+fn take_payload(seen: &mut Vec<DecodedPart>, part: &[u8]) {
     match seen.last_mut() {
-        Some(Seen::Payload(payload)) => payload.extend_from_slice(part),
-        _ => seen.push(Seen::Payload(part.to_vec())),
+        Some(DecodedPart::Payload(payload)) => payload.extend_from_slice(part),
+        _ => seen.push(DecodedPart::Payload(part.to_vec())),
     }
 }
 

@@ -101,7 +101,8 @@ mod tests {
     #[test]
     fn data_is_found_among_other_fields_and_comments() {
         let mut parser = Parser::default();
-        parser.take(b": hello\r\n\r\nevent: status\r\ndata: {\"a\":\r\ndata: 1}\r\nid: 7\r\n\r\ndata:x\n\n\ndata: half");
+        parser.take(b": hello\r\n\r\nevent: status\r\ndata: {\"a\":\r\ndata: 1}\r\nid: 7\r\n\r\n");
+        parser.take(b"data:x\n\n\ndata: half");
         assert_eq!(all(&mut parser), ["{\"a\":\n1}", "x"]);
         parser.take(b"\n\n");
         assert_eq!(all(&mut parser), ["half"]);
