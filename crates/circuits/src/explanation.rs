@@ -82,15 +82,14 @@ impl Explanation {
         if self.pending_bytes == 0 {
             return write!(
                 f,
-                "nothing waits; a circuit is asked for when what waits takes longer than {threshold}"
+                "nothing waits; a circuit is requested when what waits takes longer than {threshold}"
             );
         }
         let waits = units::bytes(self.pending_bytes);
         let (Some(rate), Some(work)) = (self.bytes_per_s, self.time_to_finish) else {
             return write!(
                 f,
-                "{waits} wait, and nobody knows yet what the link carries: nothing is asked for before that \
-                    is seen"
+                "{waits} wait, but the link's rate is not known yet: no circuit is requested before it is"
             );
         };
         let by = if self.rate_source == RateSource::Forecast { "is expected to carry" } else { "carries" };
@@ -98,15 +97,15 @@ impl Explanation {
         write!(f, "{waits} wait = {} at the {mbit:.1} Mbit/s that the link {by}; ", duration_text(work))?;
         let needs = units::bytes((rate * self.threshold.as_secs_f64()) as u64);
         if mbit >= self.mbit as f64 {
-            write!(f, "a circuit of {} Mbit/s would not be faster: none is asked for", self.mbit)
+            write!(f, "a circuit of {} Mbit/s would not be faster: none is requested", self.mbit)
         } else if work <= self.threshold {
-            write!(f, "a circuit is asked for above {threshold}, which is {needs}")
+            write!(f, "a circuit is requested above {threshold}, which is {needs}")
         } else {
             let (found, wanted) = self.checks;
             write!(
                 f,
                 "that is more than {threshold}, as {found} of {wanted} checks in a row have found: a circuit \
-                    is worth asking for"
+                    is worth requesting"
             )
         }
     }
@@ -121,7 +120,7 @@ impl Explanation {
         {
             write!(f, " = {} at {:.1} Mbit/s", duration_text(work), rate * 8e-6)?;
         }
-        f.write_str("; the service's plan decides whether a circuit is worth asking for")
+        f.write_str("; the service's plan decides whether a circuit is worth requesting")
     }
 
     /// With a circuit: why it is kept.
@@ -136,7 +135,7 @@ impl Explanation {
         match (&self.ordered_by, self.release_below) {
             (Some(by), _) => write!(f, "; {by} requested it: it is kept for them")?,
             (None, Some(below)) => {
-                write!(f, "; it is given back when that stays below {}", duration_text(below))?
+                write!(f, "; it is released when that stays below {}", duration_text(below))?
             }
             (None, None) => f.write_str("; it is kept until it expires")?,
         }
@@ -144,7 +143,7 @@ impl Explanation {
             write!(f, "; it expires at {until}")?;
         }
         match self.next_mbit {
-            Some(mbit) => write!(f, "; another of {mbit} Mbit/s is asked for, to be used in its place"),
+            Some(mbit) => write!(f, "; another of {mbit} Mbit/s is requested to replace it"),
             None => Ok(()),
         }
     }
@@ -163,7 +162,7 @@ impl fmt::Display for Explanation {
                 let deadline = until(", and may until ");
                 write!(
                     f,
-                    "{} Mbit/s are asked for since {since}: the provider has not answered{deadline}",
+                    "{} Mbit/s were requested at {since}: the provider has not answered{deadline}",
                     self.mbit
                 )
             }
@@ -176,17 +175,17 @@ impl fmt::Display for Explanation {
             }
             State::Draining => {
                 let deadline = until(", at the latest at ");
-                write!(f, "the circuit is given back when nothing is under way on it{deadline}")
+                write!(f, "the circuit is released when nothing is under way on it{deadline}")
             }
             State::Cooldown(rest) => {
                 let why = match rest.reason {
                     CooldownReason::Request => "the last request failed",
                     CooldownReason::Transfer => {
-                        "the last circuit failed, or was no better than the plain way"
+                        "the last circuit failed, or was no better than the best-effort path"
                     }
-                    CooldownReason::Released => "somebody gave the last circuit back",
+                    CooldownReason::Released => "somebody released the last circuit",
                 };
-                write!(f, "no circuit now: {why}, so none is asked for until {}; ", rest.until)?;
+                write!(f, "no circuit now: {why}, so none is requested until {}; ", rest.until)?;
                 self.write_without_circuit(f)
             }
         }

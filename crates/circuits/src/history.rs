@@ -124,7 +124,7 @@ impl CircuitHistory {
                 self.next_reason = words.to_owned()
             }
             Note::Requested { key, mbit } => {
-                self.end_current("another is asked for", now);
+                self.end_current("another is requested", now);
                 self.current =
                     Some(CircuitRecord { reason: self.next_reason.clone(), ..new_record(*key, *mbit, now) });
             }

@@ -148,21 +148,21 @@ impl fmt::Display for Note {
         match self {
             Note::WorthRequesting { work, threshold } => write!(
                 f,
-                "what waits takes {} at the link's rate, more than {}: a circuit is worth asking for",
+                "what waits takes {} at the link's rate, more than {}: a circuit is worth requesting",
                 duration_text(*work),
                 duration_text(*threshold)
             ),
             Note::Wanted => write!(f, "a circuit is wanted"),
-            Note::Requested { key, mbit } => write!(f, "{mbit} Mbit/s are asked for as {key}"),
+            Note::Requested { key, mbit } => write!(f, "{mbit} Mbit/s are requested as {key}"),
             Note::Refused { mbit, detail } => write!(f, "{mbit} Mbit/s were refused: {detail}"),
             Note::Unanswered { within } => {
                 write!(f, "there was no answer within {} s: the request is cancelled", within.as_secs())
             }
             Note::Granted { key, mbit, expires: Some(at) } => write!(f, "{key} has {mbit} Mbit/s until {at}"),
             Note::Granted { key, mbit, expires: None } => write!(f, "{key} has {mbit} Mbit/s"),
-            Note::GrantedTooLate { key } => write!(f, "{key} is granted too late, and given back"),
+            Note::GrantedTooLate { key } => write!(f, "{key} was granted too late and was released"),
             Note::Orphan { key } => {
-                write!(f, "{key} is held by the provider and wanted by nobody: it is given back")
+                write!(f, "the provider holds {key}, which nobody wants: it is released")
             }
             Note::EndpointsSilent { within } => {
                 write!(f, "the circuit's ends did not answer within {} s: it is not used", within.as_secs())
@@ -172,64 +172,64 @@ impl fmt::Display for Note {
             }
             Note::InUse { mbit, best_effort: Some(plain) } => write!(
                 f,
-                "its ends answer: transfers go by the circuit of {mbit} Mbit/s, and not the plain way, which \
-                    carried {}",
+                "its ends answer: transfers go by the circuit of {mbit} Mbit/s, not by the best-effort path, \
+                    which carried {}",
                 units::rate(*plain)
             ),
             Note::TransfersFailing { failed, of, within } => write!(
                 f,
                 "{failed} of {of} transfers failed on the circuit within {} min, more than beside it: it is \
-                    left",
+                    no longer used",
                 within.as_secs() / 60
             ),
             Note::SlowerThanBestEffort { circuit, best_effort: plain } => write!(
                 f,
-                "it carries {:.1} Mbit/s, the plain way carried {:.1} Mbit/s before: it is left",
+                "it carries {:.1} Mbit/s, the best-effort path carried {:.1} Mbit/s before: it is no longer \
+                    used",
                 circuit * 8e-6,
                 plain * 8e-6
             ),
             Note::Lost { detail } => write!(f, "the circuit has ended before its time: {detail}"),
-            Note::Expires => write!(f, "the circuit is about to expire: transfers go the plain way again"),
+            Note::Expires => {
+                write!(f, "the circuit is about to expire: transfers return to the best-effort path")
+            }
             Note::Idle { work, threshold } => write!(
                 f,
-                "what waits takes {}, less than {}: the circuit is given back",
+                "what waits takes {}, less than {}: the circuit is released",
                 duration_text(*work),
                 duration_text(*threshold)
             ),
-            Note::NoLongerWanted => write!(f, "the circuit is not wanted any more: it is given back"),
-            Note::CoolingDown { until } => write!(f, "no circuit is asked for on this link until {until}"),
-            Note::Restored { .. } => write!(f, "the circuit of the run before is used on"),
-            Note::Leftover { key } => write!(f, "{key}, left by the run before, is given back"),
-            Note::TornDown { key } => write!(f, "{key} is given back"),
+            Note::NoLongerWanted => write!(f, "the circuit is no longer wanted: it is released"),
+            Note::CoolingDown { until } => write!(f, "no circuit is requested on this link until {until}"),
+            Note::Restored { .. } => write!(f, "the circuit of the previous run stays in use"),
+            Note::Leftover { key } => write!(f, "{key}, left by the previous run, is released"),
+            Note::TornDown { key } => write!(f, "{key} is released"),
             Note::OrderAccepted { by, mbit, until, .. } => {
                 write!(f, "{by} requests a circuit of {mbit} Mbit/s until {until}")
             }
             Note::OrderSatisfied { mbit, .. } => {
-                write!(
-                    f,
-                    "there is one of {mbit} Mbit/s already, or it is asked for: it serves for the request"
-                )
+                write!(f, "a circuit of {mbit} Mbit/s exists or is requested already: it serves this request")
             }
-            Note::OrderFailed { .. } => write!(f, "what was requested cannot be had"),
+            Note::OrderFailed { .. } => write!(f, "the requested circuit is not available"),
             Note::OrderFailedBefore { .. } => {
-                write!(f, "what was requested could not be had before the restart")
+                write!(f, "the requested circuit was not available before the restart")
             }
             Note::OrderExpired { .. } => write!(f, "the time for which a circuit was requested is over"),
             Note::OrderWithdrawn { .. } => write!(f, "the request for a circuit is withdrawn"),
-            Note::OrderReplaced { .. } => write!(f, "another request stands in its place"),
+            Note::OrderReplaced { .. } => write!(f, "another request replaces it"),
             Note::RenewingForWork { work, expires } => write!(
                 f,
-                "the circuit expires at {expires}, and what waits takes {}: another is worth asking for",
+                "the circuit expires at {expires}, and what waits takes {}: another is worth requesting",
                 duration_text(*work)
             ),
             Note::RenewingForDemand { expires } => {
-                write!(f, "the circuit expires at {expires}, and is wanted for longer: another is asked for")
+                write!(f, "the circuit expires at {expires}, and is wanted for longer: another is requested")
             }
-            Note::Replacement(note) => write!(f, "for the circuit that is to follow: {note}"),
+            Note::Replacement(note) => write!(f, "for its replacement: {note}"),
             Note::ReplacementInUse { key } => write!(f, "{key} takes its place"),
-            Note::Released { by, key, .. } => write!(f, "{by} gives {key} back"),
+            Note::Released { by, key, .. } => write!(f, "{by} releases {key}"),
             Note::NothingToRelease { key, .. } => {
-                write!(f, "{key} is not there any more: nothing is given back")
+                write!(f, "{key} is not there any more: nothing is released")
             }
         }
     }

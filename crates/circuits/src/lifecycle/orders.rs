@@ -363,7 +363,7 @@ mod tests {
             refused: maintenance")
         };
         assert!(link.order(1).is_some_and(failed), "{:?}", link.order(1));
-        assert!(link.why().contains("the last request failed, so none is asked for until"), "{}", link.why());
+        assert!(link.why().contains("the last request failed, so none is requested until"), "{}", link.why());
         assert_eq!((link.handle(Event::Orders(orders)), link.after(2 * HOUR)), (None, None));
         // A person may insist during the cool-down.
         let third = link.refuse_all_then(circuit(2, 100, 6 * HOUR));
@@ -397,9 +397,9 @@ mod tests {
             matches!(link.machine.state(), State::Cooldown(rest) if rest.reason == CooldownReason::Released)
         );
         assert!(matches!(link.order(2), Some(OrderState::Done(_))));
-        assert!(link.why().contains("somebody gave the last circuit back"), "{}", link.why());
+        assert!(link.why().contains("somebody released the last circuit"), "{}", link.why());
         let ended = link.record.ended().last().unwrap().ended.clone().unwrap();
-        assert!(ended.1.starts_with("ada gives"), "{ended:?}");
+        assert!(ended.1.starts_with("ada releases"), "{ended:?}");
         assert_eq!(link.after(HOUR - MINUTE), None);
         assert!(link.after(3 * MINUTE).is_some(), "after the rest, the work counts again");
     }
@@ -542,16 +542,15 @@ mod tests {
     #[test]
     fn a_link_explains_why_it_has_no_circuit() {
         let mut link = Link::new();
-        assert!(link.why().contains("nothing waits; a circuit is asked for"), "{}", link.why());
+        assert!(link.why().contains("nothing waits; a circuit is requested"), "{}", link.why());
         link.handle(Event::Work { pending_bytes: WORKLOAD_BYTES_SMALL, bytes_per_s: None });
-        assert!(link.why().contains("nobody knows yet what the link carries"), "{}", link.why());
+        assert!(link.why().contains("the link's rate is not known yet"), "{}", link.why());
         link.work(WORKLOAD_BYTES_SMALL);
         let why = link.why();
         assert_eq!(
             why,
             "no circuit now: 1.08 TB wait = 3.0 h at the 800.0 Mbit/s that the link is expected to carry; a \
-                circuit is asked \
-             for above 5.0 h, which is 1.80 TB"
+                circuit is requested above 5.0 h, which is 1.80 TB"
         );
         link.handle(Event::Work { pending_bytes: WORKLOAD_BYTES_LARGE, bytes_per_s: Some(2e8) });
         assert!(link.why().contains("a circuit of 1000 Mbit/s would not be faster"), "{}", link.why());

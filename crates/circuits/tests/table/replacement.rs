@@ -253,7 +253,7 @@ fn the_history_covers_both_circuits() {
     assert_eq!((current.unwrap().key, next.key, next.used_since), (first.key, second.key, None));
     assert!(next.reason.contains("ada requests a circuit of 800 Mbit/s"), "{}", next.reason);
     assert_eq!(states, [Some(OrderState::Satisfied), Some(OrderState::Accepted)]);
-    assert!(said.contains("another of 800 Mbit/s is asked for, to be used in its place"), "{said}");
+    assert!(said.contains("another of 800 Mbit/s is requested to replace it"), "{said}");
     let answer = Answer::Granted(Grant { mbit: 800, ends: others(), expires: None });
     tell(&mut link, Event::Answer { key: second.key, answer });
     let (_, current, next, states, _) = tell(&mut link, Event::Probed { key: second.key, good: true });

@@ -155,7 +155,7 @@ impl Experiment {
             if outcome.used_s == 0.0 && said("transfers go by the circuit") {
                 outcome.used_s = now;
             }
-            if said("is given back") && submitted == jobs {
+            if said("is released") && submitted == jobs {
                 break;
             }
             if now > WITHIN_S {

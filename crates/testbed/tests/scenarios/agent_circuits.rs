@@ -89,7 +89,7 @@ fn a_queue_brings_a_circuit_that_a_killed_agent_uses_on_and_gives_back() {
     in_lab("circuits of an agent", terms("setup_s = 0.5\n"), |world| {
         let jobs = ["a/1", "a/2", "a/3", "a/4"];
         submit(world, &jobs);
-        until(world, 0, "a circuit is worth asking for");
+        until(world, 0, "a circuit is worth requesting");
         until(world, 0, "transfers go by the circuit of 200 Mbit/s");
         assert!(world.carried(SHARED) > SIZE, "it began on the plain way");
         assert!(world.book().is_some_and(|book| book.contains("established")));
@@ -97,10 +97,10 @@ fn a_queue_brings_a_circuit_that_a_killed_agent_uses_on_and_gives_back() {
         world.kill();
         let from = world.log().len();
         world.start();
-        until(world, from, "the circuit of the run before is used on");
+        until(world, from, "the circuit of the previous run stays in use");
         until(world, from, "transfers go by the circuit");
         finish(world, &jobs);
-        until(world, from, "the circuit is given back");
+        until(world, from, "the circuit is released");
         world.deployment.until("nothing is held", WITHIN, || world.book().is_none().then_some(()));
         let (plain, circuit) = (world.carried(SHARED), world.carried(CIRCUIT));
         assert!(circuit > plain, "{plain} bytes went the plain way, {circuit} by the circuit");
@@ -115,12 +115,12 @@ fn a_killed_agent_takes_its_request_back_and_leaves_circuits_that_expire() {
     in_lab("requests of a killed agent", terms("setup_s = 3\nlasts_s = 5\n"), |world| {
         let jobs = ["b/1", "b/2", "b/3", "b/4", "b/5", "b/6"];
         submit(world, &jobs);
-        until(world, 0, "are asked for");
+        until(world, 0, "are requested");
         assert!(world.book().is_some_and(|book| book.contains("requested")));
         world.kill();
         let from = world.log().len();
         world.start();
-        until(world, from, "left by the run before, is given back");
+        until(world, from, "left by the previous run, is released");
         until(world, from, "transfers go by the circuit");
         until(world, from, "the circuit is about to expire");
         finish(world, &jobs);
@@ -149,7 +149,7 @@ fn a_circuit_that_is_cut_silently_costs_a_short_stall_and_no_file() {
         let late_ns = world.counters(SHARED).late_ns_max;
         assert!(stall.longest_ns() <= STALL_NS_MAX + late_ns, "nothing came for {} ns", stall.longest_ns());
         until(world, 0, "the circuit has ended before its time: streams on it fell silent");
-        until(world, 0, "no circuit is asked for on this link until");
+        until(world, 0, "no circuit is requested on this link until");
         finish(world, &jobs);
         let carried = world.carried(SHARED) + world.carried(CIRCUIT);
         let all = jobs.len() as u64 * JOB;
@@ -225,13 +225,13 @@ fn held(world: &World<'_>, in_book: &str) -> bool {
 
 /// The request is given back, and another is made.
 fn killed_while_it_waits_for_an_answer(world: &mut World<'_>) {
-    until(world, 0, "80 Mbit/s are asked for");
+    until(world, 0, "80 Mbit/s are requested");
     let from = strike(world, "requested");
     world.set_provider("static", "");
     world.lab.set(CIRCUIT, Change::Cut).unwrap();
     world.start();
-    until(world, from, "left by the run before, is given back");
-    until(world, from, "80 Mbit/s are asked for");
+    until(world, from, "left by the previous run, is released");
+    until(world, from, "80 Mbit/s are requested");
 }
 
 /// The circuit is probed on, and used when it answers.
@@ -239,7 +239,7 @@ fn killed_before_its_ends_answer(world: &mut World<'_>) {
     until(world, 0, "has 80 Mbit/s");
     let from = strike(world, "established");
     world.start();
-    until(world, from, "the circuit of the run before is used on");
+    until(world, from, "the circuit of the previous run stays in use");
     assert!(world.log().lines_with(&["transfers go by the circuit"]).is_empty(), "{}", world.log().tail());
     world.lab.set(CIRCUIT, Change::Restore).unwrap();
     until(world, from, "transfers go by the circuit of 80 Mbit/s");
@@ -251,7 +251,7 @@ fn killed_while_it_is_used(world: &mut World<'_>) {
     let from = strike(world, "established");
     world.set_provider("static", "silent = true\n");
     world.start();
-    until(world, from, "the circuit of the run before is used on");
+    until(world, from, "the circuit of the previous run stays in use");
     until(world, from, "transfers go by the circuit of 80 Mbit/s");
     until_carried(world, CIRCUIT, SIZE);
 }
@@ -261,13 +261,13 @@ fn killed_while_it_is_used(world: &mut World<'_>) {
 fn killed_while_another_is_to_follow(world: &mut World<'_>) {
     let from = world.log().len();
     request(world, "50", &["--replace"]);
-    until(world, from, "for the circuit that is to follow: 50 Mbit/s are asked for");
+    until(world, from, "for its replacement: 50 Mbit/s are requested");
     assert!(held(world, "established"), "{:?}", world.book());
     let from = strike(world, "requested");
     world.set_provider("static", "");
     world.start();
-    until(world, from, "the circuit of the run before is used on");
-    until(world, from, "left by the run before, is given back");
+    until(world, from, "the circuit of the previous run stays in use");
+    until(world, from, "left by the previous run, is released");
     until(world, from, "takes its place");
     until(world, from, "transfers go by the circuit of 50 Mbit/s");
 }
@@ -284,17 +284,17 @@ fn killed_while_streams_leave_it(world: &mut World<'_>) {
     tick_until(world, "streams leave", |world| held(world, "leaving"));
     world.deployment.kill(SERVICE);
     world.kill();
-    let gone = world.log().lines_with(&["note", "is given back"]).len();
+    let gone = world.log().lines_with(&["note", "is released"]).len();
     assert!(held(world, "leaving") && held(world, "released"), "{:?}", world.book());
     world.deployment.start(SERVICE);
     world.deployment.until_ready();
     let again = world.log().len();
     world.start();
-    until(world, again, "left by the run before, is given back");
+    until(world, again, "left by the previous run, is released");
     tick_until(world, "nothing is held", |world| !held(world, "leaving"));
     assert!(held(world, "released"), "{:?}", world.book());
-    assert!(world.log().lines_with(&["note", "is given back"]).len() > gone);
-    assert!(world.log().wait_for(from, &["Mbit/s are asked for"], Duration::ZERO).is_none());
+    assert!(world.log().lines_with(&["note", "is released"]).len() > gone);
+    assert!(world.log().wait_for(from, &["Mbit/s are requested"], Duration::ZERO).is_none());
     world.lab.set(CIRCUIT, Change::RttMs(10.0)).unwrap();
 }
 
@@ -306,11 +306,11 @@ fn killed_while_the_link_rests(world: &mut World<'_>) {
     until_carried(world, CIRCUIT, SIZE);
     world.lab.set(CIRCUIT, Change::Cut).unwrap();
     until(world, from, "the circuit has ended before its time");
-    until(world, from, "no circuit is asked for on this link until");
+    until(world, from, "no circuit is requested on this link until");
     let from = strike(world, "transfer");
     world.start();
     until_carried(world, SHARED, 2 * SIZE);
-    assert!(world.log().wait_for(from, &["Mbit/s are asked for"], Duration::ZERO).is_none());
+    assert!(world.log().wait_for(from, &["Mbit/s are requested"], Duration::ZERO).is_none());
 }
 
 /// Providers that are somewhere else, each by its own protocol: what is requested there is used, also while
@@ -427,12 +427,12 @@ fn a_refused_circuit_costs_nothing_and_the_rest_outlasts_a_kill() {
         let jobs = ["c/1", "c/2"];
         submit(world, &jobs);
         until(world, 0, "were refused: maintenance");
-        until(world, 0, "no circuit is asked for on this link until");
+        until(world, 0, "no circuit is requested on this link until");
         world.kill();
         let from = world.log().len();
         world.start();
         finish(world, &jobs);
-        let asked = world.log().lines_with(&["are asked for"]).len();
+        let asked = world.log().lines_with(&["are requested"]).len();
         assert_eq!(asked, 1, "after the restart it rests: {}", world.log().tail());
         assert!(world.log().len() > from && world.book().is_some_and(|book| book.contains("rest")));
         assert!(world.carried(CIRCUIT) < 100_000);
@@ -462,7 +462,7 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
         let nothing = explained(world, "the link is known", |detail| detail["look"]["words"].is_string());
         assert_eq!(nothing["link"]["state"], "off", "{nothing}");
         assert!(
-            in_words(world).contains("nothing waits; a circuit is asked for when"),
+            in_words(world).contains("nothing waits; a circuit is requested when"),
             "{}",
             in_words(world)
         );
@@ -485,10 +485,10 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
         world.deployment.longhaul(&["circuit", "release", &id]).ok();
         let rests = explained(world, "it is given back", |detail| detail["link"]["state"] == "resting");
         assert!(
-            rests["link"]["why"].as_str().unwrap().contains("somebody gave the last circuit back"),
+            rests["link"]["why"].as_str().unwrap().contains("somebody released the last circuit"),
             "{rests}"
         );
-        assert!(rests["circuits"][0]["circuit"]["end"].as_str().unwrap().contains("gives"), "{rests}");
+        assert!(rests["circuits"][0]["circuit"]["end"].as_str().unwrap().contains("releases"), "{rests}");
         world
             .deployment
             .longhaul(&["circuit", "request", "beta-test", "alpha", "--mbit", "150", "--for", "1h"])
@@ -534,14 +534,14 @@ fn a_plan_of_the_service_brings_a_circuit_for_urgent_work_whatever_is_killed() {
             why.contains("what waits has priority 5, circuits are for 8 and above")
         });
         finish(world, &["g/1"]);
-        assert!(world.log().lines_with(&["are asked for"]).is_empty(), "{}", world.log().tail());
+        assert!(world.log().lines_with(&["are requested"]).is_empty(), "{}", world.log().tail());
         let urgent = ["h/1", "h/2", "h/3", "h/4"];
         for job in urgent {
             world.register(job, FILES, SIZE);
         }
         urgent.iter().for_each(|job| world.submit_at(job, 9));
         world.lab.set(CIRCUIT, Change::Cut).unwrap();
-        until(world, 0, "200 Mbit/s are asked for");
+        until(world, 0, "200 Mbit/s are requested");
         world.restart_service();
         // Granted, and its ends do not answer yet.
         until(world, 0, "has 200 Mbit/s");
@@ -558,14 +558,14 @@ fn a_plan_of_the_service_brings_a_circuit_for_urgent_work_whatever_is_killed() {
         let carried = world.carried(CIRCUIT);
         finish(world, &urgent);
         assert!(world.carried(CIRCUIT) > carried + JOB, "it was used on");
-        until(world, 0, "the service's plan gives");
+        until(world, 0, "the service's plan releases");
         world.deployment.until("nothing is held", WITHIN, || {
             world.book().is_none_or(|book| !book.contains("established")).then_some(())
         });
         let gone =
             explained(world, "the plan knows that it is gone", |detail| detail["plan"]["what"] == "none");
         assert!(gone["plan"]["done"]["words"].as_str().unwrap().starts_with("given back"), "{gone}");
-        let asked = world.log().lines_with(&["are asked for"]).len();
+        let asked = world.log().lines_with(&["are requested"]).len();
         let orders = gone["orders"].as_array().unwrap();
         let requests = orders.iter().filter(|order| order["what"]["kind"] == "request").count();
         assert_eq!((asked, requests), (1, 1), "{gone}");
@@ -586,7 +586,7 @@ fn a_refused_wish_is_explained() {
         assert_eq!(failed["orders"][0]["words"], "100 Mbit/s were refused: maintenance", "{failed}");
         let words = in_words(world);
         for part in [
-            "no circuit now: the last request failed, so none is asked for until",
+            "no circuit now: the last request failed, so none is requested until",
             "admin requested 100 Mb/s until",
             "failed: 100 Mbit/s were refused: maintenance",
         ] {
@@ -604,9 +604,9 @@ fn a_circuit_that_carries_less_than_the_plain_way_is_left() {
         let jobs = ["d/1", "d/2", "d/3"];
         submit(world, &jobs);
         until(world, 0, "transfers go by the circuit of 200 Mbit/s");
-        let left = until(world, 0, "the plain way carried");
-        assert!(left.contains("it is left"), "{left}");
-        until(world, 0, "no circuit is asked for on this link until");
+        let left = until(world, 0, "the best-effort path carried");
+        assert!(left.contains("it is no longer used"), "{left}");
+        until(world, 0, "no circuit is requested on this link until");
         finish(world, &jobs);
     });
 }

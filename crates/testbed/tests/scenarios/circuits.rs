@@ -116,7 +116,7 @@ fn a_copy_moves_onto_a_circuit_in_mid_file_and_gives_it_back() {
     let copy = world.copy();
     let said = world.ended(copy);
     assert!(said.contains("transfers go by the circuit of 200 Mbit/s"), "{said}");
-    assert!(said.contains("is given back"), "{said}");
+    assert!(said.contains("is released"), "{said}");
     // Onto the circuit, and back when it is given back.
     world.assert_once(2);
     let (plain, circuit) = (world.carried(PLAIN), world.carried(CIRCUIT));
@@ -162,7 +162,7 @@ fn a_circuit_that_the_provider_loses_is_left_at_once() {
     let copy = world.copy();
     let said = world.ended(copy);
     assert!(said.contains("has ended before its time: its file says that it is lost now"), "{said}");
-    assert!(said.contains("no circuit is asked for on this link until"), "{said}");
+    assert!(said.contains("no circuit is requested on this link until"), "{said}");
     assert!(world.carried(CIRCUIT) > 1_000_000 && world.carried(PLAIN) > SIZE / 4);
     world.assert_once(1);
 }
@@ -184,7 +184,7 @@ fn a_circuit_that_dies_silently_is_left_and_not_asked_for_again() {
         let said = world.ended(copy);
         assert!(stall.longest_ns() <= STALL_NS_MAX + late_ns, "{failure:?}: {} ns", stall.longest_ns());
         assert!(said.contains("has ended before its time: streams on it fell silent"), "{said}");
-        assert!(said.contains("no circuit is asked for on this link until"), "{said}");
+        assert!(said.contains("no circuit is requested on this link until"), "{said}");
         assert!(world.carried(PLAIN) > SIZE / 4, "the rest went the plain way");
         world.assert_once(1);
     }
@@ -193,7 +193,7 @@ fn a_circuit_that_dies_silently_is_left_and_not_asked_for_again() {
 #[test]
 fn a_provider_that_refuses_or_says_nothing_costs_nothing() {
     for (more, words) in
-        [("refuse = \"maintenance\"\n", "were refused: maintenance"), ("silent = true\n", "are asked for")]
+        [("refuse = \"maintenance\"\n", "were refused: maintenance"), ("silent = true\n", "are requested")]
     {
         let Some(mut world) = world("a provider that refuses", more) else { return };
         let copy = world.copy();
@@ -226,7 +226,7 @@ fn a_circuit_with_a_smaller_mtu_from_the_beginning_is_left_and_rests() {
     let said = world.ended(copy);
     assert!(said.contains("transfers go by the circuit"), "{said}");
     assert!(said.contains("has ended before its time"), "{said}");
-    assert!(said.contains("no circuit is asked for on this link until"), "{said}");
+    assert!(said.contains("no circuit is requested on this link until"), "{said}");
     assert!(world.carried(CIRCUIT) < 100_000, "no data came by it");
     world.assert_once(1);
 }
@@ -239,6 +239,6 @@ fn a_killed_copy_takes_its_circuit_up_again() {
     copy.kill();
     let copy = world.copy();
     let said = world.ended(copy);
-    assert!(said.contains("the circuit of the run before is used on"), "{said}");
+    assert!(said.contains("the circuit of the previous run stays in use"), "{said}");
     assert!(said.contains("transfers go by the circuit"), "{said}");
 }
