@@ -225,11 +225,11 @@ impl fmt::Display for ObservationError {
             ObservationError::Future { ahead } => {
                 write!(f, "seen {} in the future: one of the clocks is wrong", long(ahead))
             }
-            ObservationError::TooOld { age } => write!(f, "seen {} ago: too old to tell anything", long(age)),
+            ObservationError::TooOld { age } => write!(f, "seen {} ago: too old to be useful", long(age)),
             ObservationError::OutOfOrder { behind } => {
-                write!(f, "seen {} before what is known already of the same kind", long(behind))
+                write!(f, "seen {} before newer observations of the same kind", long(behind))
             }
-            ObservationError::Duplicate => write!(f, "it was taken already"),
+            ObservationError::Duplicate => write!(f, "a duplicate: it was accepted already"),
             ObservationError::UnknownSite(id) => write!(f, "no site has the number {}", id.0),
             ObservationError::UnknownStorage(id) => write!(f, "no storage has the number {}", id.0),
             ObservationError::Implausible(what) => f.write_str(what),
@@ -249,7 +249,7 @@ impl From<ObservationError> for Fault {
             | ObservationError::OutOfOrder { .. }
             | ObservationError::Implausible(_) => FaultCode::BadRequest,
         };
-        Fault::new(code, format!("an observation was not taken: {refused}")).with_source(refused)
+        Fault::new(code, format!("an observation was rejected: {refused}")).with_source(refused)
     }
 }
 
@@ -269,7 +269,7 @@ impl Observation {
             (Subject::Path { .. }, Metric::Uplink { .. }) => {
                 return implausible("counters of an uplink belong to a site, not to a path");
             }
-            (Subject::Uplink { .. }, _) => return implausible("only counters can be seen of an uplink"),
+            (Subject::Uplink { .. }, _) => return implausible("an uplink has only counters"),
             (Subject::Path { source, target, .. }, _) if source == target => {
                 return implausible("source and target are the same");
             }
@@ -479,9 +479,9 @@ pub(crate) mod tests {
             Err(refused) => refused.to_string(),
         };
         assert_eq!(say(between(1, 2, 1, 100_000, test_of(1e9))), "taken");
-        assert_eq!(say(between(1, 2, 1, 100_000, test_of(1e9))), "it was taken already");
+        assert_eq!(say(between(1, 2, 1, 100_000, test_of(1e9))), "a duplicate: it was accepted already");
         assert_eq!(say(between(1, 2, 2, 99_000, test_of(1e9))), "taken", "a little late is fine");
-        assert!(say(between(1, 2, 3, 50_000, test_of(1e9))).contains("before what is known already"));
+        assert!(say(between(1, 2, 3, 50_000, test_of(1e9))).contains("before newer observations"));
         assert!(say(between(1, 2, 4, 100_200, test_of(1e9))).contains("in the future"));
         assert!(say(between(1, 2, 5, -2_000_000, test_of(1e9))).contains("too old"));
         assert_eq!(say(between(1, 9, 6, 100_000, test_of(1e9))), "no site has the number 9");
