@@ -1,4 +1,4 @@
-//! Choices and waits in words, with numbers.
+//! Explanations of choices, recalls and waits: sentences for people, with the numbers behind them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::state::{Phase, Transfer};
 use crate::strategy::Strategy;
 
 impl Scheduler {
-    /// A choice in words.
+    /// Explains why this storage was chosen, and how the others compare.
     pub fn explain(&self, choice: &Choice) -> ChoiceExplanation {
         let usable = choice.candidates.first().filter(|best| best.unusable.is_none());
         let candidates = choice.candidates.iter().enumerate();
@@ -82,10 +82,10 @@ impl Scheduler {
         )
     }
 
-    /// Why a lease is asked back, in words.
+    /// Explains why a lease is recalled.
     pub fn explain_recall(&self, asked: &LeaseRecall) -> String {
         format!(
-            "{} gives {} now: it would come from there after {}, from {} after {}",
+            "{} gives {} now: the file would arrive from there after {}, from {} after {}",
             self.name(asked.source),
             units::rate(asked.rate_bytes_per_s),
             describe_seconds(asked.finish),
@@ -160,7 +160,7 @@ impl Scheduler {
         self.describe_turn_or_obstacle(transfer, now) + &danger
     }
 
-    /// That a deadline in danger puts it before others; empty if there is none.
+    /// Says that a deadline at risk expedites the transfer; empty if none is at risk.
     fn describe_deadline_risk(&self, transfer: &Transfer) -> String {
         let want = &self.wants[transfer.want];
         let hurries = want.demands.iter().any(|(id, wish)| {
@@ -214,7 +214,7 @@ impl Scheduler {
         format!("no source can be used now: {}", reasons.join("; "))
     }
 
-    /// Why a link has no more than so many files at once.
+    /// Explains the concurrency limit of a link whose window is full.
     fn describe_concurrency(&self, source: u32, target: u32, why: Unusable) -> String {
         let link = self.storages[target].target.links.get(source);
         match (why, link) {
@@ -303,7 +303,7 @@ impl Scheduler {
     }
 }
 
-/// What a strategy went by.
+/// The value by which a strategy ranked a source, with its unit.
 fn describe_rank(strategy: Strategy, rank: f64) -> String {
     if rank == f64::NEG_INFINITY {
         return "never measured, so tried first,".to_owned();
@@ -325,7 +325,7 @@ fn describe_rank(strategy: Strategy, rank: f64) -> String {
     }
 }
 
-/// Follows the name of the storage.
+/// Why a storage cannot be used: a predicate that follows its name.
 pub(crate) fn describe_unusable(why: Unusable) -> String {
     match why {
         Unusable::NotConnected => "has no agent connected".to_owned(),
