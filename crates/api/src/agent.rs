@@ -1,13 +1,15 @@
-//! What an agent and the service say to each other. Three calls, all made by the agent over mutual TLS
-//! (the first one with a join token instead of a certificate):
+//! The control protocol between agents and the service. All calls are made by the agent over mutual TLS
+//! (`join` with a join token in place of a certificate):
 //!
-//! * `POST /api/v1/agent/join`   — a join token and a signing request in, a certificate and an identity out;
-//! * `POST /api/v1/agent/report` — outcomes, progress, observations under sequence numbers; acknowledged once
-//!   durable;
-//! * `POST /api/v1/agent/work` — a long poll: leases with permits, tasks, cancellations, settings, as soon as
-//!   there are any.
+//! * `POST /api/v1/agent/join` — sends a join token and a signing request, gets a certificate and an
+//!   identity;
+//! * `POST /api/v1/agent/renew` — sends a signing request, gets a new certificate;
+//! * `POST /api/v1/agent/report` — sends outcomes, progress and observations; facts have sequence numbers and
+//!   are acknowledged once durable;
+//! * `POST /api/v1/agent/work` — long poll for leases with permits, tasks, cancellations and settings.
 //!
-//! Times are the service's clock; `now` in each reply lets the agent learn it.
+//! Times are by the service's clock unless a comment says otherwise; `now` in each reply lets the agent learn
+//! it.
 
 use std::sync::Arc;
 
@@ -23,84 +25,100 @@ use crate::circuits::{CircuitLink, CircuitOrder};
 use crate::foreign::{ForeignCopy, MoverOffer};
 use crate::probe::{PathSample, ProbeAsked, ProbeResult, UplinkSample};
 
+/// `POST /api/v1/agent/join`: an agent asks to become a member of a site.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct JoinRequest {
+    /// Protocol versions that the agent speaks.
     pub versions: VersionRange,
-    /// The secret part of the join token.
+    /// Secret part of the join token.
     pub secret: String,
     /// PEM certificate signing request for a key that never leaves the agent.
     pub signing_request: String,
-    /// Host name, for people.
+    /// Host name of the agent, shown to people.
     pub host: String,
 }
 
+/// The identity of an agent that joined, and what it needs to trust the deployment.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct JoinReply {
+    /// Id of the agent, unique in the deployment.
     #[schema(value_type = String)]
     pub agent: AgentId,
+    /// Site that the agent belongs to.
     #[schema(value_type = String)]
     pub site: SiteName,
-    /// Names the deployment; also in every certificate.
+    /// Name of the deployment; every certificate contains it.
     pub deployment: String,
-    /// PEM chain for the agent's key.
+    /// PEM certificate chain for the agent's key.
     pub certificate: String,
-    /// PEM of the deployment's CA.
+    /// PEM certificate of the deployment's CA.
     pub ca: String,
-    /// PEM of the key that signs permits.
+    /// PEM public key that verifies the signatures of permits.
     pub permit_key: String,
 }
 
+/// `POST /api/v1/agent/renew`: an agent asks for a new certificate.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RenewRequest {
+    /// PEM certificate signing request; the key never leaves the agent.
     pub signing_request: String,
 }
 
+/// A new certificate for an agent.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RenewReply {
+    /// PEM certificate chain for the agent's key.
     pub certificate: String,
+    /// PEM certificate of the deployment's CA.
     pub ca: String,
 }
 
-/// One start of an agent on its state directory: `number` grows by one with each start, `nonce` is random, so
-/// that a copied or wiped directory shows.
+/// One start of an agent on its state directory. A copied or wiped state directory shows as a number that
+/// does not grow, or as an unexpected nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Incarnation {
+    /// Counts the starts on this state directory; grows by one with each.
     pub number: u64,
+    /// Random number drawn at the start.
     pub nonce: u64,
 }
 
+/// `POST /api/v1/agent/report`: outcomes, progress and observations of an agent.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Report {
+    /// Protocol versions that the agent speaks.
     pub versions: VersionRange,
+    /// The start of the agent that sends this report.
     pub incarnation: Incarnation,
-    /// The agent's own clock.
+    /// Time by the agent's own clock.
     #[schema(value_type = String)]
     pub now: Timestamp,
     /// Sent with the first report of an incarnation and whenever it changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hello: Option<Hello>,
-    /// Facts that must be applied exactly once, in order. Kept by the agent until acknowledged.
+    /// Facts that the service applies exactly once and in order. The agent keeps them until they are
+    /// acknowledged.
     #[serde(default)]
     pub entries: Vec<Entry>,
-    /// The present state of running attempts; may be lost.
+    /// Progress of running attempts; may be lost.
     #[serde(default)]
     pub progress: Vec<Progress>,
-    /// The present state of the agent's storages; may be lost.
+    /// Capacity and health of the agent's storages; may be lost.
     #[serde(default)]
     pub spaces: Vec<StorageSpace>,
-    /// What was found on the ways to peers since the last report; may be lost.
+    /// Results of probes of peers since the last report; may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<ProbeResult>,
     /// Counters of the site's uplinks since the last report; may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub uplinks: Vec<UplinkSample>,
-    /// What transfers showed of the ways from their sources since the last report; may be lost.
+    /// Observations of the paths from sources, made by transfers since the last report; may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathSample>,
-    /// The present state of all links that may have circuits, now and then; may be lost.
+    /// The present state of all links that may have circuits, sent from time to time; may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuits: Vec<CircuitLink>,
-    /// The answer shall hold [`ReportReply::ahead`].
+    /// Asks for `ahead` in the reply.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask_ahead: bool,
 }
@@ -108,333 +126,411 @@ pub struct Report {
 /// Introduces an agent and its present incarnation.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Hello {
+    /// Host name of the agent, shown to people.
     pub host: String,
-    /// Program version.
+    /// Version of the agent's program.
     pub version: String,
-    /// `host:port` where other agents reach this one's data port.
+    /// Addresses `host:port` where other agents reach this one's data port.
     pub data_addresses: Vec<String>,
+    /// Storages that the agent serves.
     pub storages: Vec<StorageOffer>,
-    /// Leases this agent holds (running or queued): the service forgets all others of this agent.
+    /// Leases that this agent holds, running or queued. The service drops all its other leases.
     #[schema(value_type = Vec<String>)]
     pub held: Vec<AttemptId>,
-    /// It may be given copies between storages of others.
+    /// Present if the agent may copy between foreign storages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mover: Option<MoverOffer>,
 }
 
-/// What lies behind a storage.
+/// What holds the files of a storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StorageKind {
     /// A directory of the agent's host.
     #[default]
     Posix,
-    /// Nothing: what is read is made, what is written is checked and dropped. For tests.
+    /// Nothing, for tests: reads return generated bytes, writes are checked and dropped.
     Virtual,
 }
 
+/// A storage that an agent serves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StorageOffer {
+    /// Name of the storage, unique in the deployment.
     #[schema(value_type = String)]
     pub name: StorageName,
-    /// Agents from before there was a choice have posix ones.
+    /// What holds the files. Agents that predate this field serve only posix storages.
     #[serde(default)]
     pub kind: StorageKind,
+    /// Name rules: how logical file names become names in the storage, and back.
     #[schema(value_type = Object)]
     pub rules: NameRules,
+    /// Whether files can be written and deleted.
     pub writable: bool,
-    /// Two names that differ in case only are one file there.
+    /// Whether names that differ only in case are the same file.
     pub case_insensitive: bool,
 }
 
+/// A fact with its sequence number.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Entry {
-    /// Counts up by one within the agent's state directory, from 1.
+    /// Grows by one with each fact of the agent's state directory, from 1.
     pub sequence: u64,
+    /// The fact itself.
     pub fact: Fact,
 }
 
+/// Something that happened at an agent and that the service must not miss.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Fact {
+    /// An attempt ended.
     Outcome(Outcome),
-    /// A batch of files that a scan found, or of problems it met.
+    /// A scan found a batch of files, or left some out.
     Scanned {
+        /// The scan.
         #[schema(value_type = String)]
         task: TaskId,
+        /// Files to register.
         found: Vec<FoundFile>,
+        /// Entries that are not registered, with reasons.
         left_out: Vec<LeftOut>,
     },
-    /// Files of a verify or delete task, with what was found.
+    /// A verification or deletion handled a batch of files.
     Checked {
+        /// The verification or deletion.
         #[schema(value_type = String)]
         task: TaskId,
+        /// The files, each with its fault if there was one.
         files: Vec<CheckedFile>,
     },
-    /// The last fact of a task.
+    /// A task ended; no fact of that task follows.
     TaskDone {
+        /// The task that ended.
         #[schema(value_type = String)]
         task: TaskId,
+        /// Why the task failed; absent if it succeeded.
         #[schema(value_type = Option<Object>)]
         fault: Option<Fault>,
     },
-    /// Decisions of the agent's doors: who was allowed or refused what. From version 3 on.
+    /// The agent's doors allowed or refused access. From protocol version 3 on.
     Decided {
+        /// The decisions, equal ones counted together.
         decisions: Vec<DoorDecision>,
     },
 }
 
-/// Equal decisions of a short while.
+/// Equal access decisions of a door within a short time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DoorDecision {
-    /// At whose door.
+    /// Storage whose door decided.
     #[schema(value_type = String)]
     pub storage: StorageName,
+    /// True if access was allowed, false if it was refused.
     pub allowed: bool,
-    /// The first and the last of them, on the service's clock.
+    /// Time of the first of these decisions, by the service's clock.
     #[schema(value_type = String)]
     pub since: Timestamp,
+    /// Time of the last of these decisions, by the service's clock.
     #[schema(value_type = String)]
     pub at: Timestamp,
-    /// How many there were.
+    /// Number of equal decisions, at least 1.
     pub times: u64,
-    /// Subject of a certificate, holder of a token, or `nobody`.
+    /// Subject of the certificate, holder of the token, or `nobody`.
     pub who: String,
-    /// What kind of credential was shown; never the credential.
+    /// Kind of credential presented; never the credential itself.
     pub credential: String,
-    /// The address that they came from.
+    /// Address of the client.
     pub origin: String,
-    /// `door` and a method.
+    /// The word `door`, then the method of the request.
     pub operation: String,
-    /// The thing that the operation was asked of.
+    /// Path that the request was about.
     pub object: String,
-    /// The reason of a refusal, else the right by which it was allowed.
+    /// Reason for the refusal, or the right by which access was allowed.
     pub why: String,
 }
 
 /// The end of an attempt.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Outcome {
+    /// The attempt that ended.
     #[schema(value_type = String)]
     pub attempt: AttemptId,
+    /// Epoch of its lease; an outcome with an older epoch is ignored.
     #[schema(value_type = u64)]
     pub epoch: Epoch,
-    /// Absent if it succeeded.
+    /// Why the attempt failed; absent if it succeeded.
     #[schema(value_type = Option<Object>)]
     pub fault: Option<Fault>,
-    /// What the bytes handed to the storage were found to have; present if it succeeded.
+    /// Digests computed from the bytes that were handed to the storage; present if the attempt succeeded.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub digests: DigestSet,
+    /// How thoroughly the file was verified.
     #[schema(value_type = String)]
     pub verification: Verification,
-    /// The target held the right file already; nothing was moved.
+    /// True if the target already held the right file and nothing was moved.
     #[serde(default)]
     pub already_there: bool,
-    /// Payload that crossed the wire in this attempt, and of it what had to be sent again.
+    /// Payload bytes that crossed the wire in this attempt.
     pub bytes_moved: u64,
+    /// Those of `bytes_moved` that were sent more than once.
     pub bytes_resent: u64,
+    /// When the attempt passed its phases.
     pub times: AttemptTimes,
 }
 
-/// When an attempt passed its phases, on the service's clock.
+/// When an attempt passed its phases, by the service's clock.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct AttemptTimes {
+    /// The agent received the lease.
     #[schema(value_type = String)]
     pub received: Timestamp,
+    /// The agent started the attempt.
     #[schema(value_type = Option<String>)]
     pub started: Option<Timestamp>,
+    /// The first payload byte arrived.
     #[schema(value_type = Option<String>)]
     pub first_byte: Option<Timestamp>,
+    /// The last payload byte arrived.
     #[schema(value_type = Option<String>)]
     pub last_byte: Option<Timestamp>,
-    /// Verified, under its final name, and flushed.
+    /// The file was verified, flushed, and put under its final name.
     #[schema(value_type = Option<String>)]
     pub committed: Option<Timestamp>,
 }
 
+/// A file that a scan found.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FoundFile {
+    /// Logical file name that the name rules give.
     #[schema(value_type = String)]
     pub lfn: Lfn,
+    /// Size in bytes.
     pub size: u64,
+    /// Digests computed by the scan, by the algorithms it was asked for.
     #[schema(value_type = Vec<String>)]
     pub digests: DigestSet,
 }
 
-/// Something a scan did not register, with the reason. `path` is escaped: it may be no UTF-8 at all.
+/// An entry of a directory that a scan did not register, with the reason.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeftOut {
+    /// Path relative to the storage's root, escaped since it may not be UTF-8.
     pub path: String,
+    /// Class of the reason, for counting.
     pub reason: LeftOutReason,
+    /// Particulars of the reason, for people.
     pub detail: String,
 }
 
+/// Why a scan did not register an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeftOutReason {
-    /// A symbolic link whose target lies outside the tree, or is absent.
+    /// A symbolic link whose target lies outside the tree or does not exist.
     LinkLeadsOut,
+    /// A symbolic link that cannot be followed.
     BrokenLink,
+    /// A block or character device.
     Device,
+    /// A Unix domain socket.
     Socket,
+    /// A named pipe.
     Fifo,
+    /// The name is not valid UTF-8.
     NotUtf8,
+    /// The name rules give no logical file name, or not a valid one.
     NameRules,
+    /// A directory without entries.
     EmptyDirectory,
+    /// Opening or reading the entry failed.
     Unreadable,
+    /// The file changed while its digests were computed.
     ChangedWhileReading,
 }
 
+/// A file that a verification or deletion handled.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct CheckedFile {
+    /// Logical name of the file.
     #[schema(value_type = String)]
     pub lfn: Lfn,
-    /// Absent if the file is there and equal, or (deletion) is gone now.
+    /// Why the file is not good, or could not be deleted; absent if all is well.
     #[schema(value_type = Option<Object>)]
     pub fault: Option<Fault>,
 }
 
+/// How far a running attempt is.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Progress {
+    /// The running attempt.
     #[schema(value_type = String)]
     pub attempt: AttemptId,
+    /// Bytes of the file that are verified and written.
     pub bytes_done: u64,
 }
 
+/// Capacity and health of a storage.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StorageSpace {
+    /// The storage, one of those the agent serves.
     #[schema(value_type = String)]
     pub storage: StorageName,
+    /// Size of the storage in bytes.
     pub total_bytes: u64,
+    /// Bytes that can still be written.
     pub free_bytes: u64,
-    /// Why the storage takes no files now, if so.
+    /// Why the storage accepts no files at present; absent if it does.
     #[schema(value_type = Option<Object>)]
     pub trouble: Option<Fault>,
 }
 
+/// The service's answer to a report.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReportReply {
-    /// Version to use from now on.
+    /// Protocol version to use from now on.
     pub version: u16,
     /// Every entry up to and including this one is durable at the service.
     pub acknowledged: u64,
+    /// Time by the service's clock.
     #[schema(value_type = String)]
     pub now: Timestamp,
-    /// The service does not know this incarnation's storages (it was restarted): send `hello` again.
+    /// Asks for `hello` in the next report: the service restarted and does not know this incarnation's
+    /// storages.
     #[serde(default)]
     pub say_hello: bool,
-    /// Peers to look at, when it is their turn.
+    /// Peers to probe.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probe: Vec<ProbeAsked>,
-    /// What waits for the agent beyond its leases, if it asked.
+    /// Work queued for the agent beyond its leases, if the report asked for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<LinkAhead>,
-    /// All that people want of the agent's circuits now.
+    /// All open requests of people about the agent's circuits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuits: Vec<CircuitOrder>,
-    /// The service decides whether work is worth a circuit: the agent asks for none because of it.
+    /// True if the service plans circuits: the agent then requests none by itself.
     #[serde(default)]
     pub circuits_planned: bool,
-    /// Copies between storages of others that go by the agent's circuits now: none is given back under them.
-    /// A link that is not named has none.
+    /// Third-party copies that use the agent's circuits now; a circuit under such copies is not released.
+    /// Links not listed carry none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuit_copies: Vec<CircuitCopies>,
-    /// Where the circuits lead that people want: there may be no lease from there yet.
+    /// Peers at the other ends of requested circuits, for which there may be no lease yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuit_peers: Vec<SourcePeer>,
 }
 
-/// Copies that use the circuit of a link beside the agent's own streams.
+/// Third-party copies that use the circuit of a link beside the agent's own streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitCopies {
+    /// Source storage of the link.
     #[schema(value_type = String)]
     pub source: StorageName,
+    /// Number of copies under way.
     pub copies: u32,
 }
 
-/// The queue of one link, as far as it can be said before a source is chosen for each file.
+/// Queued work of one link, as far as it is known before a source is chosen for each file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LinkAhead {
+    /// Source storage of the link.
     #[schema(value_type = String)]
     pub source: StorageName,
+    /// Target storage of the link, served by the agent.
     #[schema(value_type = String)]
     pub target: StorageName,
-    /// Leased or not.
+    /// Queued bytes, leased or not.
     pub bytes: u64,
-    /// What the link is expected to carry.
+    /// Expected rate of the link in bytes per second.
     pub bytes_per_s: f64,
 }
 
+/// `POST /api/v1/agent/work`: a long poll for work.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WorkRequest {
+    /// Protocol versions that the agent speaks.
     pub versions: VersionRange,
+    /// The start of the agent that asks.
     pub incarnation: Incarnation,
-    /// Number of the last [`Work`] that is safe in the agent's state; the service repeats what came after it.
+    /// Number of the last work that is durable in the agent's state; the service repeats all later ones.
     pub received: u64,
-    /// The service answers empty-handed after this long at the latest.
+    /// Longest time to wait for work, in milliseconds; the reply is empty after it.
     pub wait_ms: u32,
 }
 
-/// One parcel of work. Repeated under the same number until the agent asks with `received` ≥ `number`.
+/// Work for an agent. The service repeats it under the same number until the agent asks with `received` ≥
+/// `number`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Work {
+    /// Grows by one with each reply that has work.
     pub number: u64,
+    /// Time by the service's clock.
     #[schema(value_type = String)]
     pub now: Timestamp,
+    /// New leases, by source and permit.
     #[serde(default)]
     pub batches: Vec<LeaseBatch>,
+    /// New scans, verifications and deletions.
     #[serde(default)]
     pub tasks: Vec<Task>,
-    /// Leases to give up: drop them if waiting, stop them if running; no outcome is needed.
+    /// Leases to give up: drop those that wait, stop those that run. The service expects no outcome.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub cancel: Vec<AttemptId>,
-    /// Leases that would be done sooner elsewhere: an attempt that has not begun ends with the error "given
-    /// back", one that has goes on. From version 2 on.
+    /// Leases that would finish sooner elsewhere: an attempt that has not begun ends with the error "given
+    /// back", a running one goes on. From protocol version 2 on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub give_back: Vec<AskedBack>,
+    /// Tasks to stop.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub cancel_tasks: Vec<TaskId>,
-    /// Copies between storages of others, for agents that offer to make them. They end as leases do, by an
-    /// [`Outcome`].
+    /// Copies between foreign storages, for agents that offer to make them. Like leases, each ends with an
+    /// outcome.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<ForeignCopy>,
+    /// The agent's settings; present when they changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<AgentSettings>,
 }
 
+/// A lease that the service recalls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AskedBack {
+    /// The attempt to give back if it has not begun.
     #[schema(value_type = String)]
     pub attempt: AttemptId,
-    /// In a sentence, for people.
+    /// Reason, one sentence for people.
     pub why: String,
 }
 
-/// Leases of one agent for files of one source, under one permit.
+/// Leases of one agent for files from one source, under one permit.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LeaseBatch {
+    /// Agent and storage to pull the files from.
     pub source: SourcePeer,
+    /// Storage of the receiving agent to write to.
     #[schema(value_type = String)]
     pub target_storage: StorageName,
-    /// Signed; the source checks it against the list of files (`security::Permit`).
+    /// Signed permit that the agent presents to the source, which checks the list of files against it
+    /// (`security::Permit`).
     #[schema(value_type = String)]
     pub permit: Arc<str>,
-    /// An attempt not begun by then must not begin.
+    /// Attempts that have not begun by this time must not begin.
     #[schema(value_type = String)]
     pub start_by: Timestamp,
+    /// The leases, one for each file.
     pub leases: Vec<Lease>,
-    /// The traffic class of all leases of the batch.
+    /// Traffic class of all leases in the batch.
     #[serde(default, skip_serializing_if = "is_usual")]
     #[schema(value_type = String)]
     pub class: TrafficClass,
-    /// What their packets bear, where the agents of both ends mark.
+    /// Flow mark for the packets, used where the agents of both ends mark.
     #[serde(default, skip_serializing_if = "Mark::is_none")]
     #[schema(value_type = Object)]
     pub mark: Mark,
-    /// Whether they go by a circuit.
+    /// Whether the attempts use a circuit.
     #[serde(default, skip_serializing_if = "is_usual")]
     #[schema(value_type = String)]
     pub circuits: CircuitUse,
@@ -444,79 +540,107 @@ fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+/// An agent to pull files from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourcePeer {
+    /// Id of the source's agent; its certificate must contain it.
     #[schema(value_type = String)]
     pub agent: AgentId,
+    /// Storage that holds the files.
     #[schema(value_type = String)]
     pub storage: StorageName,
-    /// `host:port`, best first.
+    /// Addresses `host:port` of its data port, best first.
     pub addresses: Vec<String>,
 }
 
+/// The right to start one attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Lease {
+    /// The attempt that may start.
     #[schema(value_type = String)]
     pub attempt: AttemptId,
+    /// The transfer that the attempt belongs to.
     #[schema(value_type = String)]
     pub transfer: TransferId,
+    /// Fencing token: outcomes with an older epoch are ignored.
     #[schema(value_type = u64)]
     pub epoch: Epoch,
+    /// Logical name of the file.
     #[schema(value_type = String)]
     pub lfn: Lfn,
+    /// Expected size in bytes.
     pub size: u64,
+    /// Digests that the received bytes must have.
     #[schema(value_type = Vec<String>)]
     pub digests: DigestSet,
+    /// How thoroughly to verify the file.
     #[schema(value_type = String)]
     pub verification: Verification,
-    /// Higher goes first within the agent.
+    /// Order within the agent; higher goes first.
     pub priority: u8,
 }
 
-/// Work that moves no bytes between sites.
+/// Work at a storage that moves no bytes between sites.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Task {
+    /// Id to report facts under.
     #[schema(value_type = String)]
     pub id: TaskId,
+    /// Storage of the agent to work on.
     #[schema(value_type = String)]
     pub storage: StorageName,
+    /// What to do.
     pub kind: TaskKind,
 }
 
+/// Kind of a task, with its files.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum TaskKind {
-    /// Walk a directory of the storage and digest every file in it.
+    /// Walk a directory and compute digests of every file in it.
     Scan {
+        /// Dataset that gets the files.
         #[schema(value_type = String)]
         dataset: DatasetName,
-        /// Relative to the storage's root; empty for the whole.
+        /// Directory relative to the storage's root; empty for the root.
         path: String,
+        /// Digests to compute.
         #[schema(value_type = Vec<String>)]
         algorithms: Vec<longhaul_model::Algorithm>,
     },
-    /// Read each file again and compare.
-    Verify { files: Vec<ExpectedFile> },
-    /// Remove each file, if it is still what the catalog says.
-    Delete { files: Vec<ExpectedFile> },
+    /// Read each file again and compare size and digests.
+    Verify {
+        /// Files to read and compare.
+        files: Vec<ExpectedFile>,
+    },
+    /// Delete each file, provided that it still is what the catalog says.
+    Delete {
+        /// Files to delete.
+        files: Vec<ExpectedFile>,
+    },
 }
 
+/// A file as the catalog describes it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ExpectedFile {
+    /// Logical name of the file.
     #[schema(value_type = String)]
     pub lfn: Lfn,
+    /// Size in bytes.
     pub size: u64,
+    /// Digests that the file must have.
     #[schema(value_type = Vec<String>)]
     pub digests: DigestSet,
 }
 
-/// What the service tells an agent about its own site. Sent when it changes.
+/// Settings of an agent, given by the service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AgentSettings {
-    /// Reports at least this often.
+    /// Longest interval between two reports, in milliseconds.
     pub report_every_ms: u32,
-    /// Bytes per second in and out of this agent; none is no limit.
+    /// Highest rate into this agent in bytes per second; absent if not limited.
     pub in_bytes_per_s: Option<u64>,
+    /// Highest rate out of this agent in bytes per second; absent if not limited.
     pub out_bytes_per_s: Option<u64>,
 }
 

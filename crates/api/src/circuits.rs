@@ -1,8 +1,7 @@
-//! Circuits of the agents' links: what an agent tells of them, what people see (`/api/v1/circuits`), and what
-//! they want.
+//! Circuits: what agents report about those of their links, what people see and request (`/api/v1/circuits`).
 //!
-//! An agent tells the whole state of its links now and then, so that nothing is lost with a report; what
-//! people want is told to it with each reply, until it said what became of it.
+//! An agent reports the complete state of its links from time to time, so that a lost report loses nothing.
+//! People's requests go to the agent with each reply until it has confirmed them.
 
 use longhaul_model::{AgentId, CircuitOrderId, CommunityName, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -10,32 +9,42 @@ use utoipa::ToSchema;
 
 /// Links of one agent that may have circuits.
 pub const LINKS_MAX: usize = 64;
-/// Notes about one link in one report, at most.
+/// Notes about one link in one report.
 pub const NOTES_MAX: usize = 32;
+/// Ended circuits of one link in one report.
 pub const ENDED_MAX: usize = 16;
+/// Answers to requests about one link in one report.
 pub const ORDERS_MAX: usize = 32;
+/// Bytes of any text about a circuit in a report.
 pub const TEXT_BYTES_MAX: usize = 2_000;
+/// Bandwidths that an offer lists.
 pub const RATES_MAX: usize = 16;
+/// Bytes of a provider's name.
 pub const PROVIDER_BYTES_MAX: usize = 200;
-/// What can be asked for.
+/// Highest bandwidth that can be requested, in Mbit/s.
 pub const MBIT_MAX: u64 = 1_000_000_000;
-/// How long a circuit can be requested for: a year.
+/// Longest lifetime that can be requested, in seconds: a year.
 pub const SECONDS_MAX: u64 = 366 * 86_400;
 
+/// State of a link's circuit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CircuitState {
+    /// No circuit, and none requested.
     #[default]
     Off,
+    /// The provider has been asked for a circuit.
     Requested,
+    /// The circuit is up and in use.
     Established,
-    /// Nothing begins on it any more.
+    /// Running transfers finish on the circuit; no new ones begin.
     Draining,
-    /// None is asked for until a time.
+    /// After a failure or release, no circuit is requested until a certain time.
     Resting,
 }
 
 impl CircuitState {
+    /// All states, in the order of a circuit's life.
     pub const ALL: [CircuitState; 5] = [
         CircuitState::Off,
         CircuitState::Requested,
@@ -44,6 +53,7 @@ impl CircuitState {
         CircuitState::Resting,
     ];
 
+    /// The state in one word, for people.
     pub fn word(self) -> &'static str {
         match self {
             CircuitState::Off => "off",
@@ -55,95 +65,108 @@ impl CircuitState {
     }
 }
 
-/// Something that was done or found, when, and with which numbers.
+/// An entry in the log of a link's circuits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitNote {
+    /// Time of the event.
     #[schema(value_type = String)]
     pub at: Timestamp,
+    /// What happened, with the numbers that led to it.
     pub words: String,
 }
 
-/// One circuit, from the request on.
+/// One circuit, from its request to its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Circuit {
-    /// Its name, a UUID, which the provider has too.
+    /// UUID, which the provider knows too.
     pub id: String,
-    /// What it was asked for.
+    /// Reason for the request.
     pub why: String,
+    /// Time of the request.
     #[schema(value_type = String)]
     pub asked: Timestamp,
+    /// Requested bandwidth in Mbit/s.
     pub asked_mbit: u64,
+    /// Time when the provider granted it; absent before.
     #[schema(value_type = Option<String>)]
     pub granted: Option<Timestamp>,
+    /// Granted bandwidth in Mbit/s, if the provider tells it.
     pub booked_mbit: Option<u64>,
+    /// Time when the reservation ends, if it does.
     #[schema(value_type = Option<String>)]
     pub expires: Option<Timestamp>,
-    /// When transfers began to go by it.
+    /// Time when transfers began to use it.
     #[schema(value_type = Option<String>)]
     pub used: Option<Timestamp>,
-    /// What moved while all streams were on it, and in how many seconds of transfers.
+    /// Bytes moved while all streams used the circuit.
     pub carried_bytes: u64,
+    /// Seconds of transfers in which `carried_bytes` moved.
     pub carried_s: f64,
-    /// What the plain way carried before.
+    /// Rate of the best-effort path before the circuit, in bytes per second; absent if unknown.
     pub plain_bytes_per_s: Option<f64>,
+    /// Time when it ended; absent while it exists.
     #[schema(value_type = Option<String>)]
     pub ended: Option<Timestamp>,
-    /// Why it ended.
+    /// Reason for its end.
     pub end: Option<String>,
 }
 
 impl Circuit {
-    /// Seconds that transfers were shorter than they would have been on the plain way; less than 0 if they
-    /// were longer. None where nobody knows what the plain way carries.
+    /// Seconds of transfer time saved against the best-effort path; negative if the circuit was slower. None
+    /// if the rate of the best-effort path is unknown.
     pub fn gain_s(&self) -> Option<f64> {
         let plain = self.plain_bytes_per_s.filter(|rate| *rate > 0.0)?;
         self.used?;
         Some(self.carried_bytes as f64 / plain - self.carried_s)
     }
 
-    /// Bytes per second while transfers went by it.
+    /// Mean rate while transfers used the circuit, in bytes per second.
     pub fn carried_bytes_per_s(&self) -> Option<f64> {
         (self.carried_s > 0.0).then(|| self.carried_bytes as f64 / self.carried_s)
     }
 }
 
-/// What decides about a circuit.
+/// Inputs of the decision whether a link is worth a circuit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitLook {
-    /// What waits.
+    /// Queued bytes.
     pub pending_bytes: u64,
-    /// What the way in use carries, if that is known.
+    /// Rate of the path in use, in bytes per second; absent if unknown.
     pub bytes_per_s: Option<f64>,
-    /// How long what waits takes at this rate.
+    /// Seconds that the queued bytes take at this rate.
     pub work_s: Option<f64>,
-    /// A circuit is asked for above this,
+    /// A circuit is requested if there is work for more seconds than this.
     pub threshold_s: f64,
-    /// and given back below this.
+    /// The circuit is released if there is work for fewer seconds than this.
     pub leave_below_s: Option<f64>,
-    /// Checks in a row that found enough, and how many are wanted.
+    /// Consecutive checks that found enough work.
     pub checks_found: u32,
+    /// Consecutive checks that must find enough work before a circuit is requested.
     pub checks_wanted: u32,
-    /// What is asked for, or is had.
+    /// Bandwidth to request, or of the present circuit, in Mbit/s.
     pub mbit: u64,
-    /// All this in words.
+    /// The decision and its numbers, in words.
     pub words: String,
 }
 
-/// What became of what a person wants.
+/// Progress of a request that a person made about a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CircuitOrderState {
-    /// The agent was not told yet, or has not said so.
+    /// On its way to the agent, which has not confirmed it.
     Sent,
-    /// It is seen to.
+    /// The agent works on it.
     Taken,
-    /// The circuit is used.
+    /// The circuit is in use.
     Had,
+    /// The request has been carried out.
     Done,
+    /// The request could not be carried out.
     Failed,
 }
 
 impl CircuitOrderState {
+    /// The state in one word, for people.
     pub fn word(self) -> &'static str {
         match self {
             CircuitOrderState::Sent => "sent",
@@ -154,6 +177,7 @@ impl CircuitOrderState {
         }
     }
 
+    /// Whether the state does not change any more.
     pub fn is_final(self) -> bool {
         matches!(self, CircuitOrderState::Done | CircuitOrderState::Failed)
     }
@@ -161,161 +185,195 @@ impl CircuitOrderState {
 
 // ---- between agent and service ---------------------------------------------------------------------------
 
-/// One link of an agent, in its report: the present state.
+/// Present state of one link of an agent, part of its reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitLink {
+    /// Source storage of the link.
     #[schema(value_type = String)]
     pub source: StorageName,
-    /// `static`, `nsi`, `oscars` or `sense`.
+    /// Kind of provider: `static`, `nsi`, `oscars` or `sense`.
     pub provider: String,
+    /// State of the link's circuit.
     pub state: CircuitState,
-    /// When the state ends by itself, if it does.
+    /// Time when the state ends by itself, if it does.
     #[schema(value_type = Option<String>)]
     pub until: Option<Timestamp>,
+    /// The present circuit, if any.
     pub circuit: Option<Circuit>,
-    /// Asked for while there is one, to be used in its place.
+    /// A circuit requested to replace the present one.
     #[serde(default)]
     pub next: Option<Circuit>,
+    /// Inputs of the last decision.
     pub look: CircuitLook,
-    /// The last ones, oldest first.
+    /// Latest log entries, oldest first.
     pub notes: Vec<CircuitNote>,
-    /// Those that ended since the agent started, the last ones, oldest first.
+    /// Latest circuits that ended since the agent started, oldest first.
     pub ended: Vec<Circuit>,
+    /// Answers to people's requests.
     pub orders: Vec<CircuitOrdered>,
-    /// What a plan may ask for there.
+    /// What a central plan may request for the link.
     #[serde(default)]
     pub offer: Option<CircuitOffer>,
 }
 
-/// What can be asked of the provider of a link.
+/// What the provider of a link can be asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitOffer {
-    /// The provider of the circuits: links with the same name share its capacity.
+    /// Name of the provider. Links with the same name share its capacity.
     pub name: String,
-    /// What is asked for first, and then if there is not so much.
+    /// Bandwidths in Mbit/s, in the order in which they are requested: each next one if the one before is
+    /// refused.
     pub mbit: Vec<u64>,
-    /// How long one is asked for at the most; none: the provider says.
+    /// Longest lifetime of a reservation, in seconds; absent if the provider decides.
     pub lifetime_s: Option<u64>,
-    /// The circuits are lines of their own, and take nothing from anybody.
+    /// True if the circuits are dedicated lines that share no capacity with other traffic.
     pub own_line: bool,
-    /// One can be asked for while there is one, and is used in its place once it is up.
+    /// True if a new circuit can be requested while one is in use, and takes over once it is up.
     #[serde(default)]
     pub replaces: bool,
 }
 
-/// What an agent did with an order.
+/// An agent's answer to a request about a circuit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitOrdered {
+    /// The request.
     #[schema(value_type = String)]
     pub id: CircuitOrderId,
+    /// Progress of the request.
     pub state: CircuitOrderState,
+    /// Explanation for people.
     pub words: String,
 }
 
-/// What a person wants of a link, in the replies to the reports of its agent.
+/// A person's request about a link, sent in replies to the reports of its agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitOrder {
+    /// Id of the request.
     #[schema(value_type = String)]
     pub id: CircuitOrderId,
+    /// Source storage of the link.
     #[schema(value_type = String)]
     pub source: StorageName,
-    /// Name of the credential.
+    /// Name of the person's credential.
     pub by: String,
+    /// What is requested.
     pub what: CircuitWish,
 }
 
+/// A request for a circuit, or to release one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum CircuitWish {
+    /// Establish a circuit.
     Request {
+        /// Bandwidth in Mbit/s.
         mbit: u64,
+        /// Time until which the circuit is needed.
         #[schema(value_type = String)]
         until: Timestamp,
-        /// The name of the circuit that it is to be used in place of; that one stays until then. None:
-        /// whatever is there serves.
+        /// UUID of the circuit to replace, which stays in use until the new one is up. Absent: a circuit that
+        /// already exists satisfies the request.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         replaces: Option<String>,
     },
+    /// Release a circuit.
     Release {
-        /// The circuit's name.
+        /// UUID of the circuit.
         circuit: String,
     },
 }
 
 // ---- people ----------------------------------------------------------------------------------------------
 
-/// `GET /api/v1/circuits`: one for each link that may have a circuit.
+/// `GET /api/v1/circuits`: one entry for each link that may have a circuit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitView {
-    /// `SOURCE:SITE`
+    /// The link as `SOURCE:SITE`.
     pub link: String,
+    /// Source storage of the link.
     #[schema(value_type = String)]
     pub source: StorageName,
-    /// The site of the agent that asks for circuits.
+    /// Site of the agent that requests circuits.
     pub target: String,
+    /// The agent that requests circuits.
     #[schema(value_type = String)]
     pub agent: AgentId,
+    /// Host name of that agent.
     pub host: String,
-    /// When the agent told this.
+    /// Time of the agent's report.
     #[schema(value_type = String)]
     pub told: Timestamp,
+    /// Whether the agent is connected now.
     pub connected: bool,
+    /// Kind of provider: `static`, `nsi`, `oscars` or `sense`.
     pub provider: String,
+    /// State of the link's circuit.
     pub state: CircuitState,
+    /// Time when the state ends by itself, if it does.
     #[schema(value_type = Option<String>)]
     pub until: Option<Timestamp>,
+    /// The present circuit, if any.
     pub circuit: Option<Circuit>,
-    /// Seconds that transfers were shorter by the circuit, up to now.
+    /// Seconds of transfer time that the circuit has saved so far; negative if it was slower.
     pub gain_s: Option<f64>,
     /// Why there is a circuit, or none, with the numbers.
     pub why: String,
 }
 
-/// `GET /api/v1/circuits/{circuit}`
+/// `GET /api/v1/circuits/{circuit}`: everything about a circuit or a link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitDetail {
-    /// None if the link has no circuits any more.
+    /// State of the link; absent if it can have no circuits any more.
     pub link: Option<CircuitView>,
+    /// Inputs of the agent's last decision.
     pub look: Option<CircuitLook>,
-    /// What the service's plan says of it, where that decides.
+    /// What the central plan says about the link, where it decides.
     pub plan: Option<CircuitPlanned>,
-    /// What was done and found, oldest first.
+    /// Log of the link, oldest entry first.
     pub notes: Vec<CircuitNote>,
-    /// What people wanted, latest first.
+    /// Requests of people, latest first.
     pub orders: Vec<CircuitOrderView>,
-    /// The one that was asked for by its name, or all of the link, latest first.
+    /// The circuit asked for by name, or all circuits of the link, latest first.
     pub circuits: Vec<CircuitRecord>,
 }
 
-/// What the plan says of one pair of sites.
+/// What the central plan says about a pair of sites.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitPlanned {
-    /// Sites.
+    /// Source site.
     pub source: String,
+    /// Target site.
     pub target: String,
+    /// What the plan does about the pair.
     pub what: CircuitPlanAct,
-    /// What is asked for, or had.
+    /// Bandwidth requested or held, in Mbit/s.
     pub mbit: Option<u64>,
-    /// What could come this way.
+    /// Queued bytes that could use the circuit.
     pub waits_bytes: u64,
-    /// What the plain way is believed to carry.
+    /// Estimated rate of the best-effort path, in bytes per second.
     pub plain_bytes_per_s: Option<f64>,
-    /// Why, with the numbers.
+    /// Reason, with the numbers.
     pub why: String,
-    /// What was done last, and why.
+    /// The last action, with its reason.
     pub done: Option<CircuitNote>,
 }
 
+/// What the central plan does about a pair of sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CircuitPlanAct {
+    /// Request a circuit.
     Ask,
+    /// Keep the present circuit.
     Keep,
+    /// Release the present circuit.
     GiveBack,
+    /// Do nothing.
     None,
 }
 
 impl CircuitPlanAct {
+    /// The action in words, for people.
     pub fn word(self) -> &'static str {
         match self {
             CircuitPlanAct::Ask => "ask",
@@ -326,82 +384,106 @@ impl CircuitPlanAct {
     }
 }
 
-/// `GET /api/v1/circuits/plan`: what a plan would do now. Where agents decide, nothing is done about it.
+/// `GET /api/v1/circuits/plan`: what the central plan would do now. Where agents decide, it is only
+/// informative.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitPlan {
-    /// The level that decides: `agent` or `service`.
+    /// The level that decides about circuits: `agent` or `service`.
     pub level: String,
+    /// Time for which the plan was made.
     #[schema(value_type = String)]
     pub at: Timestamp,
-    /// When the service planned last, if it does.
+    /// Time of the service's last planning, if it plans.
     #[schema(value_type = Option<String>)]
     pub planned: Option<Timestamp>,
+    /// Seconds between two plans.
     pub every_s: u32,
-    /// Pairs of sites that have circuits or may have them, those first about which something is done.
+    /// Pairs of sites that have circuits or may have them; those with an action first.
     pub links: Vec<CircuitPlanned>,
+    /// Providers, with what the plan uses of each.
     pub providers: Vec<CircuitProvider>,
+    /// Communities with work, with their use of circuits.
     pub budgets: Vec<CircuitBudget>,
 }
 
 /// A provider as the plan sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitProvider {
+    /// Name by which the plan's settings refer to the provider.
     pub name: String,
-    /// Pairs of sites.
+    /// Pairs of sites that it can connect.
     pub links: u32,
-    /// What the plan asked for and has not given back.
+    /// Circuits that the plan has requested and not released.
     pub circuits: u32,
+    /// Most circuits at the same time.
     pub at_once: u32,
+    /// Bandwidth of these circuits together, in Mbit/s.
     pub mbit: u64,
+    /// Most bandwidth of all circuits together, in Mbit/s; absent if not limited.
     pub mbit_all: Option<u64>,
-    /// More bytes than the plain way would have carried, by its last circuits.
+    /// Bytes that its last circuits carried beyond what the best-effort path would have; negative if fewer.
     pub gained_bytes: i64,
 }
 
-/// What a community with work has booked within a day.
+/// Bandwidth that a community with work has reserved within a day.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitBudget {
+    /// The community.
     #[schema(value_type = String)]
     pub community: CommunityName,
+    /// Reserved bandwidth times time, in Gbit/s × hours.
     pub booked_gbit_h: f64,
+    /// Most that it may reserve, in Gbit/s × hours; absent if not limited.
     pub budget_gbit_h: Option<f64>,
 }
 
-/// One circuit, and whose it was.
+/// A circuit with its link and provider.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitRecord {
+    /// The link as `SOURCE:SITE`.
     pub link: String,
+    /// Kind of provider: `static`, `nsi`, `oscars` or `sense`.
     pub provider: String,
+    /// The circuit itself.
     pub circuit: Circuit,
+    /// Seconds of transfer time that the circuit saved; negative if it was slower, absent if unknown.
     pub gain_s: Option<f64>,
 }
 
+/// A person's request about a circuit, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitOrderView {
+    /// Id of the request.
     #[schema(value_type = String)]
     pub id: CircuitOrderId,
+    /// Name of the person's credential.
     pub by: String,
+    /// Time of the request.
     #[schema(value_type = String)]
     pub at: Timestamp,
+    /// What was requested.
     pub what: CircuitWish,
+    /// Progress of the request.
     pub state: CircuitOrderState,
-    /// What the agent said of it.
+    /// The agent's answer.
     pub words: String,
 }
 
-/// `POST /api/v1/circuits/request`
+/// `POST /api/v1/circuits/request`: requests a circuit, whatever the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CircuitRequest {
+    /// Source storage of the link.
     #[schema(value_type = String)]
     pub source: StorageName,
-    /// A site, or one of its storages.
+    /// Target: a site, or one of its storages.
     pub target: String,
+    /// Bandwidth in Mbit/s.
     pub mbit: u64,
-    /// For how long from now.
+    /// Lifetime from now, in seconds.
     pub seconds: u64,
-    /// If there is a circuit, it is used until this one is up, and then given back. Otherwise what is there
-    /// serves.
+    /// True: a present circuit stays in use until the new one is up, and is then released. False: a present
+    /// circuit satisfies the request.
     #[serde(default)]
     pub replace: bool,
 }

@@ -1,76 +1,88 @@
-//! What test transfers said of the links between sites.
+//! Commissioning: results of test transfers over the links between sites.
 
 use longhaul_model::{SiteName, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Whether a link between two sites has shown that it works. A link that nobody tested is in no list.
+/// Whether tests have shown that a link between two sites works. Links never tested are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CommissionState {
-    /// A test began and did not end, and there was none before.
+    /// The first test began and did not end.
     #[default]
     Untested,
     /// A test is under way.
     Commissioning,
-    /// The last test was good.
+    /// The last test succeeded.
     Commissioned,
-    /// The last test was not.
+    /// The last test did not succeed.
     Degraded,
 }
 
-/// What a test found.
+/// Result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grade {
+    /// The link works and reaches the wanted rate.
     Commissioned,
-    /// It works, but below the wanted rate.
+    /// The link works, but below the wanted rate.
     Slow,
-    /// Attempts fail too often.
+    /// Too many attempts fail.
     Failing,
     /// Nothing arrived.
     Unreachable,
 }
 
-/// So many files at once over a link.
+/// A part of a test with a certain number of files under way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CommissionStep {
+    /// Files under way at the same time.
     pub files_at_once: u32,
-    /// What arrived, verified.
+    /// Files that arrived and were verified.
     pub files: u64,
+    /// Bytes of these files.
     pub bytes: u64,
+    /// Duration of the step in seconds.
     pub seconds: f64,
-    /// Bytes per second.
+    /// Goodput in bytes per second.
     pub rate: f64,
+    /// Attempts, failed ones included.
     pub attempts: u64,
+    /// Failed attempts.
     pub attempts_failed: u64,
-    /// It was ended before everything had arrived.
+    /// True if the step ended before all files had arrived.
     pub cut_short: bool,
 }
 
-/// One test of one link.
+/// A test of one link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LinkTest {
+    /// Source site.
     #[schema(value_type = String)]
     pub source: SiteName,
+    /// Target site.
     #[schema(value_type = String)]
     pub target: SiteName,
-    /// The virtual storages that stood for the sites.
+    /// Virtual storage that stood for the source site.
     #[schema(value_type = String)]
     pub source_storage: StorageName,
+    /// Virtual storage that stood for the target site.
     #[schema(value_type = String)]
     pub target_storage: StorageName,
+    /// Result of the test.
     pub grade: Grade,
-    /// By which rule, with numbers.
+    /// Rule that gave the grade, with numbers.
     pub why: String,
-    /// Where the target dials the source, as its agent says.
+    /// Addresses where the target dials the source, as the source's agent gives them.
     #[serde(default)]
     pub addresses: Vec<String>,
+    /// Round-trip time in microseconds, if known.
     pub rtt_us: Option<f64>,
-    /// The highest of the steps, bytes per second.
+    /// Highest rate of the steps, in bytes per second.
     pub rate_best: f64,
+    /// Steps of the test, in order.
     pub steps: Vec<CommissionStep>,
-    /// What held it up, in words; empty if nobody knows.
+    /// Bottleneck in words; empty if unknown.
     #[serde(default)]
     pub limited_by: String,
     /// Faults of failed attempts, each once.
@@ -78,32 +90,37 @@ pub struct LinkTest {
     pub faults: Vec<String>,
 }
 
-/// A link's state, with the test that it follows from.
+/// State of a link between two sites, with the test behind it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LinkCommission {
+    /// Source site.
     #[schema(value_type = String)]
     pub source: SiteName,
+    /// Target site.
     #[schema(value_type = String)]
     pub target: SiteName,
+    /// Whether tests have shown that the link works.
     pub state: CommissionState,
+    /// Time when the link came into this state.
     #[schema(value_type = String)]
     pub since: Timestamp,
-    /// The last test that ended.
+    /// The last completed test.
     pub test: Option<LinkTest>,
 }
 
-/// `POST /api/v1/sites/{site}/commissioning`: tests of links from and to the site.
+/// `POST /api/v1/sites/{site}/commissioning`: progress and results of tests of links from and to the site.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Commissioning {
-    /// Links whose test begins, as source and target.
+    /// Links whose test begins, as pairs of source and target.
     #[serde(default)]
     #[schema(value_type = Vec<Vec<String>>)]
     pub begin: Vec<(SiteName, SiteName)>,
-    /// Links whose test was given up: they are what they were before.
+    /// Links whose test was abandoned; they return to their former state.
     #[serde(default)]
     #[schema(value_type = Vec<Vec<String>>)]
     pub give_up: Vec<(SiteName, SiteName)>,
+    /// Completed tests.
     #[serde(default)]
     pub tests: Vec<LinkTest>,
 }

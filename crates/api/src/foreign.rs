@@ -1,6 +1,6 @@
-//! Copies between storages of others that an agent makes in place of the service, because their bytes would
-//! have to go through it. They come with what opens both ends, so that nothing of them is ever shown, logged
-//! or kept.
+//! Copies between foreign storages that an agent streams in place of the service, whose own network they
+//! would load. They contain the credentials for both ends, so nothing of them is ever shown, logged or
+//! stored.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,30 +10,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 use zeroize::Zeroizing;
 
-/// An agent that reports less often than this has given up what it streams.
-///
-/// Its copies end by themselves when no report of it was answered for [`GIVEN_UP_BY_AGENT`]; only later does
-/// the service take them back, so that two never write the same file.
+/// An agent ends its copies when no report of it has been answered for this long.
 pub const GIVEN_UP_BY_AGENT: Duration = Duration::from_secs(45);
+/// The service takes back an agent's copies after this much silence: later than [`GIVEN_UP_BY_AGENT`], so
+/// that two never write the same file.
 pub const TAKEN_BACK_BY_SERVICE: Duration = Duration::from_secs(75);
 
-/// An agent may be given copies.
+/// An agent's offer to copy between foreign storages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MoverOffer {
-    /// At once.
+    /// Most copies at the same time.
     pub files: u32,
 }
 
-/// What opens a storage. Wiped when it goes, and nothing that is shown has it.
+/// A text that gives access to a storage. It is wiped from memory when dropped, and never shown.
 #[derive(Clone, PartialEq, Eq, ToSchema)]
 #[schema(value_type = String)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
+    /// Wraps a secret text.
     pub fn new(text: impl Into<Zeroizing<String>>) -> Secret {
         Secret(text.into())
     }
 
+    /// The secret text itself.
     pub fn get(&self) -> &Zeroizing<String> {
         &self.0
     }
@@ -51,79 +52,109 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
+/// One end of a copy, with what gives access to it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForeignEnd {
-    /// What follows `?` in it may open the storage by itself.
+    /// URL of the file; secret, since its query may give access by itself.
     pub url: Secret,
+    /// Credential to present.
     pub credential: ForeignCredential,
 }
 
+/// Credential for a foreign storage.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ForeignCredential {
+    /// None: the storage is public, or the URL gives access by itself.
     None,
+    /// A bearer token.
     Bearer {
+        /// The token.
         token: Secret,
     },
-    /// PEM both; a proxy with its chain.
+    /// A client certificate, possibly a proxy.
     Certificate {
+        /// PEM certificate, followed by its chain.
         chain: Secret,
+        /// PEM private key.
         key: Secret,
     },
 }
 
+/// Ends at which the checksum is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CompareWith {
+    /// At neither end.
     None,
+    /// At the source.
     Source,
+    /// At the target.
     Target,
+    /// At both ends.
     Both,
 }
 
+/// When a file that exists at the target is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replace {
+    /// Never: the copy fails.
     Never,
+    /// In any case.
     Always,
+    /// Only if the existing file is on disk and not on tape.
     OnlyOnDisk,
 }
 
+/// IP version to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressFamily {
+    /// IPv4 only.
     V4,
+    /// IPv6 only.
     V6,
 }
 
-/// One file, to be streamed from one end to the other.
+/// A file to stream from one foreign storage to another.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForeignCopy {
+    /// The attempt that this copy is.
     #[schema(value_type = String)]
     pub attempt: AttemptId,
+    /// Fencing token: outcomes with an older epoch are ignored.
     #[schema(value_type = u64)]
     pub epoch: Epoch,
+    /// Where to read.
     pub source: ForeignEnd,
+    /// Where to write.
     pub target: ForeignEnd,
+    /// Expected size in bytes, if known.
     #[serde(default)]
     pub size: Option<u64>,
-    /// `ALGORITHM:value`, or the algorithm alone.
+    /// Expected checksum as `ALGORITHM:value`, or the algorithm alone.
     #[serde(default)]
     pub checksum: Option<String>,
+    /// Ends at which the checksum is compared.
     pub compare: CompareWith,
+    /// When a file that exists at the target is replaced.
     pub replace: Replace,
-    /// Nothing is looked at or compared that the copy could do without.
+    /// Skip all checks that the copy can do without.
     #[serde(default)]
     pub unchecked: bool,
-    /// What has come of a copy that failed stays.
+    /// Keep what a failed copy has written.
     #[serde(default)]
     pub keeps_partial: bool,
-    /// For the whole copy; none: by its size.
+    /// Time limit of the whole copy in milliseconds; absent: it depends on the size.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
+    /// TCP streams to use.
     pub streams: u16,
+    /// IP version to use; absent: either.
     #[serde(default)]
     pub family: Option<AddressFamily>,
+    /// Flow label of SciTags to mark the packets with.
     #[serde(default)]
     pub scitag: Option<u32>,
 }

@@ -1,206 +1,239 @@
-//! Jobs in the native API: copies between URLs of storages that need not know this deployment.
+//! Jobs in the native API: copies between URLs of storages that need not belong to this deployment.
 //!
-//! States are those of FTS, since the same jobs are seen by its clients (`fts`); everything else is in our
-//! words.
+//! States are those of FTS, since its clients see the same jobs (`fts`); all other words are Longhaul's.
 
 use longhaul_model::{Blame, CommunityName, JobFileState, JobId, JobState, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// Files of a job that are shown where nobody says how many, and the most.
+/// Files of a job in a reply, unless the request says how many.
 pub const FILES_SHOWN: u32 = 100;
+/// Most files of a job in a reply.
 pub const FILES_SHOWN_MAX: u32 = 20_000;
 
-/// `POST /api/v1/jobs`. With an `Idempotency-Key` header a repetition returns the first answer. What is wrong
-/// with it is answered before anything begins.
+/// `POST /api/v1/jobs`: submits a copy job. With an `Idempotency-Key` header, a repetition returns the first
+/// answer. A malformed job is refused before anything begins.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobSubmit {
-    /// The community whose share is charged; default: the caller's.
+    /// Community whose share is charged; by default the caller's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
+    /// Files to copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<JobFileSubmit>,
-    /// 1 (least) to 5; default 3.
+    /// Order within the activity, from 1 (least) to 5; default 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
     /// Class of work within the community.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<String>,
-    /// Replace what stands at a target.
+    /// Replace files that exist at a target.
     #[serde(default)]
     pub overwrite: bool,
-    /// How often a file is tried again; default: as the service has it.
+    /// Further attempts after a failure; by default the service's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
-    /// Between two tries; default: as the service has it.
+    /// Seconds between two attempts; by default the service's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_delay_s: Option<u32>,
-    /// For one copy; default: by its size.
+    /// Time limit of one copy in seconds; by default it depends on the size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<u32>,
-    /// Given up if it has not begun by then.
+    /// Seconds after which the job is given up if it has not begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_s: Option<u32>,
-    /// What is compared with the checksums given: `source`, `target`, `both` or `none`; default: `target` if
-    /// there is one.
+    /// Where to compare the given checksums: `source`, `target`, `both` or `none`; default `target` if there
+    /// are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<String>,
-    /// How one of several sources is chosen.
+    /// How to choose one of several sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
-    /// The files are hops of one way: each begins when the one before has arrived.
+    /// The files are the hops of one route: each begins when the one before has arrived.
     #[serde(default)]
     pub hops: bool,
-    /// Anything; it is shown with the job.
+    /// Any object; shown with the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub metadata: Option<Map<String, Value>>,
-    /// A job in the format of FTS, `{"files": […], "params": {…}}`, in place of all but `community`.
+    /// A job in the format of FTS, `{"files": […], "params": {…}}`, in place of all fields but `community`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub fts: Option<Map<String, Value>>,
 }
 
-/// One file of a job.
+/// One file to copy.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobFileSubmit {
-    /// URLs of its replicas; any of them will do. Several only in a job of one file.
+    /// URLs of the file's replicas, any of which will do. Only a job of one file may have several.
     pub sources: Vec<String>,
-    /// URL to which it is copied.
+    /// URL to copy to.
     pub target: String,
+    /// Expected size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// `ALGORITHM:value`, such as `ADLER32:0a1b2c3d`.
+    /// Expected checksum as `ALGORITHM:value`, such as `ADLER32:0a1b2c3d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+    /// Any object; shown with the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub metadata: Option<Map<String, Value>>,
-    /// Bearer token that the sources take. Never shown again.
+    /// Bearer token for the sources. Never shown again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_token: Option<String>,
-    /// Bearer token that the target takes. Never shown again.
+    /// Bearer token for the target. Never shown again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_token: Option<String>,
 }
 
 hides_secrets!(JobSubmit, JobFileSubmit);
 
-/// `PATCH /api/v1/jobs/{job}`.
+/// `PATCH /api/v1/jobs/{job}`: changes a job.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobChange {
-    /// 1 (least) to 5.
+    /// New priority, from 1 (least) to 5.
     pub priority: u8,
 }
 
+/// A copy job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobView {
+    /// Id of the job.
     #[schema(value_type = String)]
     pub id: JobId,
-    /// As FTS has it: SUBMITTED, STAGING, ACTIVE, ARCHIVING, FINISHED, FAILED, FINISHEDDIRTY or CANCELED.
+    /// State as in FTS: SUBMITTED, STAGING, ACTIVE, ARCHIVING, FINISHED, FAILED, FINISHEDDIRTY or CANCELED.
     #[schema(value_type = String)]
     pub state: JobState,
-    /// `copies`, `replicas` (of one file), `hops` (of one way) or `reuse` (of connections).
+    /// `copies`, `replicas` (of one file), `hops` (of one route) or `reuse` (of connections).
     pub kind: String,
+    /// Community whose share is charged.
     pub community: String,
+    /// Name of the submitter.
     pub user: String,
+    /// Order within the activity, from 1 (least) to 5.
     pub priority: u8,
-    /// `scheme://host`; none if the files differ.
+    /// Source as `scheme://host`; absent if the files differ.
     pub source: Option<String>,
+    /// Target as `scheme://host`; absent if the files differ.
     pub target: Option<String>,
-    /// Replicas and hops count each.
+    /// Number of files; each replica and hop counts.
     pub files: u64,
-    /// Files that arrived, for jobs whose files are independent copies.
+    /// Files that arrived; only for jobs of independent copies.
     pub files_done: Option<u64>,
+    /// Files that failed; only for jobs of independent copies.
     pub files_failed: Option<u64>,
+    /// Time of submission.
     #[schema(value_type = String)]
     pub submitted: Timestamp,
+    /// Time when the job ended.
     #[schema(value_type = Option<String>)]
     pub finished: Option<Timestamp>,
-    /// Given up if it has not begun by then.
+    /// Time when the job is given up if it has not begun.
     #[schema(value_type = Option<String>)]
     pub expires: Option<Timestamp>,
-    /// What it ended with, if it did not go well.
+    /// Why the job failed; absent if it did not.
     pub reason: Option<String>,
+    /// Metadata of the submission.
     #[schema(value_type = Object)]
     pub metadata: Value,
 }
 
-/// `GET /api/v1/jobs/{job}`.
+/// `GET /api/v1/jobs/{job}`: a job with its files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobDetail {
+    /// The job.
     pub job: JobView,
+    /// Number of files by state.
     pub counts: JobCounts,
-    /// Arrived so far.
+    /// Bytes that have arrived.
     pub bytes_done: u64,
-    /// Bytes of all files, if the size of each is known.
+    /// Bytes of all files; absent unless every size is known.
     pub bytes: Option<u64>,
-    /// Bytes per second, of what is being copied.
+    /// Rate of running copies together, in bytes per second.
     pub rate_now: f64,
-    /// Those that failed first, then those that run, that wait, and that are done.
+    /// Failed files first, then running, waiting and finished ones.
     pub files: Vec<JobFileView>,
 }
 
-/// Its files by where they stand.
+/// Number of files of a job by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobCounts {
+    /// Files that wait.
     pub waiting: u64,
+    /// Files under way.
     pub running: u64,
+    /// Files that arrived.
     pub done: u64,
+    /// Files that failed.
     pub failed: u64,
+    /// Files that were cancelled.
     pub canceled: u64,
     /// Replicas and hops whose turn has not come.
     pub unused: u64,
 }
 
+/// One file of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobFileView {
+    /// Id of the file, unique in the deployment.
     pub id: u64,
-    /// Replicas of one file share it.
+    /// Position in the job; replicas of one file share it.
     pub index: u32,
+    /// State as in FTS.
     #[schema(value_type = String)]
     pub state: JobFileState,
+    /// Source URL.
     pub source: String,
+    /// Target URL.
     pub target: String,
+    /// Class of work within the community.
     pub activity: String,
+    /// Size in bytes, if known.
     pub size: Option<u64>,
+    /// Checksum as `ALGORITHM:value`, if known.
     pub checksum: Option<String>,
+    /// Attempts that began.
     pub attempts: u32,
+    /// Bytes that have arrived.
     pub bytes_done: u64,
-    /// Bytes per second, now or on average.
+    /// Rate now, or the mean once it has ended, in bytes per second.
     pub rate: f64,
+    /// Time when the latest attempt began.
     #[schema(value_type = Option<String>)]
     pub started: Option<Timestamp>,
+    /// Time when the file arrived or failed.
     #[schema(value_type = Option<String>)]
     pub finished: Option<Timestamp>,
-    /// By which way it came: `pull`, `push` or `stream`; followed by `by circuit` if it came by one; `there`
-    /// if an attempt before had brought it; `stream by the agent HOST of SITE` if one streamed it.
+    /// How it was copied: `pull`, `push` or `stream`, followed by `by circuit` if it used one; `there` if an
+    /// earlier attempt had brought it; `stream by the agent HOST of SITE` if an agent streamed it.
     pub mode: Option<String>,
-    /// The mover of the last attempt and why it was chosen, where an agent could have streamed it; for the
+    /// Mover of the latest attempt and why it was chosen, where an agent could have streamed it; for the
     /// first hundred files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mover: Option<String>,
-    /// Why the last attempt failed.
+    /// Why the latest attempt failed.
     pub fault: Option<JobFault>,
-    /// Why it has not begun, if so.
+    /// Why the file has not begun; absent if it has.
     pub waits_for: Option<String>,
 }
 
-/// What happened to a file.
+/// Why the copy of a file failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobFault {
-    /// The party that has to act.
+    /// Party that has to act.
     #[schema(value_type = String)]
     pub blame: Blame,
-    /// As Linux numbers errors.
+    /// Error number of Linux.
     pub errno: u16,
+    /// Explanation for people.
     pub text: String,
-    /// Another try may well help.
+    /// True if another attempt may succeed.
     pub passing: bool,
 }
 

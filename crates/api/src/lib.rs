@@ -1,10 +1,11 @@
-//! Requests and replies of the native HTTP API under `/api/v1`, as types; what agents and service say to each
-//! other; the errors all of them use.
+//! Types of requests and replies: the native HTTP API under `/api/v1`, the control protocol of agents, and
+//! the FTS3 API; and the errors that all of them use.
 //!
-//! Pure but for [`client`], the typed HTTP client that commands and agents share. Not here: routing and
-//! authorisation (`service`), pages (`web`). Start with [`agent`] for the control protocol and [`native`] for
-//! people and programs; [`routes`] lists every route.
-//! `examples/client.rs` shows the client.
+//! Pure but for [`client`], the typed HTTP client that commands and agents share; `examples/client.rs` shows
+//! it in use. Not here: routing and authorisation (`service`), pages (`web`). Start with [`agent`] for the
+//! control protocol and [`native`] for people and programs; [`routes`] lists every route.
+
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 /// What carries a secret shows nothing of itself in logs.
 macro_rules! hides_secrets {
@@ -39,18 +40,20 @@ pub mod steering;
 
 pub use problem::Problem;
 
-/// Versions of the agent protocol that this build speaks, lowest and highest. N and N-1 work together.
+/// Versions of the agent protocol that this build speaks. A version works with the one before it.
 pub const AGENT_PROTOCOL: VersionRange = VersionRange { lowest: 1, highest: 3 };
 
 /// An inclusive range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 pub struct VersionRange {
+    /// The lowest version, itself included.
     pub lowest: u16,
+    /// The highest version, itself included.
     pub highest: u16,
 }
 
 impl VersionRange {
-    /// The highest version both sides speak.
+    /// The highest version that both sides speak; none if the ranges do not overlap.
     pub fn agree(self, other: VersionRange) -> Option<u16> {
         let version = self.highest.min(other.highest);
         (version >= self.lowest && version >= other.lowest).then_some(version)

@@ -1,6 +1,6 @@
-//! What people and programs ask of the service and get back: `/api/v1`, except the agent's calls.
+//! Requests and replies of people and programs: `/api/v1`, except the agents' calls.
 //!
-//! Lists are pages: `limit` items at the most, `next` is the cursor of the following page.
+//! Lists are paged: at most `limit` items, and `next` is the cursor of the next page.
 
 mod access;
 mod datasets;
@@ -21,10 +21,12 @@ pub use status::*;
 pub use subscriptions::*;
 pub use transfers::*;
 
-/// One page of a list.
+/// A page of a list.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Page<T> {
+    /// Items of this page, at most `limit`.
     pub items: Vec<T>,
+    /// Cursor of the next page, to pass as `after`; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What people and programs ask of the service about the network: `/api/v1/network`.
+//! Network knowledge of the service, for people and programs: `/api/v1/network`.
 
 use std::collections::BTreeMap;
 
@@ -8,171 +8,205 @@ use utoipa::ToSchema;
 
 use crate::probe::{ProbeShort, ProbeView, UplinkView};
 
-/// `GET /api/v1/network`: how much is known, how good forecasts are, what changed last.
+/// `GET /api/v1/network`: how much is known about links, how good forecasts are, and what changed last.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkView {
+    /// Time by the service's clock.
     #[schema(value_type = String)]
     pub now: Timestamp,
+    /// Links with knowledge.
     pub links: u64,
-    /// Newest first.
+    /// Latest changes, newest first.
     pub changes: Vec<NetworkChange>,
-    /// By the number of outcomes that links had before.
+    /// Quality of forecasts, by the number of outcomes that a link had before.
     pub forecasts: Vec<ForecastQuality>,
 }
 
-/// Something that is not what it was.
+/// A change point of a link or path.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkChange {
+    /// Estimated time of the change.
     #[schema(value_type = String)]
     pub from: Timestamp,
+    /// Time when the change was detected.
     #[schema(value_type = String)]
     pub noticed: Timestamp,
+    /// True if the change is for the worse.
     pub worse: bool,
-    /// What and where, in a sentence with its numbers.
+    /// What changed and where, with numbers.
     pub what: String,
 }
 
-/// How forecasts turned out for links with about as much history.
+/// Quality of forecasts for links with about as much history.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ForecastQuality {
-    /// Links with fewer outcomes before than this; none for all others.
+    /// Links with fewer earlier outcomes than this; absent: all others.
     pub history_below: Option<u64>,
+    /// Forecasts that could be compared with an outcome.
     pub outcomes: u64,
-    /// Share of them within the interval that promised 90 %.
+    /// Share of outcomes within the 90 % prediction interval, 0 to 1.
     pub within: f64,
-    /// Mean interval score of the logarithm of the time; less is better.
+    /// Mean interval score of the logarithm of the time; lower is better.
     pub score: f64,
-    /// The same as a multiple of that of the link's former rates.
+    /// The score divided by that of a forecast from the link's former rates; below 1 is better.
     pub score_ratio: Option<f64>,
 }
 
-/// One link. Rates are bytes per second.
+/// State of one link. Rates are in bytes per second.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkLink {
+    /// Source storage.
     #[schema(value_type = String)]
     pub source: StorageName,
+    /// Target storage.
     #[schema(value_type = String)]
     pub target: StorageName,
-    /// As likely less as more; one in ten is less than `rate_low`, one in ten more than `rate_high`.
+    /// Estimated rate: the median.
     pub rate: f64,
+    /// The rate is lower than this with a probability of 10 %.
     pub rate_low: f64,
+    /// The rate is higher than this with a probability of 10 %.
     pub rate_high: f64,
-    /// What the estimate rests on.
+    /// What the estimate is based on, in words.
     pub basis: String,
-    /// What links of its kind give.
+    /// Rate of similar links.
     pub rate_expected: f64,
+    /// Goodput now; 0 without work.
     pub rate_now: f64,
+    /// Files under way.
     pub active: u64,
+    /// Round-trip time in microseconds.
     pub rtt_us: Option<f64>,
+    /// Packet loss rate, 0 to 1.
     pub loss: Option<f64>,
+    /// Largest IP packet that arrives, in bytes.
     pub mtu: Option<u32>,
-    /// What one stream gets at the most by its window, and by loss and round trip.
+    /// Highest rate of one stream that its window allows.
     pub window_limit: Option<f64>,
+    /// Highest rate of one stream that loss and round-trip time allow.
     pub loss_limit: Option<f64>,
+    /// Share of recent attempts that failed, 0 to 1.
     pub failure_share: f64,
+    /// Bottleneck, in words.
     pub held_up_by: String,
-    /// When it last changed for the worse, within a day.
+    /// Time of the latest change for the worse, within a day.
     #[schema(value_type = Option<String>)]
     pub worse_since: Option<Timestamp>,
-    /// The last look of an agent of the target's site at one of the source's.
+    /// Latest probe of an agent at the source's site by one at the target's.
     #[serde(default)]
     pub probed: Option<ProbeShort>,
 }
 
-/// `GET /api/v1/network/links/{source}/{target}`.
+/// `GET /api/v1/network/links/{source}/{target}`: everything known about a link.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkLinkDetail {
+    /// State of the link.
     pub link: NetworkLink,
-    /// Why it gives what it gives, a sentence each.
+    /// Why the link performs as it does, a sentence each.
     pub explanation: Vec<String>,
-    /// What would help, a sentence each.
+    /// What would make it faster, a sentence each.
     pub advice: Vec<String>,
-    /// Newest first.
+    /// Changes of the link, newest first.
     pub changes: Vec<NetworkChange>,
-    /// The last days, oldest first.
+    /// Goodput of the last days, oldest first.
     pub history: Vec<NetworkBin>,
-    /// What agents of the two sites found on the way, in both directions.
+    /// Probes of the path by agents of the two sites, in both directions.
     #[serde(default)]
     pub probes: Vec<ProbeView>,
-    /// Uplinks of the two sites, as far as agents count them.
+    /// Uplinks of the two sites, where agents count their traffic.
     #[serde(default)]
     pub uplinks: Vec<UplinkView>,
-    /// What would be with more work on it.
+    /// Forecasts for more work.
     #[serde(default)]
     pub what_if: NetworkWhatIf,
 }
 
-/// What a link would do with more work than it has.
+/// Forecasts for more work on a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NetworkWhatIf {
+    /// Rates with more files under way.
     pub rates: Vec<NetworkRate>,
+    /// Times for more bytes.
     pub times: Vec<NetworkTime>,
-    /// How likely the next attempt fails by whose fault, most likely first; what is not to be expected is
-    /// left out.
+    /// Probability that the next attempt fails, by blame, most likely first; negligible ones are left out.
     pub failures: Vec<NetworkFailure>,
 }
 
-/// What all files of a link get together, with so many beyond those under way.
+/// Forecast rate of all files of a link together, with more files under way. Rates are in bytes per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NetworkRate {
+    /// Files beyond those under way.
     pub more_files: u32,
-    /// As likely less as more; one in ten is less than `rate_low`, one in ten more than `rate_high`.
+    /// Median of the forecast.
     pub rate: f64,
+    /// The rate is lower than this with a probability of 10 %.
     pub rate_low: f64,
+    /// The rate is higher than this with a probability of 10 %.
     pub rate_high: f64,
 }
 
-/// How long so many bytes take, asked for now in addition to what was asked for before.
+/// Forecast time for additional bytes that are submitted now, after the work submitted before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NetworkTime {
+    /// Additional bytes.
     pub bytes: u64,
-    /// Files that they are taken to be, and how many of them are under way at once.
+    /// Assumed number of files.
     pub files: u32,
+    /// Assumed files under way at the same time.
     pub at_once: u32,
-    /// As likely less as more; nine in ten times lie between `seconds_low` and `seconds_high`.
+    /// Median of the forecast.
     pub seconds: f64,
+    /// Lower end of the 90 % prediction interval, in seconds.
     pub seconds_low: f64,
+    /// Upper end of the 90 % prediction interval, in seconds.
     pub seconds_high: f64,
 }
 
+/// Probability of a failure with one blame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NetworkFailure {
-    /// source, target, network, credential, request or ourselves.
+    /// Party that would have to act: `source`, `target`, `network`, `credential`, `request` or `ourselves`.
     pub blame: String,
-    /// From 0 to 1.
+    /// Probability, 0 to 1.
     pub share: f64,
 }
 
-/// A stretch of time in which a link had work.
+/// Goodput of a link in an interval in which it had work.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkBin {
+    /// Beginning of the interval.
     #[schema(value_type = String)]
     pub from: Timestamp,
+    /// Length of the interval in seconds.
     pub seconds: u32,
+    /// Mean goodput while there was work, in bytes per second.
     pub rate: f64,
-    /// Part of the time in which there was work.
+    /// Share of the interval with work, 0 to 1.
     pub busy: f64,
 }
 
-/// `POST /api/v1/network/import`: knowledge of another instance.
+/// `POST /api/v1/network/import`: network knowledge of another deployment.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkImport {
-    /// As `GET /api/v1/network/export` gives it; docs/reference/network-exchange.md.
+    /// A document as `GET /api/v1/network/export` returns it; see docs/reference/network-exchange.md.
     #[schema(value_type = Object)]
     pub document: serde_json::Value,
-    /// Their names of sites, and ours.
+    /// Site names of the other deployment, with the names of the same sites here.
     #[serde(default)]
     pub aliases: BTreeMap<String, String>,
 }
 
+/// Result of an import.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct NetworkImported {
+    /// Links imported.
     pub taken: u64,
-    /// Links of which more is known here.
+    /// Links skipped because more is known here.
     pub own_is_better: u64,
+    /// Links skipped because nothing in them is new.
     pub nothing_new: u64,
-    /// Names that no site here has.
+    /// Site names that match no site here.
     pub unmapped: Vec<String>,
-    /// What was refused and why; the first few.
+    /// The first few entries that were refused, with reasons.
     pub refused: Vec<String>,
 }

@@ -1,27 +1,29 @@
-//! Errors of the API: RFC 9457 `application/problem+json` with our code, the next step and an id.
+//! Errors of the API: problem details (RFC 9457), extended by a code, the next step and an id.
 
 use longhaul_model::{Cause, ErrorChain, Fault, FaultCode, IncidentId};
 use serde::{Deserialize, Serialize};
 
-/// What, why, what next, and an id to quote: the four parts of every error a person or a program gets.
+/// An error for a person or a program, in four parts: what, why, what next, and an id to quote.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Problem {
-    /// `urn:longhaul:error:E1002`
+    /// Type of the error, such as `urn:longhaul:error:E1002`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What, in plain words.
+    /// What went wrong, in plain words.
     pub title: String,
+    /// HTTP status.
     pub status: u16,
-    /// Why: the particulars.
+    /// Why, with the particulars.
     pub detail: String,
+    /// Stable code of the error, such as `E1002`.
     #[schema(value_type = String)]
     pub code: FaultCode,
     /// What to do next.
     pub remedy: String,
-    /// Seconds after which to try again, in answers with the status 429 or 503; the same as `Retry-After`.
+    /// Seconds to wait before another try, for the statuses 429 and 503; the same as `Retry-After`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u32>,
-    /// Finds the log lines of this error.
+    /// Id that finds the log lines of this error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub instance: Option<IncidentId>,
@@ -30,6 +32,7 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// A problem with the status and next step that belong to the code.
     pub fn new(code: FaultCode, title: impl Into<String>, detail: impl Into<String>) -> Self {
         Problem {
             kind: format!("urn:longhaul:error:{code}"),
@@ -44,28 +47,29 @@ impl Problem {
         }
     }
 
+    /// Replaces the next step.
     pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();
         self
     }
 
-    /// Keeps the error that the problem was made from.
+    /// Keeps the error that caused the problem, for the logs of this process.
     pub fn with_source(mut self, error: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause = Cause::new(error);
         self
     }
 
-    /// More was asked for than one may: 429, with the time after which it may be asked again.
+    /// Turns the problem into a 429 reply that allows another try after so many seconds, at least 1.
     pub fn too_many(self, retry_after_s: u32) -> Self {
         Problem { status: 429, retry_after_s: Some(retry_after_s.max(1)), ..self }
     }
 
-    /// The detail with the causes that are known to this process, for its logs.
+    /// The detail and the causes known to this process, for its logs.
     pub fn detail_chain(&self) -> ErrorChain<'_> {
         ErrorChain::with_head(&self.detail, self.cause.as_source())
     }
 
-    /// Exit code of a command that ends with this problem (`docs/reference/exit-codes.md`).
+    /// Exit code of a command that fails with this problem (`docs/reference/exit-codes.md`).
     pub fn exit_code(&self) -> u8 {
         match self.code {
             FaultCode::NotFound => 3,
@@ -97,7 +101,7 @@ impl std::error::Error for Problem {
     }
 }
 
-/// The HTTP status that fits a code.
+/// HTTP status of a code.
 pub fn status_of(code: FaultCode) -> u16 {
     use FaultCode::*;
     match code {

@@ -1,34 +1,41 @@
-//! Every route of the native API, once: the service's router, its check of roles, the OpenAPI description,
-//! the client and the test that walks them all are made from this table.
+//! The table of all routes of the native API, from which the service's router, its checks of access, the
+//! OpenAPI description, the client and the test of all routes are made.
 //!
 //! A parameter in a path, such as `{dataset}`, is one segment. Dataset names contain `/` and block names `#`,
-//! so they are percent-encoded there: the dataset `higgs/run7` is shown by
-//! `GET /api/v1/datasets/higgs%2Frun7`. [`Route::fill`] does it. LFNs are long and full of slashes; they only
-//! ever stand in queries and bodies.
+//! so they are percent-encoded: `GET /api/v1/datasets/higgs%2Frun7` shows the dataset `higgs/run7`.
+//! [`Route::fill`] does it. LFNs are long and full of slashes; they occur only in queries and bodies.
 //!
 //! Start with [`ALL`]; each route is also a constant of its own.
 
-/// Items of one page when the request names no `limit`, and the most it can name.
+/// Items of a page when the request names no `limit`.
 pub const PAGE_ITEMS_DEFAULT: u32 = 100;
+/// Most items of a page.
 pub const PAGE_ITEMS_MAX: u32 = 1_000;
 
-/// Repetitions of a request carry the same value; see [`Route::idempotency_key`].
+/// Header with a key that repetitions of a request share; see [`Route::idempotency_key`].
 pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
-/// Requests of a login session that change something carry its CSRF token here.
+/// Header with the CSRF token of a login session, for requests that change something.
 pub const CSRF_HEADER: &str = "x-csrf-token";
-/// Holds a login session.
+/// Cookie that holds a login session.
 pub const SESSION_COOKIE: &str = "longhaul_session";
 
+/// HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
+    /// Reads.
     Get,
+    /// Creates or starts something.
     Post,
+    /// Replaces.
     Put,
+    /// Changes the given fields.
     Patch,
+    /// Removes.
     Delete,
 }
 
 impl Method {
+    /// The method as HTTP writes it.
     pub const fn word(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -40,44 +47,48 @@ impl Method {
     }
 }
 
-/// What a caller has to show.
+/// Credential that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Nothing (or something in the body: a join token, an API token).
+    /// None, or one in the body: a join token, an API token.
     Public,
     /// An API token or a session with at least this role.
     Viewer,
     /// An administrator, or a viewer for whom the service copies between URLs, as `service.fts.people` or
-    /// their login says. Which jobs are theirs to see and to change is decided job by job.
+    /// their login says. Rights to see and change a job are checked for each job.
     Submitter,
-    /// An administrator, or a manager of each site that it is about.
+    /// An administrator, or a manager of every site concerned.
     SiteManager,
-    /// An administrator, or a manager of the community that it is about.
+    /// An administrator, or a manager of the community concerned.
     CommunityManager,
+    /// An administrator.
     Admin,
-    /// An API token that may send measurements, or an administrator's.
+    /// An API token that may send measurements, or one of an administrator.
     Observer,
     /// The certificate of an agent of this deployment, over TLS 1.3.
     AgentCertificate,
 }
 
-/// What a body holds. Types are named as in the OpenAPI description: `Page_DatasetView` is
+/// Content of a request or reply. Types are named as in the OpenAPI description: `Page_DatasetView` is
 /// `Page<DatasetView>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
+    /// Empty.
     None,
+    /// `application/json`: one object of this type.
     Json(&'static str),
-    /// `application/x-ndjson`: one object of this type a line, any number of lines.
+    /// `application/x-ndjson`: any number of lines, each with one object of this type.
     Lines(&'static str),
-    /// `text/event-stream`, each event's data one object of this type.
+    /// `text/event-stream`: each event's data is one object of this type.
     Events(&'static str),
-    /// `text/plain`
+    /// `text/plain`.
     Text,
-    /// A JSON document of a shape of its own.
+    /// `application/json`: a document without a type here.
     Document,
 }
 
 impl Body {
+    /// Value of the `Content-Type` header; none for an empty body.
     pub const fn media_type(self) -> Option<&'static str> {
         match self {
             Body::None => None,
@@ -89,38 +100,52 @@ impl Body {
     }
 }
 
+/// Type of a query parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryKind {
+    /// Any text.
     Text,
+    /// A number that is not negative.
     Integer,
+    /// `true` or `false`.
     Boolean,
 }
 
-/// One query parameter.
+/// A query parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
+    /// Name in the query.
     pub name: &'static str,
+    /// Type of the value.
     pub kind: QueryKind,
+    /// Whether requests without it are refused.
     pub required: bool,
+    /// One sentence for the API description.
     pub summary: &'static str,
 }
 
+/// A route of the API: method, path, access, and types of bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Unique; the constant's name in lower case.
+    /// Operation id, unique: the constant's name in lower case.
     pub operation: &'static str,
+    /// HTTP method.
     pub method: Method,
-    /// With parameters in braces, as routers and OpenAPI write them.
+    /// Path with parameters in braces, as routers and OpenAPI write them.
     pub path: &'static str,
-    /// One line.
+    /// One line for the API description, without a full stop.
     pub summary: &'static str,
+    /// Credential that it requires.
     pub access: Access,
+    /// Query parameters that it understands.
     pub query: &'static [Query],
+    /// Content of a request.
     pub request: Body,
+    /// Content of a successful reply.
     pub reply: Body,
-    /// Status of success.
+    /// HTTP status of a successful reply.
     pub status: u16,
-    /// Takes an `Idempotency-Key` header: a repetition with the same key gets the first answer and does
+    /// Accepts an `Idempotency-Key` header: a repetition with the same key gets the first answer and does
     /// nothing.
     pub idempotency_key: bool,
 }
@@ -166,7 +191,7 @@ impl Route {
         self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
     }
 
-    /// The path with `values` in place of its parameters, percent-encoded.
+    /// The path with percent-encoded `values` in place of its parameters.
     ///
     /// # Panics
     /// If the number of values is not that of the parameters: the caller named the wrong route.
@@ -187,7 +212,7 @@ impl Route {
         filled
     }
 
-    /// The path and query of a request: [`Route::fill`], then `?name=value&…`.
+    /// Path and query of a request: [`Route::fill`], then `?name=value&…`.
     pub fn target(&self, values: &[&str], query: &[(&str, &str)]) -> String {
         let mut target = self.fill(values);
         for (place, (name, value)) in query.iter().enumerate() {
@@ -200,7 +225,7 @@ impl Route {
     }
 }
 
-/// The route of an operation.
+/// The route with this operation id.
 pub fn by_operation(operation: &str) -> Option<&'static Route> {
     ALL.iter().find(|route| route.operation == operation)
 }

@@ -1,93 +1,102 @@
-//! How people steer what moves: whose share a wish is charged to and when it shall be fulfilled, what
-//! communities and activities are entitled to, which links there are, and what storages are for.
+//! Steering: terms of subscriptions, shares of communities and activities, allowed links, roles of storages,
+//! and the audit log.
 
 use longhaul_model::{ActivityName, CommunityName, SiteName, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What a subscription asks for beside its priority.
+/// Terms of a subscription beside its priority.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Terms {
-    /// The community whose share is charged; default: the dataset's.
+    /// Community whose share is charged; by default the dataset's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
+    /// Class of work within the community.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub activity: Option<ActivityName>,
     /// How sources are chosen: `best`, `orderly`, `queue`, `auto`, `success`, `throughput`,
-    /// `file-throughput`, `pending-data`, `waiting-time`, `waiting-time-with-error` or `duration`; default:
-    /// as the target or the service has it.
+    /// `file-throughput`, `pending-data`, `waiting-time`, `waiting-time-with-error` or `duration`; by default
+    /// the setting of the target, or else of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
-    /// When all of it shall be there.
+    /// Time by which all files shall be at the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub deadline: Option<Timestamp>,
 }
 
-/// The same to be changed: what is absent stays, `none` takes it away.
+/// Changes of a subscription's terms: absent fields keep their value, `none` removes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TermsChange {
+    /// Community whose share is charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub community: Option<String>,
+    /// Class of work within the community.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<String>,
+    /// How sources are chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
+    /// Time by which all files shall be at the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<String>,
 }
 
-/// How likely a deadline is kept.
+/// Probability that a deadline is met.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Promise {
-    /// 0 to 1; none without an estimate.
+    /// Probability, 0 to 1; absent without an estimate.
     pub chance: Option<f64>,
-    /// In words, with what it rests on.
+    /// The forecast in words, with its basis.
     pub words: String,
-    /// Since when it is more likely missed than kept, if it is.
+    /// Since when the deadline is more likely missed than met; absent if it is not.
     #[schema(value_type = Option<String>)]
     pub in_danger_since: Option<Timestamp>,
 }
 
 // ---- shares --------------------------------------------------------------------------------------------
 
-/// What one community, or one activity of it, is entitled to when more is wanted than there is.
+/// Share of a community, or of one of its activities, when demand exceeds capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShareView {
-    /// `*`: each community that is not named.
+    /// A community, or `*`: each community that is not named.
     pub community: String,
-    /// None: the community as a whole; `*`: each activity that is not named, and work without one.
+    /// An activity; `*`: each activity that is not named, and work without one. Absent: the community as a
+    /// whole.
     pub activity: Option<String>,
+    /// Weight among communities, or among the activities of the community.
     pub weight: f64,
-    /// Fraction of its community (for an activity) or of all (for a community), 0 to 1, while all that are
-    /// named and one that is not want something.
+    /// Fraction, 0 to 1, of the community (for an activity) or of everything (for a community), while all
+    /// named ones and one that is not named have work.
     pub part: f64,
 }
 
-/// `POST /api/v1/shares`.
+/// `POST /api/v1/shares`: sets or removes a share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareChange {
-    /// `*`: each community that is not named.
+    /// A community, or `*`: each community that is not named.
     pub community: String,
-    /// None: the community as a whole; `*`: each activity that is not named, and work without one.
+    /// An activity; `*`: each activity that is not named, and work without one. Absent: the community as a
+    /// whole.
     #[serde(default)]
     pub activity: Option<String>,
-    /// 0 to 1,000,000; 0 gets only what nobody else can use. None: named no more.
+    /// Weight, 0 to 1,000,000; with 0 it gets only what no other can use. Absent: removes the entry.
     pub weight: Option<f64>,
 }
 
 // ---- links ---------------------------------------------------------------------------------------------
 
-/// `GET /api/v1/links`.
+/// `GET /api/v1/links`: between which storages files may go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LinksView {
     /// True: from every storage to every other, and `links` is empty.
     pub open: bool,
+    /// Allowed links, if not all are.
     pub links: Vec<AllowedLink>,
-    /// Storages through which files may pass.
+    /// Storages through which files may pass on their way to others.
     #[schema(value_type = Vec<String>)]
     pub relays: Vec<StorageName>,
     /// Links that carry test transfers only.
@@ -95,93 +104,103 @@ pub struct LinksView {
     pub uncommissioned: Vec<AllowedLink>,
 }
 
-/// Files may go from one storage to the other.
+/// A link over which files may go.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub struct AllowedLink {
+    /// Source storage.
     #[schema(value_type = String)]
     pub source: StorageName,
+    /// Target storage.
     #[schema(value_type = String)]
     pub target: StorageName,
 }
 
-/// `PUT /api/v1/links`: in place of what was.
+/// `PUT /api/v1/links`: replaces the list of allowed links.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinksSet {
-    /// None: from every storage to every other.
+    /// Allowed links; absent: from every storage to every other.
     pub links: Option<Vec<AllowedLink>>,
 }
 
-/// `PATCH /api/v1/links`: `add` and `remove` where only listed links are used, the others always.
+/// `PATCH /api/v1/links`: changes single links. `add` and `remove` require that a list of allowed links is
+/// set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinksChange {
+    /// Links to allow.
     #[serde(default)]
     pub add: Vec<AllowedLink>,
+    /// Links to forbid.
     #[serde(default)]
     pub remove: Vec<AllowedLink>,
-    /// May carry everything again.
+    /// Links that may carry all transfers again.
     #[serde(default)]
     pub commission: Vec<AllowedLink>,
-    /// May carry test transfers only.
+    /// Links that may carry test transfers only.
     #[serde(default)]
     pub decommission: Vec<AllowedLink>,
 }
 
-/// `PATCH /api/v1/storages/{storage}`: what is absent stays.
+/// `PATCH /api/v1/storages/{storage}`: absent fields keep their value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StorageChange {
-    /// Whether files may pass through it on their way to others.
+    /// Whether files may pass through the storage on their way to others.
     #[serde(default)]
     pub relay: Option<bool>,
-    /// How sources of what goes there are chosen where a subscription does not say; `none`: as the service
-    /// has it.
+    /// How sources are chosen for files that go here, unless the subscription says; `none`: the service's
+    /// setting.
     #[serde(default)]
     pub strategy: Option<String>,
 }
 
-/// One entry of the audit log: a change of shares, links, storages or accounts, a log-in, or a refusal.
+/// An entry of the audit log: a change of shares, links, storages or accounts, a log-in, or a refusal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
+    /// Grows by one with each entry.
     pub id: u64,
+    /// Time of the event.
     #[schema(value_type = String)]
     pub at: Timestamp,
-    /// Name of the credential, or of whoever wanted to log in.
+    /// Name of the credential, or the name given at the log-in.
     pub who: String,
+    /// What happened, in words.
     pub what: String,
 }
 
-/// One decision of access, allowed or refused; equal decisions within a short time are one entry.
+/// An access decision, allowed or refused; equal decisions within a short time are one entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DecisionEntry {
+    /// Grows with each entry.
     pub id: u64,
+    /// True if access was allowed, false if it was refused.
     pub allowed: bool,
-    /// The first of them.
+    /// Time of the first of these decisions.
     #[schema(value_type = String)]
     pub since: Timestamp,
-    /// The last.
+    /// Time of the last of these decisions.
     #[schema(value_type = String)]
     pub at: Timestamp,
-    /// How many there were.
+    /// Number of equal decisions, at least 1.
     pub times: u64,
     /// Name of the credential, or `nobody`.
     pub who: String,
-    /// What kind of credential was shown.
+    /// Kind of credential presented.
     pub credential: String,
-    /// The address that they came from.
+    /// Address of the client.
     pub origin: String,
-    /// What was asked for: an operation of this description, `fts` with method and path, `page`, or `door`
-    /// with a method.
+    /// The request: an operation of this API, `fts` with method and path, `page`, or `door` with a method.
     pub operation: String,
-    /// The thing that the operation was asked of.
+    /// Object of the operation.
     pub object: String,
-    /// The reason of a refusal, else the right by which it was allowed.
+    /// Reason for the refusal, or the right by which access was allowed.
     pub why: String,
-    /// At which site's door, and about which of its storages; none: by the service.
+    /// Site whose door decided; absent if the service did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub site: Option<SiteName>,
+    /// Storage that the request was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub storage: Option<StorageName>,

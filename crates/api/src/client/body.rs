@@ -1,4 +1,4 @@
-//! Bodies of requests: nothing, bytes, or whatever a reader gives, piece by piece.
+//! Bodies of requests: empty, bytes, or what a reader yields, piece by piece.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -9,10 +9,12 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
-/// One piece of an upload, and how many of them wait for the network.
+/// Size of a piece of an upload: few large frames.
 const PIECE_BYTES: usize = 256 << 10;
+/// Pieces of an upload that wait for the network.
 const PIECES_AHEAD: usize = 4;
 
+/// Body of a request: empty, bytes, or what a reader yields, piece by piece.
 pub struct RequestBody(Inner);
 
 enum Inner {
@@ -50,14 +52,15 @@ impl From<Vec<u8>> for RequestBody {
     }
 }
 
-/// Reads until a piece is full or the source ends: few large frames, whatever the source's habits.
+/// Reads until a piece is full or the source ends, so that sources with short reads make few large frames
+/// too.
 fn read_piece(source: &mut impl Read) -> io::Result<Bytes> {
     let mut piece = Vec::with_capacity(PIECE_BYTES);
     source.take(PIECE_BYTES as u64).read_to_end(&mut piece)?;
     Ok(piece.into())
 }
 
-/// Told apart from a broken connection by `failure`.
+/// Reading the source of an upload failed. `failure` tells it from a broken connection.
 #[derive(Debug, thiserror::Error)]
 #[error("what is to be uploaded cannot be read")]
 pub struct SourceError(#[source] pub io::Error);

@@ -1,4 +1,4 @@
-//! Server-sent events, as far as the service uses them.
+//! A parser of server-sent events (WHATWG HTML), as far as the service uses them.
 
 use bytes::Buf;
 use http_body_util::BodyExt;
@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 use super::failure;
 use crate::Problem;
 
-/// One event. Status documents of a large deployment have about 100 kB.
+/// Largest event accepted. Status documents of a large deployment have about 100 kB.
 const EVENT_BYTES_MAX: usize = 4 << 20;
 
-/// An open stream of events.
+/// An open stream of server-sent events.
 pub struct Events {
     body: Incoming,
     parser: Parser,
@@ -24,7 +24,10 @@ impl Events {
     }
 
     /// The next event's data; none when the service ended the stream. The service sends a comment every few
-    /// seconds, so a caller's time-out around this notices a dead connection.
+    /// seconds, so a caller's time limit around this call notices a dead connection.
+    ///
+    /// # Errors
+    /// The connection broke, or an event is too large or not understood.
     pub async fn next<Event: DeserializeOwned>(&mut self) -> Result<Option<Event>, Problem> {
         loop {
             if let Some(data) = self.parser.next_event()? {
@@ -45,12 +48,12 @@ impl Events {
     }
 }
 
-/// Bytes in, data of whole events out.
+/// Takes bytes and yields the data of complete events.
 #[derive(Default)]
 struct Parser {
-    /// What has arrived and not been looked at.
+    /// Bytes that arrived and are not parsed yet.
     waiting: Vec<u8>,
-    /// Data lines of the event under way.
+    /// Data lines of the incomplete event.
     data: String,
 }
 

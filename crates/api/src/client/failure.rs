@@ -1,4 +1,4 @@
-//! What went wrong between here and the service, as a problem with a next step.
+//! Turns failures between the client and the service into problems with a next step.
 
 use std::error::Error;
 use std::io;
@@ -15,7 +15,7 @@ use crate::Problem;
 /// Characters shown of a reply that is not a problem document.
 const SHOWN_CHARACTERS: usize = 200;
 
-/// No answer came.
+/// The problem if no reply came.
 pub(super) fn request_problem(base: &str, error: &hyper_util::client::legacy::Error) -> Problem {
     if let Some(SourceError(cause)) = find(error) {
         return Problem::new(
@@ -37,7 +37,7 @@ pub(super) fn request_problem(base: &str, error: &hyper_util::client::legacy::Er
         .with_remedy("repeat the request; see with `longhaul status` whether it took effect")
 }
 
-/// An answer began and did not end.
+/// The problem if a reply began and did not end.
 pub(super) fn body_problem(error: &(dyn Error + 'static)) -> Problem {
     if error.is::<http_body_util::LengthLimitError>() {
         let detail = format!("more than {REPLY_BYTES_MAX} bytes");
@@ -48,13 +48,14 @@ pub(super) fn body_problem(error: &(dyn Error + 'static)) -> Problem {
         .with_remedy("repeat the request; see with `longhaul status` whether it took effect")
 }
 
+/// The problem if the time limit passed.
 pub(super) fn timed_out(base: &str, after: Duration) -> Problem {
     let detail = format!("{base}: no complete answer within {} s", after.as_secs_f64());
     Problem::new(FaultCode::Stalled, "the service does not answer", detail)
         .with_remedy("see the service's log, and whether its disk is full or slow")
 }
 
-/// An answer other than success.
+/// The problem in a reply without success.
 pub(super) fn reply_problem(status: u16, body: &[u8]) -> Problem {
     if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
         return problem;
@@ -87,7 +88,8 @@ fn code_of(status: u16) -> FaultCode {
     }
 }
 
-/// `security` explains the handshakes of servers; a client of the service meets only these.
+/// The problem if the TLS handshake failed. `security` explains the handshakes of servers; a client of the
+/// service meets only these.
 fn tls_problem(base: &str, error: &rustls::Error) -> Problem {
     use rustls::Error::*;
     let (code, detail) = match error {
@@ -119,8 +121,7 @@ fn tls_problem(base: &str, error: &rustls::Error) -> Problem {
 
 type Cause<'e> = &'e (dyn Error + 'static);
 
-/// An error and all that it wraps. I/O errors hide what they wrap from `source()`, so they are opened on the
-/// way.
+/// An error and its causes. I/O errors hide from `source()` what they wrap, so they are unwrapped on the way.
 fn causes<'e>(error: Cause<'e>) -> impl Iterator<Item = Cause<'e>> {
     fn inner<'e>(error: Cause<'e>) -> Option<Cause<'e>> {
         match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {

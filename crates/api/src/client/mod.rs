@@ -1,8 +1,8 @@
 //! The typed HTTP client that commands and agents share, driven by the table of routes.
 //!
-//! It never tries again by itself: whether a repetition is safe, and how long to go on, only the caller
-//! knows. Replies, events and times are bounded. Every failure is a [`Problem`] with a next step, whether the
-//! service answered with one or could not be reached.
+//! It never retries by itself, since only the caller knows whether a repetition is safe. Replies, events and
+//! times are bounded. Every failure is a [`Problem`] with a next step, whether the service answered with one
+//! or could not be reached.
 //!
 //! ```no_run
 //! # async fn example(client: longhaul_api::client::Client) -> Result<(), longhaul_api::Problem> {
@@ -40,11 +40,11 @@ pub use events::Events;
 
 use body::RequestBody;
 
-/// A reply larger than this is refused. The largest parcel of work an agent can get has about 10 MB.
+/// Larger replies are refused. The most work that an agent can get at once has about 10 MB.
 pub const REPLY_BYTES_MAX: usize = 32 << 20;
-/// A whole request, unless the caller says otherwise.
+/// Time limit of a whole request, unless the caller says otherwise.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// A manifest of a million lines is registered in under a minute where the disk is good.
+/// Time limit of an upload. Registering a manifest of a million lines takes under a minute on a good disk.
 pub const UPLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -61,8 +61,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// `base_url`: `https://host:port`, or `http://` for a service on this machine. `tls` says whom to trust
-    /// and what certificate to show (`security`). `token`: an API token, none for agents.
+    /// Makes a client without connecting.
+    ///
+    /// `base_url` is `https://host:port`, or `http://` for a service on this machine. `tls` says which
+    /// authority to trust and which certificate to present (`security`). `token` is an API token; agents have
+    /// none.
+    ///
+    /// # Errors
+    /// The address or the token is malformed.
     pub fn new(
         base_url: &str,
         tls: impl Into<Arc<rustls::ClientConfig>>,
@@ -81,12 +87,12 @@ impl Client {
         Ok(Client { http, scheme, authority, authorization })
     }
 
-    /// Where this client's requests go.
+    /// Address that requests go to.
     pub fn base_url(&self) -> String {
         format!("{}://{}", self.scheme, self.authority)
     }
 
-    /// Begins a request for a route of the table.
+    /// Starts building a request for a route.
     pub fn request(&self, route: &'static Route) -> Request {
         let timeout = if matches!(route.request, Body::Lines(_)) { UPLOAD_TIMEOUT } else { REQUEST_TIMEOUT };
         Request {
@@ -107,7 +113,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// One request being put together. Nothing happens before one of the `send` methods.
+/// A request under construction. Nothing is sent before one of the `send` methods.
 pub struct Request {
     client: Client,
     route: &'static Route,
@@ -119,16 +125,16 @@ pub struct Request {
 }
 
 impl Request {
-    /// The next parameter of the path, as it is: it gets percent-encoded.
+    /// Adds the next parameter of the path, which is percent-encoded.
     pub fn parameter(mut self, value: impl ToString) -> Self {
         self.parameters.push(value.to_string());
         self
     }
 
-    /// A query parameter.
+    /// Adds a query parameter.
     ///
     /// # Panics
-    /// If the table of routes does not know it.
+    /// If the route has no such parameter.
     pub fn query(mut self, name: &'static str, value: impl ToString) -> Self {
         let known = self.route.query.iter().any(|query| query.name == name);
         assert!(known, "{} has no query parameter {name}", self.route.operation);
@@ -136,7 +142,7 @@ impl Request {
         self
     }
 
-    /// The same, if there is a value.
+    /// As [`Request::query`], if there is a value.
     pub fn maybe(self, name: &'static str, value: Option<impl ToString>) -> Self {
         match value {
             Some(value) => self.query(name, value),
@@ -144,6 +150,7 @@ impl Request {
         }
     }
 
+    /// Sets a JSON body.
     pub fn json(mut self, value: &impl Serialize) -> Self {
         self.body = serde_json::to_vec(value).map(RequestBody::from).map_err(|error| {
             Problem::new(FaultCode::Internal, "the request cannot be written", error.to_string())
@@ -151,14 +158,15 @@ impl Request {
         self
     }
 
-    /// A body of any length, read by a thread of its own as fast as the service takes it: a file, standard
-    /// input.
+    /// Sets a body of any length, such as a file or standard input. A thread of its own reads it as fast as
+    /// the service takes it.
     pub fn upload(mut self, source: impl std::io::Read + Send + 'static) -> Self {
         self.body = Ok(RequestBody::reading(source));
         self
     }
 
-    /// With the same key again, the service repeats its first answer and does nothing.
+    /// Sets the idempotency key: for a repetition with the same key the service returns its first answer and
+    /// does nothing.
     pub fn idempotency_key(mut self, key: &str) -> Self {
         match HeaderValue::from_str(key) {
             Ok(value) => self.headers.push((HeaderName::from_static(IDEMPOTENCY_HEADER), value)),
@@ -171,13 +179,16 @@ impl Request {
         self
     }
 
-    /// For everything from connecting to the last byte of the reply.
+    /// Limits the time from connecting to the last byte of the reply.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sends and reads a JSON reply; `()` fits an empty one.
+    /// Sends the request and reads a JSON reply; `()` fits an empty one.
+    ///
+    /// # Errors
+    /// The service's problem, or one that says why there is no reply or why it is not understood.
     pub async fn send<Reply: DeserializeOwned>(self) -> Result<Reply, Problem> {
         let whole = self.send_bytes().await?;
         let json = if whole.is_empty() { b"null" } else { &whole[..] };
@@ -190,7 +201,10 @@ impl Request {
         })
     }
 
-    /// Sends and reads the reply as it is.
+    /// Sends the request and reads the reply as it is.
+    ///
+    /// # Errors
+    /// The service's problem, or one that says why there is no reply.
     pub async fn send_bytes(self) -> Result<Bytes, Problem> {
         let timeout = self.timeout;
         let base = self.client.base_url();
@@ -198,7 +212,10 @@ impl Request {
         tokio::time::timeout(timeout, whole).await.unwrap_or_else(|_| Err(failure::timed_out(&base, timeout)))
     }
 
-    /// Opens a stream of events. The time-out is for its beginning only.
+    /// Sends the request and opens a stream of events. The time limit covers only its beginning.
+    ///
+    /// # Errors
+    /// The service's problem, or one that says why there is no reply.
     pub async fn send_events(self) -> Result<Events, Problem> {
         let timeout = self.timeout;
         let base = self.client.base_url();
@@ -208,7 +225,7 @@ impl Request {
         }
     }
 
-    /// Sends; a reply that is no success becomes its problem.
+    /// Sends the request; a reply without success becomes its problem.
     async fn start(self) -> Result<http::Response<Incoming>, Problem> {
         let client = self.client.clone();
         let reply = client.http.request(self.build()?).await;

@@ -1,4 +1,4 @@
-//! Objects under `/config` and `/ban`: what is read, checked, and given back.
+//! Objects under `/config` and `/ban`: their fields, checks and replies.
 
 use std::collections::BTreeMap;
 
@@ -8,36 +8,42 @@ use serde_json::{Map, Value, json};
 
 use super::{Level, Moment, Refusal};
 
-/// What happens to jobs with a banned end.
+/// What happens to the jobs of a banned storage or person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BanStatus {
-    /// Queued ones are cancelled, new ones refused.
+    /// Queued jobs are cancelled, new ones refused.
     #[serde(rename = "CANCEL")]
     Cancel,
-    /// Queued ones wait, new ones are refused.
+    /// Queued jobs wait, new ones are refused.
     #[serde(rename = "WAIT")]
     Wait,
-    /// Queued ones wait, and so do new ones.
+    /// Queued jobs wait, and so do new ones.
     #[serde(rename = "WAIT_AS")]
     WaitAndSubmit,
 }
 
-/// A storage or a person that is banned, as it is kept and listed.
+/// A banned storage or person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ban {
-    /// A storage element, or a DN.
+    /// Storage element of the storage, or DN of the person.
     pub who: String,
+    /// Reason for the ban, for people.
     pub message: Option<String>,
-    /// Seconds since 1970.
+    /// Time of the ban, in seconds since 1970.
     pub since: i64,
+    /// DN of the administrator who banned it.
     pub admin_dn: String,
-    /// The VO whose jobs are banned; `*`: all. Used for storages only.
+    /// VO whose jobs are banned; `*` means all. Used for storages only.
     pub vo: String,
+    /// What happens to the jobs.
     pub status: BanStatus,
 }
 
 impl Ban {
-    /// The request to ban a storage.
+    /// Parses a request to ban a storage: its storage element, the status and a message.
+    ///
+    /// # Errors
+    /// A field is missing or invalid.
     pub fn storage(body: &Map<String, Value>) -> Result<(String, BanStatus, Option<String>), Refusal> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let storage = text("storage").ok_or_else(|| Refusal::bad("Missing storage parameter"))?;
@@ -55,18 +61,24 @@ impl Ban {
         Ok((bounded("storage", &storage, 255)?, status, message(text("message"))?))
     }
 
+    /// Parses a request to ban a person: the DN and a message.
+    ///
+    /// # Errors
+    /// A field is missing or invalid.
     pub fn person(body: &Map<String, Value>) -> Result<(String, Option<String>), Refusal> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let dn = text("user_dn").ok_or_else(|| Refusal::bad("Missing user_dn parameter"))?;
         Ok((bounded("user_dn", dn, 1_024)?, message(text("message"))?))
     }
 
+    /// The ban of a storage, as FTS lists it.
     pub fn storage_view(&self) -> Value {
         json!({ "se": self.who, "message": self.message, "addition_time": self.at(),
             "admin_dn": self.admin_dn,
             "vo": self.vo, "status": self.status })
     }
 
+    /// The ban of a person, as FTS lists it.
     pub fn person_view(&self) -> Value {
         json!({ "dn": self.who, "message": self.message, "addition_time": self.at(),
             "admin_dn": self.admin_dn,
@@ -100,7 +112,7 @@ fn bounded(name: &str, text: &str, most: usize) -> Result<String, Refusal> {
     Ok(text.to_owned())
 }
 
-/// What an object's field has to be.
+/// Type that a field must have.
 #[derive(Clone, Copy)]
 enum Kind {
     Int,
@@ -109,7 +121,7 @@ enum Kind {
     Float,
 }
 
-/// The known fields of a body, checked; nulls are skipped, unknown ones refused.
+/// Checks the fields of a body; nulls are skipped, unknown fields refused.
 fn known(body: &Map<String, Value>, fields: &[(&str, Kind)]) -> Result<Map<String, Value>, Refusal> {
     let mut checked = Map::new();
     for (name, value) in body {
@@ -137,24 +149,33 @@ fn typed<T: for<'de> Deserialize<'de>>(checked: Map<String, Value>) -> Result<T,
         .map_err(|error| Refusal::bad(format!("Malformed configuration: {error}")))
 }
 
-/// Settings of one pair of storages, or of a storage with all others.
+/// Settings of a pair of storages, or of a storage with all others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkSettings {
+    /// Name of the entry, unique.
     pub symbolicname: String,
+    /// Source storage element; `*` means any.
     #[serde(default = "any")]
     pub source: String,
+    /// Target storage element; `*` means any.
     #[serde(default = "any")]
     pub destination: String,
+    /// Fewest copies at the same time, at least 1.
     #[serde(default = "two")]
     pub min_active: u32,
+    /// Most copies at the same time, at least `min_active`.
     #[serde(default = "two")]
     pub max_active: u32,
+    /// Mode of FTS's optimizer, 0 to 3.
     #[serde(default)]
     pub optimizer_mode: u8,
+    /// TCP buffer in bytes; 0 for the default.
     #[serde(default)]
     pub tcp_buffer_size: u64,
+    /// TCP streams of a copy; 0 for the default.
     #[serde(default)]
     pub nostreams: u32,
+    /// True: do not delegate credentials to the storages.
     #[serde(default)]
     pub no_delegation: bool,
 }
@@ -168,6 +189,10 @@ fn two() -> u32 {
 }
 
 impl LinkSettings {
+    /// Checks a body and completes it with the defaults of FTS.
+    ///
+    /// # Errors
+    /// A field is missing, unknown or invalid.
     pub fn parse(body: &Map<String, Value>) -> Result<LinkSettings, Refusal> {
         const FIELDS: [(&str, Kind); 9] = [
             ("symbolicname", Kind::Text),
@@ -199,7 +224,7 @@ impl LinkSettings {
     }
 }
 
-/// A URL is cut to its storage; `*` is any.
+/// Reduces a URL to its storage element; `*` means any.
 fn storage(text: &str) -> Result<String, Refusal> {
     if text == "*" {
         return Ok(any());
@@ -213,16 +238,24 @@ fn storage(text: &str) -> Result<String, Refusal> {
     })
 }
 
-/// A VO's weight on a pair.
+/// Weight of a VO on a pair of storages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShareSetting {
+    /// Source storage element; `*` means any.
     pub source: String,
+    /// Target storage element; `*` means any.
     pub destination: String,
+    /// The VO.
     pub vo: String,
+    /// Weight, above 0.
     pub share: f64,
 }
 
 impl ShareSetting {
+    /// Checks a body.
+    ///
+    /// # Errors
+    /// A field is missing or invalid.
     pub fn parse(body: &Map<String, Value>) -> Result<ShareSetting, Refusal> {
         let text = |name: &str| match body.get(name) {
             Some(Value::String(text)) if !text.is_empty() => bounded(name, text, 255),
@@ -243,10 +276,12 @@ impl ShareSetting {
     }
 }
 
-/// Limits of a storage, and how many operations each VO may have there at a time.
+/// Limits of a storage, and how many operations each VO may run there at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StorageSettings {
+    /// Fields of FTS's object `se_info` that are set.
     pub se_info: Option<Map<String, Value>>,
+    /// Most operations of a kind at the same time, by VO and kind.
     pub operations: Option<BTreeMap<String, BTreeMap<String, u32>>>,
 }
 
@@ -267,7 +302,10 @@ const STORAGE_FIELDS: [(&str, Kind); 13] = [
 ];
 
 impl StorageSettings {
-    /// A body that names several storages.
+    /// Checks a body that names several storages.
+    ///
+    /// # Errors
+    /// A storage or field is malformed or unknown.
     pub fn parse(body: &Map<String, Value>) -> Result<Vec<(String, StorageSettings)>, Refusal> {
         let malformed = || Refusal::bad("Malformed configuration");
         let mut settings = Vec::new();
@@ -294,7 +332,7 @@ impl StorageSettings {
         Ok(settings)
     }
 
-    /// What is given replaces what is there; a limit of 0 takes an operation away.
+    /// Overwrites the values that `change` has; an operation with the limit 0 is removed.
     pub fn merge(&mut self, change: &StorageSettings) {
         if let Some(info) = &change.se_info {
             let mine = self.se_info.get_or_insert_with(Map::new);
@@ -310,7 +348,7 @@ impl StorageSettings {
         }
     }
 
-    /// With all keys, as `GET` gives them.
+    /// All fields, as `GET` returns them; unset ones are null.
     pub fn view(&self) -> Value {
         let info: Map<String, Value> = STORAGE_FIELDS
             .iter()
@@ -323,14 +361,18 @@ impl StorageSettings {
     }
 }
 
-/// Settings of a VO, or of all (`*`).
+/// Settings of a VO, or of all VOs (`*`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GlobalSettings {
+    /// Fields of FTS's object that are set.
     pub values: Map<String, Value>,
 }
 
 impl GlobalSettings {
-    /// The VO and what is changed about it.
+    /// Checks a body: the VO, and the fields to change.
+    ///
+    /// # Errors
+    /// A field is unknown or invalid.
     pub fn parse(body: &Map<String, Value>) -> Result<(String, Map<String, Value>), Refusal> {
         const FIELDS: [(&str, Kind); 7] = [
             ("vo_name", Kind::Text),
@@ -353,8 +395,11 @@ impl GlobalSettings {
 /// Weights of a VO's activities.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActivityShares {
+    /// The VO.
     pub vo: String,
+    /// Weight of each activity, in lower case, at least 0.
     pub share: BTreeMap<String, f64>,
+    /// False: the weights are stored but not used.
     #[serde(default = "yes")]
     pub active: bool,
 }
@@ -364,6 +409,10 @@ fn yes() -> bool {
 }
 
 impl ActivityShares {
+    /// Checks a body.
+    ///
+    /// # Errors
+    /// A field is missing or invalid.
     pub fn parse(body: &Map<String, Value>) -> Result<ActivityShares, Refusal> {
         let vo = body.get("vo").and_then(Value::as_str).filter(|vo| !vo.is_empty());
         let vo = vo.ok_or_else(|| Refusal::bad("Missing VO"))?;
@@ -392,17 +441,24 @@ impl ActivityShares {
     }
 }
 
-/// A right given to a person beyond what their VO has.
+/// A right that a person has beyond those of the VO.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Grant {
+    /// DN of the person.
     pub dn: String,
+    /// `transfer`, `deleg`, `config` or `datamanagement`.
     pub operation: String,
 }
 
 impl Grant {
+    /// How far a granted right reaches.
     pub const LEVEL: Level = Level::All;
     const OPERATIONS: [&'static str; 4] = ["transfer", "deleg", "config", "datamanagement"];
 
+    /// Checks a body.
+    ///
+    /// # Errors
+    /// A field is missing or invalid.
     pub fn parse(body: &Map<String, Value>) -> Result<Grant, Refusal> {
         let text = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let (Some(dn), Some(operation)) = (text("dn"), text("operation")) else {

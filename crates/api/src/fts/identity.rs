@@ -1,4 +1,4 @@
-//! Names that FTS derives from who somebody is; software on the other side derives the same.
+//! Ids that FTS derives from a person's identity; clients derive the same.
 
 use std::collections::BTreeMap;
 
@@ -7,47 +7,60 @@ use longhaul_model::job::JobId;
 use serde::{Deserialize, Serialize};
 use sha1::{Digest, Sha1};
 
-/// The namespace of all job ids that clients choose.
+/// Namespace of all job ids that clients choose.
 pub const BASE_ID: JobId = JobId(0x01874efb_4735_4595_bc9c_591aef8240c9);
 
-/// How far somebody's right to an operation reaches.
+/// How far a right to an operation reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Level {
-    /// What is one's own.
+    /// Only what belongs to the person.
     #[serde(rename = "")]
     Own,
-    /// What is of one's VO.
+    /// Everything that belongs to the person's VO.
     #[serde(rename = "vo")]
     Vo,
+    /// Everything.
     #[serde(rename = "all")]
     All,
 }
 
-/// By operation; an operation that is absent is not allowed.
+/// Rights by operation; an absent operation is not allowed.
 pub type Levels = BTreeMap<String, Level>;
 
-/// Answer to `GET /whoami`.
+/// Reply to `GET /whoami`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WhoAmI {
+    /// DN of the caller.
     pub user_dn: String,
+    /// All DNs of the caller, of its proxies too.
     pub dn: Vec<String>,
+    /// Namespace of job ids that clients choose.
     pub base_id: JobId,
+    /// VOMS attributes (FQANs).
     pub voms_cred: Vec<String>,
+    /// VOs of the caller.
     pub vos: Vec<String>,
+    /// Ids of the VOs, in the same order.
     pub vos_id: Vec<JobId>,
+    /// Roles of the caller.
     pub roles: Vec<String>,
+    /// Rights by operation.
     pub level: Levels,
+    /// Id under which the caller delegates credentials, 16 hex digits.
     pub delegation_id: String,
+    /// How the caller logged in: `certificate` or `oauth2`.
     pub method: &'static str,
+    /// True if every operation is allowed.
     pub is_root: bool,
-    /// The token's scopes, for callers that came with a token.
+    /// Scopes of the token, for callers with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oauth2_scope: Option<String>,
+    /// Whether the token follows the WLCG profile, for callers with a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wlcg_profile: Option<bool>,
 }
 
-/// UUID of version 5: the same for the same name, everywhere.
+/// UUID of version 5 (RFC 9562): the same for the same name, everywhere.
 pub fn uuid5(namespace: JobId, name: &str) -> JobId {
     let digest = Sha1::new().chain_update(namespace.0.to_be_bytes()).chain_update(name).finalize();
     let mut bytes = [0u8; 16];
@@ -57,22 +70,24 @@ pub fn uuid5(namespace: JobId, name: &str) -> JobId {
     JobId(u128::from_be_bytes(bytes))
 }
 
+/// Id of a VO: a UUID derived from its name.
 pub fn vo_id(vo: &str) -> JobId {
     uuid5(BASE_ID, vo)
 }
 
-/// The id of a job whose name its client chose.
+/// Id of a job whose name its client chose.
 pub fn deterministic_id(vo: &str, sid: &str) -> JobId {
     uuid5(vo_id(vo), sid)
 }
 
-/// The delegation id of a certificate's holder, from the DN and its VOMS attributes.
+/// Delegation id of a certificate's holder, derived from the DN and its VOMS attributes.
 pub fn delegation_id(dn: &str, fqans: &[String]) -> String {
     let mut digest = Sha1::new().chain_update(dn);
     fqans.iter().for_each(|fqan| digest.update(fqan));
     first_digits(&digest.finalize())
 }
 
+/// Delegation id of a token's holder, derived from the issuer and the subject.
 pub fn delegation_id_of_token(issuer: &str, subject: &str) -> String {
     first_digits(&Sha1::new().chain_update(issuer).chain_update(subject).finalize())
 }

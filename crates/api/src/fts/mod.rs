@@ -1,7 +1,6 @@
-//! The FTS3 REST API as its clients know it: what they send, checked with the defaults and the texts of FTS,
-//! and what they are answered.
+//! The FTS3 REST API: requests, checked with the defaults and texts of FTS, and replies.
 //!
-//! Here FTS's own words hold (VO, job, storage element); they go no further than this module and
+//! FTS's own words hold here (VO, job, storage element); they go no further than this module and
 //! `service::fts`. Not here: routes and rights (`service::fts`), states of jobs (`model::job`). Start with
 //! [`Submission::parse`] for the way in and [`JobView`] for the way out.
 

@@ -1,6 +1,6 @@
-//! Name rules for the URLs of jobs: how `srm://`, `gsiftp://` and `root://` names of a host become names
-//! under which its files are served. A URL goes to its LFN by one protocol's rules, and from there to a name
-//! of another protocol that is served; that name has to lead back to the same LFN.
+//! Name rules for the URLs of jobs: map `srm://`, `gsiftp://` and `root://` names of a host to names that are
+//! served. The rules of one protocol map a URL to its LFN, those of another map the LFN to a served name;
+//! that name has to map back to the same LFN.
 
 use std::sync::Arc;
 
@@ -9,29 +9,31 @@ use longhaul_model::job::storage_element;
 use longhaul_model::rules::{Direction, NameQuery};
 use longhaul_model::units::printable;
 
-/// The name rules of all hosts that have some.
+/// Name rules of all hosts that have any.
 #[derive(Clone, Debug, Default)]
 pub struct UrlNames {
     of: Vec<HostNames>,
     elsewhere: bool,
 }
 
-/// Those of the hosts of one site.
+/// Name rules of the hosts of one site.
 #[derive(Clone, Debug)]
 pub struct HostNames {
-    /// In small letters, without port.
+    /// Host names in lower case, without port.
     pub hosts: Vec<String>,
-    /// What rules of other sites call it.
+    /// Name by which rules of other sites refer to this site.
     pub site: Option<String>,
+    /// Name rules that hold for all these hosts.
     pub rules: Arc<NameRules>,
 }
 
 impl UrlNames {
+    /// Name rules by host.
     pub fn new(of: Vec<HostNames>) -> Self {
         UrlNames { of, elsewhere: false }
     }
 
-    /// The rules are with whom the job goes to: nothing is mapped or refused here for its scheme.
+    /// The recipient of the job has the rules: URLs are neither mapped nor refused for their scheme.
     pub fn elsewhere() -> Self {
         UrlNames { of: Vec::new(), elsewhere: true }
     }
@@ -40,10 +42,10 @@ impl UrlNames {
         self.elsewhere
     }
 
-    /// The name for `url` that `served` takes, on its way to `target`. None: its host has no rules.
+    /// Maps `url`, on its way to `target`, to a name that `served` accepts. None if the host has no rules.
     ///
     /// # Errors
-    /// Why its host's rules have none, in words.
+    /// Why the host's rules give no name, in words.
     pub(super) fn map<T>(
         &self,
         url: &str,

@@ -1,4 +1,4 @@
-//! The queries of lists.
+//! Queries of lists of jobs and files.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +13,15 @@ const VALUE_BYTES_MAX: usize = 32 << 10;
 const PAIRS_MAX: usize = 50;
 const LIST_ITEMS_MAX: usize = 10_000;
 
-/// Decoded parameters of a request; of one given twice the first counts.
+/// Decoded query parameters; the first of a repeated parameter counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parameters(pub BTreeMap<String, String>);
 
 impl Parameters {
+    /// Decodes a query.
+    ///
+    /// # Errors
+    /// The query is too long or not UTF-8.
     pub fn parse(query: &str) -> Result<Parameters, Refusal> {
         let mut parameters = BTreeMap::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -31,7 +35,7 @@ impl Parameters {
         Ok(Parameters(parameters))
     }
 
-    /// None if absent or empty.
+    /// Value of a parameter; none if absent or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
@@ -62,12 +66,15 @@ impl Parameters {
     }
 }
 
-/// A name or value of a query or form, in which `+` is a blank too; none if it is malformed or not UTF-8.
+/// Decodes a name or value of a query or form, in which `+` is a blank too; none if malformed or not UTF-8.
 pub fn decode(text: &str) -> Option<String> {
     percent::decode(&text.replace('+', " "))
 }
 
-/// A comma list; empty items are skipped.
+/// Splits a comma-separated list; empty items are skipped.
+///
+/// # Errors
+/// The list has too many items.
 pub fn split_list(text: &str) -> Result<Vec<&str>, Refusal> {
     let items: Vec<&str> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
     if items.len() > LIST_ITEMS_MAX {
@@ -76,23 +83,37 @@ pub fn split_list(text: &str) -> Result<Vec<&str>, Refusal> {
     Ok(items)
 }
 
-/// `GET /jobs`.
+/// Query of `GET /jobs`; each field narrows the list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobQuery {
+    /// Only jobs of this person.
     pub user_dn: Option<String>,
+    /// Only jobs of this VO.
     pub vo: Option<String>,
+    /// Only jobs submitted under this delegation id.
     pub delegation_id: Option<String>,
+    /// Only from this storage element.
     pub source_se: Option<String>,
+    /// Only to this storage element.
     pub dest_se: Option<String>,
+    /// Only in one of these states.
     pub states: Option<Vec<JobState>>,
+    /// Most jobs to return.
     pub limit: Option<u32>,
+    /// Only jobs that ended within this time before now.
     pub window: Option<Duration>,
+    /// Fields to return; absent: all.
     pub fields: Option<Vec<String>>,
 }
 
 impl JobQuery {
+    /// Highest limit of FTS.
     pub const LIMIT_MAX: u32 = 500;
 
+    /// Checks the parameters.
+    ///
+    /// # Errors
+    /// A parameter is malformed or out of range.
     pub fn parse(parameters: &Parameters) -> Result<JobQuery, Refusal> {
         let text = |name| parameters.get(name).map(str::to_owned);
         let fields = parameters.get("fields").map(split_list).transpose()?;
@@ -109,27 +130,40 @@ impl JobQuery {
         })
     }
 
-    /// Without states only what has not ended; with states but neither window nor limit too.
+    /// Whether only unfinished jobs are listed, as FTS does unless states are given together with a window or
+    /// limit.
     pub fn unfinished_only(&self) -> bool {
         self.states.is_none() || (self.limit.is_none() && self.window.is_none())
     }
 }
 
-/// `GET /files`.
+/// Query of `GET /files`; each field narrows the list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FileQuery {
+    /// Only files of this VO.
     pub vo: Option<String>,
+    /// Only from this storage element.
     pub source_se: Option<String>,
+    /// Only to this storage element.
     pub dest_se: Option<String>,
+    /// Only to this URL.
     pub dest_surl: Option<String>,
+    /// Only in one of these states.
     pub states: Option<Vec<JobFileState>>,
+    /// Most files to return.
     pub limit: u32,
+    /// Only files that ended within this time before now.
     pub window: Option<Duration>,
 }
 
 impl FileQuery {
+    /// Highest limit of FTS, and the default.
     pub const LIMIT_MAX: u32 = 1_000;
 
+    /// Checks the parameters.
+    ///
+    /// # Errors
+    /// A parameter is malformed or out of range.
     pub fn parse(parameters: &Parameters) -> Result<FileQuery, Refusal> {
         let text = |name| parameters.get(name).map(str::to_owned);
         Ok(FileQuery {

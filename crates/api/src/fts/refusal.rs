@@ -1,4 +1,4 @@
-//! Why a request is not fulfilled, as FTS's clients read it.
+//! Errors as FTS's clients read them.
 
 use std::fmt;
 
@@ -7,49 +7,57 @@ use serde_json::{Value, json};
 
 use crate::Problem;
 
-/// An HTTP status and a text. The client shows the text for 400 to 405 and turns 419 and 503 into advice of
-/// its own.
+/// An HTTP error as FTS writes it. The client shows the text for 400 to 405 and turns 419 and 503 into advice
+/// of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
+    /// HTTP status.
     pub status: u16,
+    /// Text for people, and for software that compares it.
     pub message: String,
 }
 
 impl Refusal {
+    /// An error with any status.
     pub fn new(status: u16, message: impl Into<String>) -> Refusal {
         Refusal { status, message: message.into() }
     }
 
+    /// Status 400: the request is invalid.
     pub fn bad(message: impl Into<String>) -> Refusal {
         Refusal::new(400, message)
     }
 
+    /// Status 400 for a request that cannot be parsed.
     pub fn malformed(what: impl fmt::Display) -> Refusal {
         Refusal::bad(format!("Malformed request: {what}"))
     }
 
+    /// Status 403: the caller lacks the right.
     pub fn forbidden(message: impl Into<String>) -> Refusal {
         Refusal::new(403, message)
     }
 
+    /// Status 404: the object does not exist.
     pub fn missing(message: impl Into<String>) -> Refusal {
         Refusal::new(404, message)
     }
 
-    /// `404 Not Found`: software compares these strings.
+    /// Status and title, such as `404 Not Found`; software compares these texts.
     pub fn status_line(&self) -> String {
         format!("{} {}", self.status, title(self.status))
     }
 
+    /// The body of the reply.
     pub fn body(&self) -> Value {
         json!({ "status": self.status_line(), "message": self.message })
     }
 }
 
-/// For what is refused by its number: jobs end in minutes rather than in seconds.
+/// Delay after a limit of jobs is reached: jobs end in minutes rather than in seconds.
 const RETRY_AFTER_S: u32 = 60;
 
-/// The same in the native API, where what is asked of jobs is decided by the same rules.
+/// The native API decides about jobs by the same rules, and reports the same errors as problems.
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
         let code = match refusal.status {

@@ -1,4 +1,4 @@
-//! What is answered about jobs and files, under FTS's names.
+//! Replies about jobs and files, with the names of FTS.
 
 use longhaul_model::Timestamp;
 use longhaul_model::job::{JobFileState, JobId, JobKind, JobState};
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::Refusal;
 
-/// A time as the clients read it: to the second, UTC, without a zone. They parse with exactly that form.
+/// A time as FTS's clients parse it: to the second, in UTC, without a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment(pub Timestamp);
 
 impl std::fmt::Display for Moment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let text = self.0.to_string();
-        // What is not a year of four digits has no other form either.
+        // Years beyond four digits have no form that clients parse.
         f.write_str(text.get(..19).unwrap_or(&text))
     }
 }
@@ -32,10 +32,14 @@ impl From<Timestamp> for Moment {
     }
 }
 
-/// An object of which clients may ask for some fields only.
+/// An object of which clients may request single fields.
 pub trait Fielded {
+    /// Names of all fields, in order.
     const FIELDS: &'static [&'static str];
-    /// Adds one field; nothing if there is none of that name.
+    /// Adds one field to the map; nothing if there is none of that name.
+    ///
+    /// # Errors
+    /// The serializer failed.
     fn put<M: SerializeMap>(&self, map: &mut M, field: &str) -> Result<(), M::Error>;
 }
 
@@ -66,93 +70,160 @@ macro_rules! fielded {
 }
 
 fielded! {
+    /// A job, as FTS shows it.
     JobView {
+        /// Id of the job.
         job_id: JobId,
+        /// State of the job.
         job_state: JobState,
+        /// Kind of the job, one letter.
         job_type: JobKind,
-        /// Null if the files differ.
+        /// Source storage element; null if the files differ.
         source_se: Option<String>,
+        /// Target storage element; null if the files differ.
         dest_se: Option<String>,
+        /// DN of the submitter.
         user_dn: String,
+        /// Delegation id of the submitter.
         cred_id: String,
+        /// VO of the job.
         vo_name: String,
+        /// Why it failed.
         reason: Option<String>,
+        /// Time of submission.
         submit_time: Moment,
+        /// Time when it ended.
         job_finished: Option<Moment>,
+        /// Priority, 1 (least) to 5.
         priority: u8,
+        /// Metadata, with the authentication method.
         job_metadata: Value,
+        /// Further attempts after a failure; 0 for the default, -1 for none.
         retry: i64,
+        /// Seconds between two attempts.
         retry_delay: i64,
-        /// Unix time.
+        /// Unix time when it is given up if it has not begun.
         max_time_in_queue: Option<i64>,
+        /// True if it was cancelled.
         cancel_job: bool,
+        /// True if a report about existing target files was requested.
         dst_file_report: bool,
+        /// When existing files are replaced; see `Parameters`.
         overwrite_flag: Option<char>,
+        /// Where checksums are compared: `s`, `t`, `b` or `n`.
         verify_checksum: char,
+        /// Space token of the source; not used.
         source_spacetoken: String,
+        /// Space token of the target; not used.
         destination_spacetoken: String,
+        /// Seconds that a staged file is pinned; -1 if not requested.
         copy_pin_lifetime: i64,
+        /// Time limit of staging in seconds; -1 if not requested.
         bring_online: i64,
+        /// Time limit of archiving in seconds; -1 if not requested.
         archive_timeout: i64,
+        /// Options of the copies, as FTS encodes them.
         internal_job_params: Option<String>,
+        /// Always null.
         target_qos: Option<String>,
+        /// Always null.
         os_project_id: Option<String>,
+        /// Host name of this service.
         submit_host: String,
     }
 }
 
 fielded! {
+    /// A file of a job, as FTS shows it.
     FileView {
+        /// Id of the file.
         file_id: u64,
+        /// Position in the job; replicas of one file share it.
         file_index: u32,
+        /// Job of the file.
         job_id: JobId,
+        /// State of the file.
         file_state: JobFileState,
+        /// State in which the file began.
         file_state_initial: JobFileState,
+        /// VO of the job.
         vo_name: String,
+        /// Source storage element.
         source_se: String,
+        /// Target storage element.
         dest_se: String,
+        /// Source URL.
         source_surl: String,
+        /// Target URL.
         dest_surl: String,
+        /// Always null.
         dest_surl_uuid: Option<String>,
+        /// Priority, 1 (least) to 5.
         priority: u8,
+        /// Why the latest attempt failed.
         reason: Option<String>,
+        /// Whether another attempt may succeed; null without a reason.
         recoverable: Option<bool>,
-        /// As found.
+        /// Size in bytes, as found; null until then.
         filesize: Option<u64>,
-        /// As declared.
+        /// Size in bytes, as declared; 0 if it was not.
         user_filesize: u64,
+        /// Checksum as `ALG:value`, or the algorithm.
         checksum: String,
+        /// Time when the copy began.
         start_time: Option<Moment>,
+        /// Time when the file ended.
         finish_time: Option<Moment>,
+        /// Time when staging began.
         staging_start: Option<Moment>,
+        /// Time when staging ended.
         staging_finished: Option<Moment>,
+        /// Time when archiving began.
         archive_start_time: Option<Moment>,
+        /// Time when archiving ended.
         archive_finish_time: Option<Moment>,
+        /// Host name of this service, once staging began.
         staging_host: Option<String>,
+        /// Host name of this service, once an attempt began.
         transfer_host: Option<String>,
+        /// Always null.
         internal_file_params: Option<String>,
+        /// Always null.
         pid: Option<u32>,
-        /// Seconds.
+        /// Duration of the copy in seconds.
         tx_duration: Option<f64>,
-        /// MiB/s.
+        /// Mean rate of the copy in MiB/s.
         throughput: Option<f64>,
+        /// Attempts that were followed by another.
         retry: u32,
+        /// Metadata of the file.
         file_metadata: Value,
+        /// Metadata for staging from tape.
         staging_metadata: Value,
+        /// Metadata for archiving to tape.
         archive_metadata: Value,
+        /// How one of several sources is chosen.
         selection_strategy: String,
+        /// Id of the staging request at the storage.
         bringonline_token: Option<String>,
+        /// Always null.
         log_file: Option<String>,
+        /// Always null.
         log_debug: Option<bool>,
+        /// Activity of the file.
         activity: String,
+        /// Flow label of SciTags.
         scitag: Option<u32>,
+        /// Id of the source's token.
         src_token_id: Option<String>,
+        /// Id of the target's token.
         dst_token_id: Option<String>,
+        /// A number that spreads files evenly, 0 to 65,535.
         hashed_id: u32,
     }
 }
 
-/// Some fields of an object, in the order asked for; unknown ones are left out.
+/// Some fields of an object, in the order requested; unknown ones are left out.
 pub struct Chosen<'a, T>(pub &'a T, pub &'a [String]);
 
 impl<T: Fielded> Serialize for Chosen<'_, T> {
@@ -169,14 +240,16 @@ impl<T: Fielded> Serialize for Chosen<'_, T> {
     }
 }
 
-/// A job among the answers of a request about jobs, with what became of that request for it.
+/// A job in the reply to a request about several jobs, with the result of that request.
 pub struct JobEntry<'a> {
+    /// The job.
     pub job: &'a JobView,
+    /// Result for this job, such as `200 Ok`.
     pub http_status: &'a str,
-    /// Absent where nothing was asked to be done. Otherwise present even if there is nothing to say: software
-    /// reads it.
+    /// Absent where no action was requested; otherwise present, null if there is nothing to tell, since
+    /// software reads it.
     pub http_message: Option<Option<&'a str>>,
-    /// With the chosen fields of each.
+    /// Files of the job, and the names of the fields to show.
     pub files: Option<(&'a [FileView], &'a [String])>,
 }
 
@@ -198,15 +271,19 @@ impl Serialize for JobEntry<'_> {
     }
 }
 
-/// A job that cannot be answered for, among others.
+/// An error about one job in the reply to a request about several.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorEntry {
+    /// Id of the job, as the request gave it.
     pub job_id: String,
+    /// Status and title, such as `404 Not Found`.
     pub http_status: String,
+    /// Explanation for people.
     pub http_message: String,
 }
 
 impl ErrorEntry {
+    /// The entry for a job about which a request was refused.
     pub fn new(job: &str, refusal: &Refusal) -> ErrorEntry {
         ErrorEntry {
             job_id: job.to_owned(),
@@ -216,25 +293,33 @@ impl ErrorEntry {
     }
 }
 
-/// One attempt that failed.
+/// A failed attempt of a file, as FTS shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RetryView {
+    /// Id of the file.
     pub file_id: u64,
+    /// Number of the attempt.
     pub attempt: u32,
+    /// Time when it ended.
     pub datetime: Moment,
+    /// Why it failed.
     pub reason: String,
+    /// Host name of this service.
     pub transfer_host: Option<String>,
+    /// Always null.
     pub log_file: Option<String>,
 }
 
+/// End of the message for an unknown job, which software compares.
 pub const NO_SUCH_JOB: &str = "has been found";
 
+/// The error for an unknown job.
 pub fn no_such_job(job: &str) -> Refusal {
     let shown = longhaul_model::units::printable(&job.chars().take(80).collect::<String>());
     Refusal::missing(format!("No job with the id \"{shown}\" {NO_SUCH_JOB}"))
 }
 
-/// Answer to `GET /`: clients read the versions before anything else.
+/// Reply to `GET /`: clients read the versions before anything else.
 pub fn capabilities() -> Value {
     let link = |href: &str, title: &str| json!({ "href": href, "title": title });
     json!({

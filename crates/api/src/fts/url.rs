@@ -1,22 +1,22 @@
-//! URLs of files: what FTS refuses about them, and what it calls their storage.
+//! URLs of files: checks as FTS makes them, and their storage elements.
 
 use longhaul_model::job::storage_element;
 use longhaul_model::units::printable;
 
 use super::{Refusal, UrlNames};
 
-/// FTS's own bound.
+/// Longest URL, as in FTS.
 pub const URL_BYTES_MAX: usize = 1_100;
 
-/// What files are copied between.
+/// Schemes of URLs between which files are copied.
 pub const SCHEMES: [&str; 6] = ["https", "davs", "http", "dav", "s3s", "s3"];
 
 fn invalid(what: impl std::fmt::Display) -> Refusal {
     Refusal::bad(format!("Invalid value within the request: {what}"))
 }
 
-/// A URL without the blanks around it, and its storage element. One of a scheme that is not served is put in
-/// the words of one that is, if name rules of its host do so; `target` is where the file goes.
+/// Trims and checks a URL; returns it with its storage element. A URL whose scheme is not served is mapped to
+/// one that is, if its host has name rules for that; `target` is where the file goes.
 pub fn served(given: &str, names: &UrlNames, target: &str) -> Result<(String, String), Refusal> {
     let url = given.trim();
     let foreign = is_foreign(url).then(|| storage_element(url)).flatten();
@@ -32,7 +32,7 @@ pub fn served(given: &str, names: &UrlNames, target: &str) -> Result<(String, St
     }
 }
 
-/// Whether the URL names a host under a scheme that we do not know.
+/// Whether the URL names a host under a scheme that is not served.
 fn is_foreign(url: &str) -> bool {
     let Some((scheme, rest)) = url.split_once(':') else { return false };
     let scheme = scheme.to_ascii_lowercase();
@@ -48,7 +48,7 @@ fn shown(url: &str) -> String {
     printable(&url.chars().take(200).collect::<String>())
 }
 
-/// A URL of a scheme that is served, without the blanks around it, and its storage element.
+/// Trims and checks a URL of a served scheme; returns it with its storage element.
 pub fn check(given: &str) -> Result<(String, String), Refusal> {
     let url = given.trim();
     let shown = || self::shown(url);

@@ -4,44 +4,49 @@ use longhaul_model::{CommunityName, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// `GET /api/v1/whoami`
+/// `GET /api/v1/whoami`: the caller's identity and rights.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WhoAmI {
+    /// Name of the credential or account.
     pub name: String,
-    /// `admin`, `manager`, `viewer` or `observer`.
+    /// Role: `admin`, `manager`, `viewer` or `observer`.
     pub role: String,
+    /// Time when the credential expires; absent if it does not.
     #[schema(value_type = Option<String>)]
     pub expires: Option<Timestamp>,
-    /// Areas that the credential is confined to; none: all that the role may.
+    /// Areas that the credential is confined to; empty: everything that the role allows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
-    /// For whose jobs alone it is good; of a manager, whose shares, subscriptions and jobs are theirs.
+    /// Community whose jobs alone the credential is good for; a manager also manages its shares and
+    /// subscriptions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
-    /// The sites that a manager manages.
+    /// Sites that the caller manages, for the role `manager`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub sites: Vec<SiteName>,
 }
 
-/// `POST /api/v1/tokens`
+/// `POST /api/v1/tokens`: creates an API token.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TokenCreate {
+    /// Name of the token, unique in the deployment.
     pub name: String,
-    /// `admin`, `manager`, `viewer` or `observer`.
+    /// Role: `admin`, `manager`, `viewer` or `observer`.
     pub role: String,
+    /// Seconds until the token expires; absent: it does not expire.
     #[serde(default)]
     pub seconds: Option<u64>,
-    /// Areas that it is confined to (`jobs`, `data`, `sites`, `steering`, `network`, `access`), each with
-    /// `:read` behind it for looking only; none: all that its role may.
+    /// Areas that the token is confined to (`jobs`, `data`, `sites`, `steering`, `network`, `access`), each
+    /// with `:read` appended for reading only; empty: everything that the role allows.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// For whose jobs alone it is good; of a manager, whose shares, subscriptions and jobs are theirs.
+    /// Community whose jobs alone the token is good for; a manager also manages its shares and subscriptions.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
-    /// The sites that a manager manages.
+    /// Sites that the token manages, for the role `manager`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub sites: Vec<SiteName>,
@@ -50,55 +55,67 @@ pub struct TokenCreate {
 /// An API token without its secret.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TokenView {
+    /// Name of the token, unique in the deployment.
     pub name: String,
-    /// `admin`, `manager`, `viewer` or `observer`.
+    /// Role: `admin`, `manager`, `viewer` or `observer`.
     pub role: String,
+    /// Time when the token was created.
     #[schema(value_type = String)]
     pub created: Timestamp,
+    /// Time when the token expires; absent if it does not.
     #[schema(value_type = Option<String>)]
     pub expires: Option<Timestamp>,
-    /// Areas that it is confined to; none: all that its role may.
+    /// Areas that the token is confined to; empty: everything that the role allows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
-    /// For whose jobs alone it is good; of a manager, whose shares, subscriptions and jobs are theirs.
+    /// Community whose jobs alone the token is good for; a manager also manages its shares and subscriptions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub community: Option<CommunityName>,
-    /// The sites that a manager manages.
+    /// Sites that the token manages, for the role `manager`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub sites: Vec<SiteName>,
 }
 
-/// `POST /api/v1/session`: an API token or a one-time login token in, a cookie out.
+/// `POST /api/v1/session`: exchanges an API token or a one-time login token for a session cookie.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct LoginRequest {
+    /// API token or one-time login token.
     pub token: String,
 }
 
+/// A login session; the reply sets its cookie.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct LoginReply {
+    /// Name of the credential that opened the session.
     pub name: String,
-    /// `admin`, `manager`, `viewer` or `observer`.
+    /// Role: `admin`, `manager`, `viewer` or `observer`.
     pub role: String,
-    /// To be sent as `X-CSRF-Token` with every request of this session that changes something.
+    /// Value of the `X-CSRF-Token` header, which every request of this session that changes something must
+    /// carry.
     pub csrf_token: String,
+    /// Time when the session expires.
     #[schema(value_type = String)]
     pub expires: Timestamp,
 }
 
-/// `POST /api/v1/session/tokens`: opens one login session, once, within minutes.
+/// `POST /api/v1/session/tokens`: a token that opens one login session, once, within minutes.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct LoginToken {
+    /// The token, a secret.
     pub token: String,
+    /// Time when the token expires.
     #[schema(value_type = String)]
     pub expires: Timestamp,
 }
 
+/// A new API token.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct TokenCreated {
-    /// Shown this once.
+    /// The token, a secret; never shown again.
     pub token: String,
+    /// Time when the token expires; absent if it does not.
     #[schema(value_type = Option<String>)]
     pub expires: Option<Timestamp>,
 }

@@ -4,35 +4,47 @@ use longhaul_model::{DatasetName, Digest, Fault, Lfn, StorageName, SubscriptionI
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// What one storage holds of a dataset or block.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReplicaView {
+    /// Storage that holds the files.
     #[schema(value_type = String)]
     pub storage: StorageName,
+    /// Number of files present.
     pub files: u64,
+    /// Size of the files present, in bytes.
     pub bytes: u64,
+    /// True if every file is present.
     pub complete: bool,
+    /// Files present with an unconfirmed problem.
     pub suspect_files: u64,
-    /// How many were verified how; files registered in place count as registered.
+    /// Files counted by how they were verified; files registered in place count as `registered`.
     pub verified: Vec<VerifiedCount>,
 }
 
+/// Number of files verified in one way.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VerifiedCount {
-    /// `registered`, `wire`, `end-to-end` or `readback`.
+    /// How they were verified: `registered`, `wire`, `end-to-end` or `readback`.
     pub how: String,
+    /// Number of files.
     pub files: u64,
 }
 
-/// `POST /api/v1/deletions`: removes replicas; `dry_run` (the default) only tells.
+/// `POST /api/v1/deletions`: deletes replicas. With `dry_run`, the default, it only shows what would be
+/// deleted.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DeletionRequest {
+    /// Dataset to delete.
     #[schema(value_type = String)]
     pub dataset: DatasetName,
+    /// Storage to delete it from.
     #[schema(value_type = String)]
     pub storage: StorageName,
+    /// True, the default: delete nothing, only preview.
     #[serde(default = "yes")]
     pub dry_run: bool,
-    /// Delete even the last good replica.
+    /// True: delete files even if no other good replica exists.
     #[serde(default)]
     pub force: bool,
 }
@@ -41,78 +53,104 @@ fn yes() -> bool {
     true
 }
 
+/// What a deletion does, or would do.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DeletionReply {
+    /// Files to delete.
     pub files: u64,
+    /// Size of these files together, in bytes.
     pub bytes: u64,
-    /// Files among these that have no other good replica.
+    /// Those of the files that have no other good replica.
     pub last_replicas: u64,
-    /// Subscriptions that would bring them back, and so forbid it.
+    /// Subscriptions that would bring the files back, and therefore forbid the deletion.
     #[schema(value_type = Vec<String>)]
     pub subscriptions: Vec<SubscriptionId>,
-    /// Absent for a dry run.
+    /// Task that deletes the files; absent for a dry run.
     #[schema(value_type = Option<String>)]
     pub task: Option<TaskId>,
 }
 
-/// `POST /api/v1/verifications`: the storage's agent reads every file of the dataset again and compares.
+/// `POST /api/v1/verifications`: the storage's agent reads every file of the dataset again and compares it
+/// with the catalog.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct VerificationRequest {
+    /// Dataset to verify.
     #[schema(value_type = String)]
     pub dataset: DatasetName,
+    /// Storage to read it from.
     #[schema(value_type = String)]
     pub storage: StorageName,
 }
 
-/// A scan, verification or deletion as it goes on.
+/// A scan, verification or deletion with its progress.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TaskView {
+    /// Id of the task.
     #[schema(value_type = String)]
     pub id: TaskId,
-    /// `scan`, `verify`, `delete`, or `clear` (a relay's copies that nobody waits for any more).
+    /// Kind of task: `scan`, `verify`, `delete`, or `clear`, which removes files that a relay no longer
+    /// needs.
     pub kind: String,
+    /// Dataset that the task works on.
     #[schema(value_type = String)]
     pub dataset: DatasetName,
+    /// Storage that the task works at.
     #[schema(value_type = String)]
     pub storage: StorageName,
+    /// True once the task has ended, well or not.
     pub done: bool,
+    /// Files handled so far.
     pub files_done: u64,
+    /// Bytes of the files handled so far.
     pub bytes_done: u64,
+    /// Those of the files with a problem.
     pub files_bad: u64,
-    /// The first hundred.
+    /// The first hundred problems.
     pub problems: Vec<TaskProblem>,
+    /// Why the task as a whole failed; absent if it did not.
     #[schema(value_type = Option<Object>)]
     pub fault: Option<Fault>,
+    /// Time when the task was created.
     #[schema(value_type = String)]
     pub created: Timestamp,
-    /// Why it has not begun or does not go on, if so.
+    /// Why the task has not begun or does not go on; absent if it runs or has ended.
     pub waits_for: Option<String>,
 }
 
+/// A file with a problem that a task found.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TaskProblem {
+    /// Logical name of the file.
     #[schema(value_type = String)]
     pub lfn: Lfn,
+    /// The problem.
     #[schema(value_type = Object)]
     pub fault: Fault,
 }
 
-/// A file's replicas, for `replica list --file`.
+/// `GET /api/v1/replicas`: all replicas of one file.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FileReplicas {
+    /// Logical name of the file.
     #[schema(value_type = String)]
     pub lfn: Lfn,
+    /// Size in bytes.
     pub size: u64,
+    /// One entry for each storage that holds the file.
     pub replicas: Vec<FileReplica>,
 }
 
+/// A replica of one file.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FileReplica {
+    /// Storage that holds the replica.
     #[schema(value_type = String)]
     pub storage: StorageName,
+    /// True if the replica has an unconfirmed problem.
     pub suspect: bool,
-    /// `registered`, `wire`, `end-to-end` or `readback`.
+    /// How the replica was verified: `registered`, `wire`, `end-to-end` or `readback`.
     pub verified: String,
+    /// Digest of the file in the catalog.
     #[schema(value_type = Option<String>)]
     pub digest: Option<Digest>,
 }

@@ -7,9 +7,10 @@ use utoipa::ToSchema;
 use crate::agent::StorageKind;
 use crate::commissioning::LinkCommission;
 
-/// `POST /api/v1/sites`: makes a site, and a token with which one agent can join it.
+/// `POST /api/v1/sites`: creates a site, and a token with which one agent can join it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SiteAdd {
+    /// Name of the site, unique in the deployment.
     #[schema(value_type = String)]
     pub name: SiteName,
     /// Seconds until the token expires; default one day.
@@ -17,7 +18,7 @@ pub struct SiteAdd {
     pub token_seconds: Option<u64>,
 }
 
-/// `POST /api/v1/sites/{site}/join-tokens`
+/// `POST /api/v1/sites/{site}/join-tokens`: creates a token for one more agent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct JoinTokenCreate {
     /// Seconds until the token expires; default one day.
@@ -25,130 +26,174 @@ pub struct JoinTokenCreate {
     pub token_seconds: Option<u64>,
 }
 
+/// A join token for an agent of a site.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct SiteAdded {
+    /// Name of the site.
     #[schema(value_type = String)]
     pub name: SiteName,
-    /// Everything an agent needs to find, trust and join the service once. Secret.
+    /// Secret with which one agent finds, trusts and joins the service, once.
     pub join_token: String,
+    /// Time when the token expires.
     #[schema(value_type = String)]
     pub expires: Timestamp,
 }
 
+/// Whether a site takes part in transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SiteState {
+    /// Transfers from and to the site start and run.
     Open,
-    /// Nothing starts; what runs is finished.
+    /// No transfers start; running ones finish.
     Draining,
-    /// Nothing starts and what waits at the agent is taken back.
+    /// No transfers start; leases that wait at the agents are recalled.
     Paused,
 }
 
-/// `PATCH /api/v1/sites/{name}`: what is absent stays.
+/// `PATCH /api/v1/sites/{name}`: absent fields keep their value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct SiteChange {
+    /// New state of the site.
     #[serde(default)]
     pub state: Option<SiteState>,
-    /// Why, for everyone who waits for this site.
+    /// Reason for the state, shown to everyone who waits for this site.
     #[serde(default)]
     pub reason: Option<String>,
+    /// New limits, in place of all former ones.
     #[serde(default)]
     pub limits: Option<SiteLimits>,
-    /// Where it lies; empty: nobody says.
+    /// Region where the site lies; empty takes it out of its region.
     #[serde(default)]
     pub region: Option<String>,
 }
 
-/// A site's limits; none is no limit.
+/// Limits of a site; an absent one means not limited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SiteLimits {
+    /// Files under way to the site at the same time.
     #[serde(default)]
     pub active_in: Option<u32>,
+    /// Files under way from the site at the same time.
     #[serde(default)]
     pub active_out: Option<u32>,
+    /// Rate into the site in bytes per second.
     #[serde(default)]
     pub in_bytes_per_s: Option<u64>,
+    /// Rate out of the site in bytes per second.
     #[serde(default)]
     pub out_bytes_per_s: Option<u64>,
 }
 
+/// A site with its storages, agents and traffic.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SiteView {
+    /// Name of the site, unique in the deployment.
     #[schema(value_type = String)]
     pub name: SiteName,
+    /// Whether the site takes part in transfers.
     pub state: SiteState,
+    /// Reason for the state, if someone gave one.
     pub reason: Option<String>,
+    /// Limits of the site.
     pub limits: SiteLimits,
-    /// Where it lies. What links between two regions give is believed of those between them that are new.
+    /// Region where the site lies. A new link between two regions is expected to perform like those that
+    /// exist between them.
     #[schema(value_type = Option<String>)]
     #[serde(default)]
     pub region: Option<RegionName>,
+    /// Storages of the site.
     pub storages: Vec<StorageView>,
+    /// Agents of the site.
     pub agents: Vec<AgentView>,
+    /// Goodput into the site now, in bytes per second.
     pub rate_in: f64,
+    /// Goodput out of the site now, in bytes per second.
     pub rate_out: f64,
+    /// Files under way to the site.
     pub active_in: u64,
+    /// Files under way from the site.
     pub active_out: u64,
+    /// Files that wait for transfer to the site.
     pub queued_files: u64,
+    /// Size of these files together, in bytes.
     pub queued_bytes: u64,
-    /// What test transfers said of its links with other sites; not in lists of sites.
+    /// Results of test transfers with other sites; empty in lists of sites.
     #[serde(default)]
     pub links: Vec<LinkCommission>,
 }
 
+/// A storage with its space and contents.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StorageView {
+    /// Name of the storage, unique in the deployment.
     #[schema(value_type = String)]
     pub name: StorageName,
+    /// Site that the storage belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub site: Option<SiteName>,
-    /// As its agent said when it was last in contact with this start of the service.
+    /// What holds the files, by the latest report of its agent since the service started.
     #[serde(default)]
     pub kind: StorageKind,
+    /// Whether files can be written and deleted.
     pub writable: bool,
+    /// Size of the storage in bytes.
     pub total_bytes: u64,
+    /// Bytes that can still be written.
     pub free_bytes: u64,
+    /// Files registered at the storage.
     pub files: u64,
+    /// Size of the registered files, in bytes.
     pub bytes: u64,
-    /// Why it takes no files now, if so.
+    /// Why the storage accepts no files at present; absent if it does.
     #[schema(value_type = Option<Object>)]
     pub trouble: Option<Fault>,
-    /// Files may pass through it on their way to others.
+    /// Whether files may pass through it on their way to other storages.
     #[serde(default)]
     pub relay: bool,
-    /// How sources of what goes there are chosen where a subscription does not say.
+    /// How sources are chosen for files that go here, unless the subscription says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
+    /// Version of the name rules.
     pub rules_version: u32,
 }
 
+/// An agent of a site.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AgentView {
+    /// Id of the agent, unique in the deployment.
     #[schema(value_type = String)]
     pub id: AgentId,
+    /// Host name of the agent.
     pub host: String,
+    /// Version of the agent's program.
     pub version: String,
+    /// Number of starts of the agent on its state directory.
     pub incarnation: u64,
+    /// Time of the last report.
     #[schema(value_type = Option<String>)]
     pub last_contact: Option<Timestamp>,
+    /// True if the agent reported recently.
     pub connected: bool,
+    /// Addresses `host:port` where other agents reach its data port.
     pub data_addresses: Vec<String>,
-    /// Its clock minus the service's.
+    /// The agent's clock minus the service's, in milliseconds.
     pub clock_offset_ms: i64,
+    /// Time when the agent's certificate expires.
     #[schema(value_type = Option<String>)]
     pub certificate_expires: Option<Timestamp>,
-    /// Copies between storages of others that it streams, where its site lets it.
+    /// Copies between foreign storages that it streams, if its site allows them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mover: Option<MoverView>,
 }
 
-/// What an agent streams between storages of others.
+/// Copies between foreign storages that an agent streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MoverView {
-    /// Now, and at most.
+    /// Copies under way.
     pub busy: u32,
+    /// Most copies at the same time.
     pub files: u32,
 }
 

@@ -10,104 +10,137 @@ use utoipa::ToSchema;
 use super::VerifiedCount;
 use crate::steering::{Promise, Terms, TermsChange};
 
-/// `POST /api/v1/subscriptions`. With an `Idempotency-Key` header a repetition returns the first answer.
+/// `POST /api/v1/subscriptions`: keeps a dataset or block at a storage. With an `Idempotency-Key` header, a
+/// repetition returns the first answer.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Subscribe {
+    /// Dataset to keep.
     #[schema(value_type = String)]
     pub dataset: DatasetName,
-    /// Only this block; default: the whole dataset, and what is added to it later.
+    /// Only this block; by default the whole dataset, including files added later.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub block: Option<BlockName>,
+    /// Target storage.
     #[schema(value_type = String)]
     pub storage: StorageName,
-    /// 1 (least) to 9; default 5.
+    /// Order within the activity, from 1 (least) to 9; default 5.
     #[serde(default)]
     pub priority: Option<u8>,
+    /// How thoroughly to verify each file; default `end-to-end`.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub verification: Option<Verification>,
+    /// Community, activity, strategy and deadline.
     #[serde(flatten)]
     pub terms: Terms,
 }
 
-/// `PATCH /api/v1/subscriptions/{id}`: what is absent stays.
+/// `PATCH /api/v1/subscriptions/{id}`: absent fields keep their value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct SubscriptionChange {
+    /// Suspends, resumes or cancels the subscription.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub state: Option<SubscriptionState>,
+    /// New priority, from 1 (least) to 9.
     #[serde(default)]
     pub priority: Option<u8>,
+    /// Changes of community, activity, strategy and deadline.
     #[serde(flatten)]
     pub terms: TermsChange,
 }
 
+/// A subscription with its progress.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SubscriptionView {
+    /// Id of the subscription.
     #[schema(value_type = String)]
     pub id: SubscriptionId,
+    /// Dataset to keep at the storage.
     #[schema(value_type = String)]
     pub dataset: DatasetName,
+    /// Only this block; absent: the whole dataset.
     #[schema(value_type = Option<String>)]
     pub block: Option<BlockName>,
+    /// Target storage.
     #[schema(value_type = String)]
     pub storage: StorageName,
+    /// `active`, `suspended` or `cancelled`.
     #[schema(value_type = String)]
     pub state: SubscriptionState,
+    /// Order within the activity, from 1 (least) to 9.
     pub priority: u8,
+    /// How thoroughly each file is verified.
     #[schema(value_type = String)]
     pub verification: Verification,
-    /// The community whose share is charged, by its terms or by its dataset.
+    /// Community whose share is charged: by the terms, or else by the dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub charged_to: Option<CommunityName>,
+    /// Community, activity, strategy and deadline.
     #[serde(flatten)]
     pub terms: Terms,
-    /// The chance that the deadline is met; absent once it is complete.
+    /// Probability that the deadline is met; absent without a deadline or once complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promise: Option<Promise>,
+    /// Time when the subscription was created.
     #[schema(value_type = String)]
     pub created: Timestamp,
+    /// Files that the subscription covers.
     pub files_wanted: u64,
+    /// Size of these files together, in bytes.
     pub bytes_wanted: u64,
+    /// Those of the files that are at the storage.
     pub files_present: u64,
+    /// Size of the files at the storage, in bytes.
     pub bytes_present: u64,
+    /// True if every file is at the storage.
     pub complete: bool,
+    /// Time when the subscription became complete.
     #[schema(value_type = Option<String>)]
     pub completed: Option<Timestamp>,
-    /// Verified durable bytes per second: over the last ten seconds, and since the first byte.
+    /// Goodput over the last ten seconds, in verified durable bytes per second.
     pub rate_now: f64,
+    /// Mean goodput since the first byte, in verified durable bytes per second.
     pub rate_average: f64,
+    /// Files under way now.
     pub files_running: u64,
+    /// Attempts beyond the first of each file.
     pub retries: u64,
+    /// Files given up after a failure.
     pub failed_files: u64,
     /// Files that arrived, by source.
     pub sources: Vec<SourceShare>,
+    /// Expected completion.
     pub expected: Expected,
-    /// Files by how they were verified.
+    /// Files counted by how they were verified.
     pub verified: Vec<VerifiedCount>,
 }
 
+/// What came from one source.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SourceShare {
+    /// Source storage.
     #[schema(value_type = String)]
     pub storage: StorageName,
+    /// Files that arrived from it.
     pub files: u64,
+    /// Bytes that arrived from it.
     pub bytes: u64,
 }
 
-/// When it will be there, or why nobody can say; and what holds it up.
+/// Expected completion, or why there is no estimate, and what delays it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Expected {
-    /// As likely earlier as later.
+    /// Completion is as likely before this time as after it.
     #[schema(value_type = Option<String>)]
     pub median: Option<Timestamp>,
-    /// Nine in ten are earlier.
+    /// Completion is before this time with a probability of 90 %.
     #[schema(value_type = Option<String>)]
     pub ninety: Option<Timestamp>,
-    /// Why there is no estimate.
+    /// Why there is no estimate; absent if there is one.
     pub why_none: Option<String>,
-    /// In words, most important first.
+    /// What delays completion, in words, most important first.
     pub held_up_by: Vec<String>,
 }

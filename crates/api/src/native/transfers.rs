@@ -1,4 +1,4 @@
-//! Transfers: what is asked about them and told of them.
+//! Transfers and their attempts, with the reasons for each choice of a source.
 
 use longhaul_model::{
     AttemptId, DatasetName, DigestSet, Fault, Lfn, StorageName, Timestamp, TransferId, TransferState,
@@ -9,113 +9,150 @@ use utoipa::ToSchema;
 
 use crate::agent::AttemptTimes;
 
-/// Query of `GET /api/v1/transfers`.
+/// Query of `GET /api/v1/transfers`; each field narrows the list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TransferQuery {
+    /// Only this dataset.
     #[schema(value_type = Option<String>)]
     pub dataset: Option<DatasetName>,
+    /// Only from this storage.
     #[schema(value_type = Option<String>)]
     pub source: Option<StorageName>,
+    /// Only to this storage.
     #[schema(value_type = Option<String>)]
     pub target: Option<StorageName>,
+    /// Only in this state.
     #[schema(value_type = Option<String>)]
     pub state: Option<TransferState>,
+    /// Items of a page.
     pub limit: Option<u32>,
+    /// Cursor: `next` of the previous page.
     pub after: Option<String>,
 }
 
+/// A transfer of one file to one storage.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TransferView {
+    /// Id of the transfer.
     #[schema(value_type = String)]
     pub id: TransferId,
+    /// Dataset of the file.
     #[schema(value_type = String)]
     pub dataset: DatasetName,
+    /// Logical name of the file.
     #[schema(value_type = String)]
     pub lfn: Lfn,
+    /// Size in bytes.
     pub size: u64,
+    /// Target storage.
     #[schema(value_type = String)]
     pub target: StorageName,
-    /// The source of the present or last attempt.
+    /// Source storage of the present or latest attempt; absent before the first.
     #[schema(value_type = Option<String>)]
     pub source: Option<StorageName>,
+    /// `waiting`, `leased`, `done`, `failed` or `cancelled`.
     #[schema(value_type = String)]
     pub state: TransferState,
+    /// Attempts so far.
     pub attempts: u32,
+    /// Bytes of the file that have arrived and are verified.
     pub bytes_done: u64,
+    /// Time of the last change.
     #[schema(value_type = String)]
     pub changed: Timestamp,
-    /// Why it waits, in words with a number, if it does.
+    /// Why the transfer waits, with numbers; absent if it does not wait.
     pub waits_for: Option<String>,
+    /// Why the latest attempt failed, if it did.
     #[schema(value_type = Option<Object>)]
     pub fault: Option<Fault>,
+    /// How the file was verified, once it has arrived.
     #[schema(value_type = Option<String>)]
     pub verification: Option<Verification>,
 }
 
-/// `GET /api/v1/transfers/{id}`: everything about one transfer, and why.
+/// `GET /api/v1/transfers/{id}`: a transfer with all its attempts.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TransferDetail {
+    /// The transfer.
     pub transfer: TransferView,
+    /// Its attempts, in order.
     pub attempts: Vec<AttemptView>,
 }
 
+/// One attempt of a transfer.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AttemptView {
+    /// Id of the attempt.
     #[schema(value_type = String)]
     pub id: AttemptId,
+    /// Source storage.
     #[schema(value_type = String)]
     pub source: StorageName,
+    /// Time when the source was chosen.
     #[schema(value_type = String)]
     pub chosen: Timestamp,
-    /// Why this source, and what the others would have cost.
+    /// Why this source was chosen, with the expected times of the others.
     pub choice: Choice,
+    /// When the attempt passed its phases.
     pub times: AttemptTimes,
+    /// Payload bytes that crossed the wire.
     pub bytes_moved: u64,
+    /// Those of `bytes_moved` that were sent more than once.
     pub bytes_resent: u64,
+    /// Why the attempt failed; absent if it did not.
     #[schema(value_type = Option<Object>)]
     pub fault: Option<Fault>,
+    /// How the file was verified, if the attempt succeeded.
     #[schema(value_type = Option<String>)]
     pub verification: Option<Verification>,
+    /// Digests computed from the received bytes.
     #[schema(value_type = Vec<String>)]
     pub digests: DigestSet,
+    /// True if the target already held the right file and nothing was moved.
     pub already_there: bool,
-    /// In words: where the time went.
+    /// True once the attempt has ended, well or not.
     pub finished: bool,
 }
 
-/// Inputs and runners-up of one choice of a source.
+/// The choice of a source, with its inputs and the other candidates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Choice {
-    /// The decisive reason, in words.
+    /// Decisive reason, in words.
     pub reason: String,
-    /// The storages after the source, if the target is only on the way to another one.
+    /// Storages that the file passes after this hop, if the hop's target is a relay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub way: Vec<StorageName>,
-    /// The community whose share was charged.
+    /// Community whose share was charged.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub charged_to: String,
+    /// All candidates, including those that could not be used.
     pub candidates: Vec<Candidate>,
-    /// How long it waited in the queue, in microseconds, and behind what.
+    /// Time in the queue, in microseconds.
     pub waited_us: u64,
+    /// What the transfer waited for, in words.
     pub waited_for: String,
 }
 
+/// A source that was considered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Candidate {
+    /// Source storage.
     #[schema(value_type = String)]
     pub storage: StorageName,
+    /// True for the chosen source.
     pub chosen: bool,
-    /// Expected time to finish, microseconds from the choice; none if unusable.
+    /// Expected time to finish, in microseconds after the choice; absent if unusable.
     pub finish_us: Option<u64>,
+    /// Expected rate in bytes per second.
     pub rate_bytes_per_s: f64,
-    /// What the rate is expected from, after "by".
+    /// Origin of the expected rate, as a phrase that follows "by".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rate_by: String,
-    /// Work given to this source before, not yet done.
+    /// Bytes assigned to this source earlier and not yet done.
     pub bytes_ahead: u64,
     /// Share of recent attempts from it that failed, 0 to 1.
     pub failure_share: f64,
-    /// Why it could not be used, if so.
+    /// Why the source could not be used; absent if it could.
     pub unusable: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! What went wrong with an attempt, as messages tell it: a text, a number, whose turn it is, in which phase.
+//! The error of an attempt as messages have it: text, number, scope, phase.
 
 use longhaul_model::job::{TRANSFER_CANCELED, parse_reason};
 
 use super::Outcome;
 
 const ERROR_BYTES_MAX: usize = 1_024;
-/// Operation canceled, as Linux numbers it.
+/// Linux's number for "Operation canceled".
 const CANCELED: u16 = 125;
 const NAME_CLASH: u16 = 17;
 
@@ -50,7 +50,7 @@ fn filled<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     if text.is_empty() { otherwise } else { text }
 }
 
-/// Printable ASCII without quotes, and no longer than consumers have room for.
+/// Reduces a text to printable ASCII without quotes, no longer than consumers have room for.
 fn plain(text: &str) -> String {
     let plain = text.chars().map(|c| match c {
         '"' | '\'' => ' ',
@@ -73,7 +73,7 @@ fn phase(scope: &str, number: u16, text: &str) -> &'static str {
     }
 }
 
-/// The text of Linux for a number, in capitals and with underscores.
+/// Linux's text for an error number, in capitals and with underscores.
 fn category(number: u16) -> String {
     let word = match number {
         1 => "OPERATION_NOT_PERMITTED",

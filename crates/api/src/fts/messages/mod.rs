@@ -1,8 +1,8 @@
-//! Monitoring messages as FTS publishes them: what is said when a file of a job changes its state. Pure.
+//! Monitoring messages that FTS publishes when a file of a job changes its state. Pure.
 //!
-//! Phases that are not told apart here (preparation and finalization by SRM, checksums at the ends) have
-//! times of 0, and so have sizes of buffers that nobody set. Not here: who hears of it and how
-//! (`service::messages`). Start with [`FileChange`].
+//! Phases that are not distinguished here (preparation and finalization by SRM, checksums at the ends) have
+//! times of 0, and so do sizes of buffers that nobody set. Not here: publishing (`service::messages`). Start
+//! with [`FileChange`].
 
 mod error;
 mod shapes;
@@ -17,22 +17,26 @@ use error::ErrorShown;
 
 pub use shapes::{Complete, QueueState, Start, State};
 
-/// Which of FTS's kinds a message is; each has a topic of its own.
+/// Kind of message; each has a topic of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MessageKind {
+    /// Bytes of a file begin to flow.
     Start,
+    /// An attempt ended.
     Complete,
+    /// A file changed its state.
     State,
-    /// What became of a pair of storages. FTS tells it when its optimizer has decided; here each start is
-    /// decided for itself, and a minute of them is told.
+    /// Activity of a pair of storages. FTS sends it after each decision of its optimizer; here it covers one
+    /// minute, since each start is decided by itself.
     QueueState,
 }
 
 impl MessageKind {
-    /// In the order of their numbers on disk.
+    /// All kinds, in the order of their numbers on disk.
     pub const ALL: [MessageKind; 4] =
         [MessageKind::Start, MessageKind::Complete, MessageKind::State, MessageKind::QueueState];
 
+    /// The kind in one word, as in the names of topics.
     pub fn word(self) -> &'static str {
         match self {
             MessageKind::Start => "start",
@@ -43,99 +47,133 @@ impl MessageKind {
     }
 }
 
-/// The sender of a message: this service.
+/// The sender of messages: this service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sayer {
-    /// The name under which the service is known.
+    /// Name under which the service is known.
     pub endpnt: String,
-    /// The machine's; not said where there is none.
+    /// Name of the machine, if it has one.
     pub fqdn: Option<String>,
-    /// Whether users are named.
+    /// Whether messages name users.
     pub users: bool,
 }
 
-/// A file went from one state to another, and all that is told of it, as of then.
+/// A change of a file's state, with the file as of then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileChange {
+    /// Time of the change.
     pub at: Timestamp,
-    /// None: it was submitted.
+    /// State before; absent at submission.
     pub from: Option<JobFileState>,
+    /// State after.
     pub to: JobFileState,
+    /// Job of the file.
     pub job: JobId,
+    /// Kind of the job.
     pub job_kind: JobKind,
+    /// State of the job after the change.
     pub job_state: JobState,
+    /// Number of files in the job.
     pub job_files: u64,
+    /// VO of the job.
     pub vo: String,
+    /// DN of the submitter.
     pub user: String,
+    /// Time of submission.
     pub submitted: Timestamp,
+    /// Parameters of the job.
     pub parameters: Parameters,
+    /// Id of the file.
     pub file: u64,
+    /// Position in the job; replicas of one file share it.
     pub index: u32,
+    /// Source URL.
     pub source: String,
+    /// Target URL.
     pub target: String,
-    /// Where the last hop leads; empty unless there are several.
+    /// Target URL of the last hop; empty unless the job has several hops.
     pub final_target: String,
+    /// Activity of the file.
     pub activity: String,
-    /// As its user said.
+    /// Size in bytes, as the user declared it.
     pub size: Option<u64>,
+    /// State in which the file began.
     pub initial: JobFileState,
+    /// Metadata of the file.
     pub file_metadata: Value,
+    /// Metadata for staging from tape.
     pub staging_metadata: Value,
+    /// Metadata for archiving to tape.
     pub archive_metadata: Value,
+    /// Flow label of SciTags.
     pub scitag: Option<u32>,
-    /// Attempts that were followed by another, this change included.
+    /// Attempts that were followed by another, including this change.
     pub retries: u32,
-    /// `SCOPE [errno] text`, or what a user ended it with.
+    /// Why it failed, as `SCOPE [errno] text`, or the reason that a user gave.
     pub reason: String,
+    /// Whether another attempt may succeed.
     pub recoverable: bool,
-    /// When the attempt was decided, when its bytes began to flow, and when it ended.
+    /// Time when the attempt was decided.
     pub began: Option<Timestamp>,
+    /// Time when its bytes began to flow.
     pub started: Option<Timestamp>,
+    /// Time when the attempt ended.
     pub ended: Option<Timestamp>,
+    /// Bytes copied.
     pub bytes: Option<u64>,
-    /// By which way: pull, push, streamed.
+    /// How it was copied: pulled, pushed or streamed.
     pub mode: Option<String>,
-    /// Since when it was brought from tape, and until when.
+    /// Beginning and end of staging from tape.
     pub staging: (Option<Timestamp>, Option<Timestamp>),
-    /// The same of its way to tape.
+    /// Beginning and end of archiving to tape.
     pub archiving: (Option<Timestamp>, Option<Timestamp>),
 }
 
-/// A minute of a pair of storages, with what waits there at its end.
+/// Activity of a pair of storages in one minute, and what waits there at its end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairMinute {
+    /// End of the minute.
     pub at: Timestamp,
-    /// `scheme://host`.
+    /// Source as `scheme://host`.
     pub source: String,
+    /// Target as `scheme://host`.
     pub target: String,
-    /// Most copies at once, and how many more than in the minute before.
+    /// Most copies at the same time.
     pub active: u32,
+    /// Difference of `active` from the minute before.
     pub more: i64,
+    /// Copies that succeeded.
     pub done: u32,
+    /// Copies that failed.
     pub failed: u32,
-    /// Bytes a second.
+    /// Rate in bytes per second.
     pub rate: f64,
+    /// Exponentially weighted moving average of the rate, in bytes per second.
     pub smoothed_rate: f64,
-    /// Over copies that ended well: seconds, and bytes.
+    /// Mean duration of successful copies, in seconds.
     pub duration_mean: f64,
+    /// Mean size of successful copies, in bytes.
     pub size_mean: f64,
+    /// Standard deviation of their size, in bytes.
     pub size_deviation: f64,
-    /// Files that wait, and how often these were tried before; none: nobody could count them.
+    /// Waiting files, and their attempts so far; absent if they could not be counted.
     pub waiting: Option<(u64, u64)>,
 }
 
 impl PairMinute {
+    /// The activity in words.
     pub fn rationale(&self) -> String {
         let PairMinute { active, done, failed, .. } = self;
         format!("{active} at once, {done} done, {failed} failed; each start is decided by itself")
     }
 
-    /// 100 if nothing ended.
+    /// Share of copies that succeeded, in percent; 100 if none ended.
     pub fn success_rate(&self) -> f64 {
         let ended = self.done + self.failed;
         if ended > 0 { 100.0 * f64::from(self.done) / f64::from(ended) } else { 100.0 }
     }
 
+    /// The message about this minute.
     pub fn message(&self, sayer: &Sayer) -> Message {
         let said = QueueState {
             source_se: &self.source,
@@ -162,14 +200,16 @@ impl PairMinute {
 /// A message, ready to be sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
+    /// Kind of message, which selects the topic.
     pub kind: MessageKind,
-    /// Said beside the body, in messages of state only.
+    /// VO for the headers; in messages of state only.
     pub vo: Option<String>,
+    /// JSON text.
     pub body: String,
 }
 
 impl FileChange {
-    /// What is said of it, in the order in which it is said.
+    /// Messages about the change, in order.
     pub fn messages(&self, sayer: &Sayer) -> Vec<Message> {
         let mut messages = Vec::new();
         if self.to == JobFileState::Active && self.from != Some(JobFileState::Active) {
@@ -184,8 +224,8 @@ impl FileChange {
         messages
     }
 
-    /// What an attempt came to that ends with this change. An attempt that was taken back, as at a restart,
-    /// came to nothing and is repeated: it has no end.
+    /// Outcome of the attempt that ends with this change. An attempt that was taken back, as at a restart,
+    /// has none, since it is repeated.
     fn outcome(&self) -> Option<Outcome> {
         use JobFileState::*;
         if !self.from.is_some_and(JobFileState::is_running) || self.ended.is_none() {
@@ -199,6 +239,7 @@ impl FileChange {
         }
     }
 
+    /// The message that bytes begin to flow.
     pub fn start(&self, sayer: &Sayer) -> Start<'_> {
         Start {
             transfer_id: self.transfer_id(),
@@ -225,6 +266,7 @@ impl FileChange {
         }
     }
 
+    /// The message about the new state.
     pub fn state(&self, sayer: &Sayer) -> State<'_> {
         let submission = self.from.is_none();
         State {
@@ -359,7 +401,7 @@ impl FileChange {
         }
     }
 
-    /// What follows the last `__` is the job: Rucio goes by that.
+    /// Rucio takes what follows the last `__` for the job id.
     fn transfer_id(&self) -> String {
         let time = self.began.unwrap_or(self.at).to_string();
         let minute = time.get(..16).unwrap_or(&time);
@@ -379,7 +421,7 @@ impl FileChange {
         if sayer.users { &self.user } else { "" }
     }
 
-    /// Whether the file is archived: of a multi-hop job only the last hop is.
+    /// Whether the file is archived: in a multi-hop job only the last hop is.
     fn is_archiving(&self) -> bool {
         let last = self.job_kind != JobKind::Hops || u64::from(self.index) + 1 >= self.job_files;
         self.parameters.archive_timeout > -1 && last
@@ -403,7 +445,7 @@ impl Outcome {
     }
 }
 
-/// In milliseconds; 0 for what did not come about.
+/// Times of an attempt in milliseconds; 0 for phases that it did not reach.
 struct Times {
     started: i64,
     over: i64,
@@ -426,7 +468,7 @@ impl Times {
         (self.operation - self.transfer) as f64 * 100.0 / self.operation as f64
     }
 
-    /// Bytes per second, -1 if it is not known.
+    /// Bytes per second; -1 if unknown.
     fn throughput(&self, bytes: Option<u64>) -> f64 {
         match bytes {
             Some(bytes) if self.transfer > 0 => bytes as f64 * 1_000.0 / self.transfer as f64,
@@ -450,7 +492,7 @@ fn scheme(url: &str) -> String {
     url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).unwrap_or_default()
 }
 
-/// What goes over the wire.
+/// The protocol on the wire.
 fn transferred(scheme: &str) -> String {
     if scheme == "davs" { "https".to_owned() } else { scheme.to_owned() }
 }
@@ -464,7 +506,7 @@ fn ms(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(1_000)
 }
 
-/// With who says it where that is to be said, and the space behind it that old consumers cut off.
+/// Serializes a message with its sender, and with the trailing blank that old consumers cut off.
 fn message(kind: MessageKind, vo: Option<String>, sayer: &Sayer, said: &impl Serialize) -> Message {
     let whole = WithName { said, fqdn: sayer.fqdn.as_deref() };
     // All keys are texts: there is nothing that could fail.

@@ -30,7 +30,7 @@ pub struct Start<'a> {
     pub job_metadata: Value,
 }
 
-/// What became of a pair of storages in a minute.
+/// Activity of a pair of storages in a minute.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QueueState<'a> {
     pub source_se: &'a str,
@@ -51,7 +51,7 @@ pub struct QueueState<'a> {
     pub endpnt: &'a str,
 }
 
-/// A file is in another state.
+/// A file changed its state.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct State<'a> {
     pub endpnt: String,
@@ -79,14 +79,14 @@ pub struct State<'a> {
     pub reason: &'a str,
     pub job_metadata: Value,
     pub file_metadata: &'a Value,
-    /// At submission only.
+    /// Present at submission only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staging_metadata: Option<&'a Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive_metadata: Option<&'a Value>,
 }
 
-/// An attempt is over.
+/// An attempt ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Complete<'a> {
     pub tr_id: String,

@@ -1,11 +1,11 @@
-//! Values of a dictionary, as loosely typed as Python's clients send them.
+//! Typed access to the fields of a dictionary, as loose about types as Python's clients are.
 
 use longhaul_model::units::printable;
 use serde_json::{Map, Value};
 
 use super::Refusal;
 
-/// A dictionary, and what to call it.
+/// A dictionary, with its name for error messages.
 pub struct Fields<'a> {
     what: &'static str,
     values: &'a Map<String, Value>,
@@ -16,12 +16,12 @@ impl<'a> Fields<'a> {
         Fields { what, values }
     }
 
-    /// None if absent or null.
+    /// Value of a field; none if absent or null.
     pub fn get(&self, name: &str) -> Option<&'a Value> {
         self.values.get(name).filter(|value| !value.is_null())
     }
 
-    /// An integer, also as text: some options of the command line arrive so.
+    /// An integer, or one written as text, since some options of the command line arrive so.
     pub fn integer(&self, name: &str) -> Result<Option<i64>, Refusal> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let number = match value {
@@ -68,7 +68,7 @@ impl<'a> Fields<'a> {
         Ok(text)
     }
 
-    /// A list of texts that has to be there.
+    /// A list of texts; none if absent.
     pub fn texts(&self, name: &str) -> Result<Option<Vec<&'a str>>, Refusal> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let list = value.as_array().ok_or_else(|| self.expected(name, "list"))?;
@@ -76,7 +76,7 @@ impl<'a> Fields<'a> {
         texts.map(Some).ok_or_else(|| self.expected(name, "list of str"))
     }
 
-    /// An object as it is, a text as its label.
+    /// An object as it is; a text becomes the label of an object.
     pub fn metadata(&self, name: &str, most: usize) -> Result<Value, Refusal> {
         let metadata = match self.get(name) {
             None => return Ok(Value::Null),
@@ -87,7 +87,7 @@ impl<'a> Fields<'a> {
         self.bounded(name, metadata, most)
     }
 
-    /// An object or nothing.
+    /// An object, or null if absent.
     pub fn object(&self, name: &str, most: usize) -> Result<Value, Refusal> {
         match self.get(name) {
             None => Ok(Value::Null),

@@ -34,7 +34,7 @@ pub(super) fn parse(entries: &[Value], rules: &Rules) -> Result<Vec<SubmittedFil
     Ok(files)
 }
 
-/// Every source to every destination. All sources for one destination are replicas and share an index.
+/// Pairs every source with every destination. All sources of one destination are replicas and share an index.
 fn pairs(
     entry: &Fields<'_>,
     rules: &Rules,
@@ -72,7 +72,7 @@ fn pairs(
     Ok(())
 }
 
-/// What all pairs of an entry have in common.
+/// Values that all pairs of an entry share.
 fn common(entry: &Fields<'_>, rules: &Rules) -> Result<SubmittedFile, Refusal> {
     let size = entry.integer("filesize")?.unwrap_or(0);
     let size = u64::try_from(size)

@@ -17,7 +17,7 @@ use fields::Fields;
 pub use parameters::Parameters;
 pub use schema::schema;
 
-/// FTS's own strategies; `auto` is `queue`.
+/// Strategies of FTS; `auto` is `queue`.
 const STRATEGIES: [&str; 10] = [
     "auto",
     "orderly",
@@ -31,63 +31,90 @@ const STRATEGIES: [&str; 10] = [
     "duration",
 ];
 
-/// Files of one job.
+/// Most files of one job.
 const FILES_MAX: usize = 20_000;
 
-/// What the deployment decides about submissions.
+/// Settings of the deployment about submissions.
 #[derive(Clone, Debug)]
 pub struct Rules {
+    /// Time of the submission.
     pub now: Timestamp,
-    /// Longest metadata of a job or file, as JSON.
+    /// Longest metadata of a job or file, in bytes of JSON.
     pub metadata_bytes: usize,
     /// `certificate` or `oauth2`; put into the job's metadata.
     pub auth_method: &'static str,
-    /// What becomes of URLs whose scheme is not served.
+    /// Maps URLs whose scheme is not served.
     pub names: UrlNames,
 }
 
 /// How the job gets its id.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WantedId {
+    /// The service draws a random one.
     Any,
-    /// From this name, so that the client knows it beforehand.
+    /// Derived from this name, so that the client knows it beforehand.
     Named(String),
 }
 
+/// A job as submitted, checked and completed with defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Submission {
+    /// Kind of the job.
     pub kind: JobKind,
+    /// How the job gets its id.
     pub id: WantedId,
+    /// Priority, 1 (least) to 5; default 3.
     pub priority: u8,
+    /// Time when the job is given up if it has not begun.
     pub expires: Option<Timestamp>,
+    /// Parameters of the job.
     pub parameters: Parameters,
+    /// Pairs of source and target, 1 to 20,000.
     pub files: Vec<SubmittedFile>,
 }
 
 /// One source and one target of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubmittedFile {
+    /// Position in the job; replicas of one file share it.
     pub index: u32,
+    /// Source URL.
     pub source: String,
+    /// Source storage element.
     pub source_se: String,
+    /// Target URL.
     pub target: String,
+    /// Target storage element.
     pub target_se: String,
-    /// As declared.
+    /// Size in bytes, if declared.
     pub size: Option<u64>,
-    /// `ALG:value`, or `ALG` where the value has to come from the storages.
+    /// Checksum as `ALG:value`, or `ALG` if the value has to come from the storages.
     pub checksum: String,
+    /// Activity; `default` if none was given.
     pub activity: String,
+    /// State in which the file begins.
     pub state: JobFileState,
+    /// Metadata of the file.
     pub metadata: Value,
+    /// Metadata for staging from tape.
     pub staging_metadata: Value,
+    /// Metadata for archiving to tape.
     pub archive_metadata: Value,
+    /// Flow label of SciTags, 65 to 65,535.
     pub scitag: Option<u32>,
+    /// How one of several sources is chosen; `auto` by default.
     pub selection_strategy: String,
+    /// Bearer token for the source.
     pub source_token: Option<String>,
+    /// Bearer token for the target.
     pub target_token: Option<String>,
 }
 
 impl Submission {
+    /// Checks a submission and completes it with the defaults of FTS.
+    ///
+    /// # Errors
+    /// The submission is malformed, too large, or contradicts itself; the texts are those of FTS.
     pub fn parse(body: &Value, rules: &Rules) -> Result<Submission, Refusal> {
         let body = body.as_object().ok_or_else(|| Refusal::bad("Expecting a dictionary"))?;
         if body.get("delete").is_some_and(is_something) {
@@ -121,7 +148,7 @@ impl Submission {
     }
 }
 
-/// What Python calls true of a list or dictionary.
+/// Truth of a list or dictionary in Python.
 fn is_something(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -171,7 +198,7 @@ fn kind(given: &Fields<'_>, files: &[SubmittedFile]) -> Result<JobKind, Refusal>
     Ok(JobKind::Replicas)
 }
 
-/// The states in which files begin; of replicas and hops the first has its turn.
+/// Sets the states in which files begin; of replicas and hops only the first may start.
 fn begin(kind: JobKind, staging: bool, files: &mut [SubmittedFile]) {
     let first = if staging { JobFileState::Staging } else { JobFileState::Submitted };
     let one_by_one = matches!(kind, JobKind::Replicas | JobKind::Hops);

@@ -11,41 +11,60 @@ use super::fields::Fields;
 use super::{Refusal, Rules, SubmittedFile};
 
 const SPACE_TOKEN_BYTES_MAX: usize = 255;
-/// Staging time-out or pin where only the other of the two is given: a week.
+/// Default for the staging time limit or the pin if only the other is given: a week.
 const STAGING_S_DEFAULT: i64 = 604_800;
 
-/// Every job-level value beside kind, priority and expiry, under the names of FTS's job object; kept with the
+/// Parameters of a job beside kind, priority and expiry, under the names of FTS's job object; stored with the
 /// job as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Parameters {
+    /// Metadata of the job; an object or null.
     pub job_metadata: Value,
+    /// How the submitter logged in: `certificate` or `oauth2`.
     pub auth_method: String,
+    /// Further attempts after a failure; 0 for the default, -1 for none.
     pub retry: i64,
+    /// Seconds between two attempts.
     pub retry_delay: i64,
-    /// `Y` always, `R` on retries, `M` hops but the last, `D` what is only on disk, `Q` both of the former.
+    /// When existing files are replaced: `Y` always, `R` on retries, `M` at all hops but the last, `D` if
+    /// they are only on disk, `Q` as `M` and `D` together.
     pub overwrite_flag: Option<char>,
-    /// `s`, `t`, `b` or `n`.
+    /// Where checksums are compared: `s` source, `t` target, `b` both, `n` nowhere.
     pub verify_checksum: char,
+    /// Space token of the source; stored and shown only.
     pub source_spacetoken: String,
+    /// Space token of the target; stored and shown only.
     pub destination_spacetoken: String,
+    /// Seconds to pin a staged file; -1 if not requested.
     pub copy_pin_lifetime: i64,
+    /// Time limit of staging in seconds; -1 if not requested.
     pub bring_online: i64,
+    /// Time limit of archiving in seconds; -1 if not requested.
     pub archive_timeout: i64,
+    /// Report about existing target files.
     pub dst_file_report: bool,
-    /// Seconds; none: by the size.
+    /// Time limit of a copy in seconds; absent: it depends on the size.
     pub timeout: Option<u32>,
+    /// TCP streams of a copy.
     pub nostreams: Option<u32>,
+    /// TCP buffer in bytes.
     pub buffer_size: Option<u64>,
+    /// Skip all checks that a copy can do without.
     pub strict_copy: bool,
+    /// Keep what a failed copy has written.
     pub disable_cleanup: bool,
+    /// Use IPv4 only; wins over `ipv6`.
     pub ipv4: bool,
+    /// Use IPv6 only.
     pub ipv6: bool,
+    /// Address S3 buckets by path instead of by host name.
     pub s3alternate: bool,
+    /// Use the tokens as given; do not refresh them.
     pub unmanaged_tokens: bool,
 }
 
-/// What a job whose parameters cannot be read is taken to have said.
+/// Parameters of a job whose stored ones cannot be read.
 impl Default for Parameters {
     fn default() -> Self {
         Parameters {
@@ -113,12 +132,12 @@ impl Parameters {
         Ok(parameters)
     }
 
-    /// Whether files come from tape first.
+    /// Whether files are staged from tape first.
     pub fn is_staging(&self) -> bool {
         self.bring_online > 0 || self.copy_pin_lifetime > 0
     }
 
-    /// What depends on the kind and the files.
+    /// Checks what depends on the kind of job and its files.
     pub(super) fn check(&self, kind: JobKind, files: &[SubmittedFile]) -> Result<(), Refusal> {
         let flag = self.overwrite_flag;
         if matches!(flag, Some('M' | 'Q')) && kind != JobKind::Hops {
@@ -150,7 +169,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// `internal_job_params` of the job object.
+    /// Text for `internal_job_params` of the job object.
     pub fn internal(&self) -> Option<String> {
         let mut parts = Vec::new();
         parts.extend(self.nostreams.map(|streams| format!("nostreams:{streams}")));
@@ -167,7 +186,7 @@ impl Parameters {
         (!parts.is_empty()).then(|| parts.join(","))
     }
 
-    /// What is answered as the job's metadata: always an object.
+    /// Metadata for replies: always an object.
     pub fn metadata(&self) -> Value {
         let mut metadata = self.job_metadata.as_object().cloned().unwrap_or_default();
         metadata.insert("auth_method".to_owned(), Value::from(self.auth_method.clone()));
@@ -175,7 +194,7 @@ impl Parameters {
     }
 }
 
-/// None for zero and less, which mean that nothing is wanted.
+/// A number above zero; none for zero and less, which mean the default.
 fn positive<T: TryFrom<i64>>(given: &Fields<'_>, name: &str) -> Result<Option<T>, Refusal> {
     match given.integer(name)? {
         Some(number) if number > 0 => {
@@ -225,7 +244,7 @@ fn verify_checksum(given: &Fields<'_>, files: &[Value]) -> Result<char, Refusal>
     }
 }
 
-/// When the job is given up if it has not begun: a number of hours, or one with a unit.
+/// When the job is given up if it has not begun; the field is a number of hours, or a number with a unit.
 pub(super) fn expiry(given: &Fields<'_>, now: Timestamp) -> Result<Option<Timestamp>, Refusal> {
     let seconds = match given.get("max_time_in_queue") {
         Some(Value::String(text)) => with_unit(text.trim()),

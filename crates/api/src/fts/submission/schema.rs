@@ -1,10 +1,10 @@
-//! The form of a submission, for people and tools that want it as a JSON schema.
+//! The JSON schema of a submission, for people and tools.
 
 use serde_json::{Value, json};
 
 use super::STRATEGIES;
 
-/// Answer to `GET /api-docs/schema/submit`.
+/// Reply to `GET /api-docs/schema/submit`.
 pub fn schema() -> Value {
     let maybe = |kind: &str| json!({ "type": [kind, "null"] });
     let number = json!({ "type": ["integer", "string", "null"] });
