@@ -1,8 +1,8 @@
-//! The OpenAPI 3.1 description of the native API, made from the table of routes and the types of requests and
-//! replies.
+//! The OpenAPI 3.1 description of the native API, generated from the table of routes and the types of
+//! requests and replies.
 //!
-//! The same document lies in the repository as `openapi/native.json`; a test fails where they differ. After a
-//! wanted change: `cargo run --release -p longhaul-api --example openapi > openapi/native.json`.
+//! The repository has the same document as `openapi/native.json`; a test fails if they differ. After an
+//! intended change: `cargo run -p longhaul-api --example openapi > openapi/native.json`.
 
 use serde_json::{Map, Value, json};
 use utoipa::openapi::{RefOr, Schema};
@@ -16,7 +16,7 @@ use crate::{
     Problem, accounts, agent, circuits, commissioning, jobs, limits, measured, native, network, steering,
 };
 
-/// The whole description.
+/// The complete document.
 pub fn document() -> Value {
     let mut paths = Map::new();
     for route in routes::ALL {
@@ -28,12 +28,10 @@ pub fn document() -> Value {
         "info": {
             "title": "Longhaul native API",
             "version": "1",
-            "description": "Places datasets at sites and says how they get there. Errors are RFC 9457 \
-                problem documents \
-                with a code, the reason and the next step. Lists are pages: pass `next` of one as `after` of \
-                the \
-                following. A parameter in a path is one segment: dataset names contain `/`, which is written \
-                `%2F` there.",
+            "description": "Keeps datasets at sites and moves them there. Errors are problem documents (RFC \
+                9457) with a code, the reason and the next step. Lists are paged: pass `next` of a page as \
+                `after` to get the next one. A path parameter is one segment: write the `/` in dataset names \
+                as `%2F`.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "paths": paths,
@@ -69,7 +67,7 @@ fn operation(route: &Route) -> Value {
     operation
 }
 
-/// First segment after the version, such as `datasets`.
+/// The first segment of the path after the version, such as `datasets`.
 fn tag(route: &Route) -> &'static str {
     let rest = route.path.strip_prefix("/api/v1/").unwrap_or("process");
     rest.split(['/', '.']).next().unwrap_or(rest)
@@ -77,16 +75,16 @@ fn tag(route: &Route) -> &'static str {
 
 fn role_text(access: Access) -> &'static str {
     match access {
-        Access::Public => "Needs no credential.",
-        Access::Viewer => "Needs the role viewer.",
-        Access::SiteManager => "Needs the role admin, or a manager of each site that it is about.",
-        Access::CommunityManager => "Needs the role admin, or a manager of the community that it is about.",
-        Access::Admin => "Needs the role admin.",
+        Access::Public => "Requires no credential.",
+        Access::Viewer => "Requires the role viewer.",
+        Access::SiteManager => "Requires the role admin, or manager of every site concerned.",
+        Access::CommunityManager => "Requires the role admin, or manager of the community concerned.",
+        Access::Admin => "Requires the role admin.",
         Access::Submitter => {
-            "Needs the role admin, or a community by `service.fts.people` or by one's login."
+            "Requires the role admin, or a community, given by `service.fts.people` or by the login."
         }
-        Access::Observer => "Needs the role observer, or admin.",
-        Access::AgentCertificate => "Needs the certificate of an agent of this deployment, over TLS 1.3.",
+        Access::Observer => "Requires the role observer or admin.",
+        Access::AgentCertificate => "Requires the certificate of an agent of this deployment, over TLS 1.3.",
     }
 }
 
@@ -105,8 +103,8 @@ fn security_schemes() -> Value {
         "token": { "type": "http", "scheme": "bearer", "description": "An API token, lht_…" },
         "session": { "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE },
         "csrf": { "type": "apiKey", "in": "header", "name": CSRF_HEADER,
-            "description": "The session's CSRF token, for requests that change something." },
-        "agent": { "type": "mutualTLS", "description": "An agent's certificate, from the deployment's own \
+            "description": "CSRF token of the session, for requests that change something." },
+        "agent": { "type": "mutualTLS", "description": "Certificate of an agent, issued by the deployment's \
             authority." },
     })
 }
@@ -147,13 +145,11 @@ fn content(body: Body) -> Option<Value> {
 
 fn problem_response() -> Value {
     json!({
-        "description": "What, why, what next, and an id to quote. 429: more was asked for than one user may, \
-            requests a \
-            second or files under way; it may be asked again after the seconds of `Retry-After`. 503 and \
-            507: the service \
-            cannot do it now, and says when to ask again in the same way.",
-        "headers": { "Retry-After": { "description": "Of 429, 503 and 507: whole seconds to wait before \
-            asking again.",
+        "description": "What went wrong, why, what to do next, and an id to quote. 429: the caller exceeds \
+            its limit of requests per second or of files under way. 503 and 507: the service cannot handle \
+            the request now. All three say in `Retry-After` when to try again.",
+        "headers": { "Retry-After": { "description": "For 429, 503 and 507: seconds to wait before another \
+            try.",
             "schema": { "type": "integer", "minimum": 1 } } },
         "content": { "application/problem+json": { "schema": { "$ref": reference("Problem") } } },
     })
@@ -163,7 +159,7 @@ fn reference(name: &str) -> String {
     format!("#/components/schemas/{name}")
 }
 
-/// Every type that a route names, and those inside them.
+/// All types that routes name, and those inside them.
 fn schemas() -> Map<String, Value> {
     let mut collected: Vec<(String, RefOr<Schema>)> = Vec::new();
     macro_rules! whole {

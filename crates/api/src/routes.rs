@@ -471,7 +471,7 @@ routes! {
         "Accepts measurements of a perfSONAR host: a pScheduler result, or documents of version 5",
         takes(Document), gives(200, Json("MeasurementsTaken"));
     MEASUREMENT_PUT = Put "/api/v1/network/measurements" "measurement_put" Observer,
-        "The same by PUT, as pScheduler's HTTP archiver sends it by default",
+        "Accepts measurements by PUT, the default method of pScheduler's HTTP archiver",
         takes(Document), gives(200, Json("MeasurementsTaken"));
     HOST_LIST = Get "/api/v1/network/hosts" "host_list" Viewer,
         "Lists the sites of measurement hosts, foreign end points and networks",
