@@ -6,7 +6,7 @@
 //!
 //! Not here: what to move, from where and when (`scheduler`), leases and reports (`agent`), the rules of the
 //! protocol (`wire`), names in a file system (`storage`), certificates and permits (`security`). Start with
-//! [`Engine`].
+//! [`Engine`]; `examples/embed.rs` embeds two engines and copies a file.
 
 mod buffer_pool;
 mod calls;
