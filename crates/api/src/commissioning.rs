@@ -73,7 +73,7 @@ pub struct LinkTest {
     pub grade: Grade,
     /// Rule that gave the grade, with numbers.
     pub why: String,
-    /// Addresses where the target dials the source, as the source's agent gives them.
+    /// Addresses `host:port` where the target dials the source's agents.
     #[serde(default)]
     pub addresses: Vec<String>,
     /// Round-trip time in microseconds, if known.

@@ -32,7 +32,7 @@ pub type Levels = BTreeMap<String, Level>;
 pub struct WhoAmI {
     /// DN of the caller.
     pub user_dn: String,
-    /// All DNs of the caller, of its proxies too.
+    /// DNs of the caller; empty without a credential.
     pub dn: Vec<String>,
     /// Namespace of job ids that clients choose.
     pub base_id: JobId,
@@ -48,7 +48,7 @@ pub struct WhoAmI {
     pub level: Levels,
     /// Id under which the caller delegates credentials, 16 hex digits.
     pub delegation_id: String,
-    /// How the caller logged in: `certificate` or `oauth2`.
+    /// How the caller logged in: `certificate`, `oauth2` or `unauthenticated`.
     pub method: &'static str,
     /// True if every operation is allowed.
     pub is_root: bool,

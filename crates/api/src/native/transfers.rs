@@ -75,7 +75,7 @@ pub struct TransferView {
 pub struct TransferDetail {
     /// The transfer.
     pub transfer: TransferView,
-    /// Its attempts, in order.
+    /// All attempts so far.
     pub attempts: Vec<AttemptView>,
 }
 
@@ -119,7 +119,7 @@ pub struct AttemptView {
 pub struct Choice {
     /// Decisive reason, in words.
     pub reason: String,
-    /// Storages that the file passes after this hop, if the hop's target is a relay.
+    /// All storages of the route after the source, if the target of this hop is a relay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub way: Vec<StorageName>,
