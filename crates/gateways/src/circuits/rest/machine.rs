@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use longhaul_circuits::{Answer, CircuitRequest, Event, Grant, ProviderReservation, RequestKey};
-use longhaul_model::{Fault, Timestamp};
+use longhaul_model::{ErrorChain, Fault, Timestamp};
 
-use super::{Job, Next, Protocol, Stage, unexpected};
+use super::{AnswerError, Job, Next, Protocol, Stage, unexpected};
 use crate::circuits::remote::{Call, CallId, Dialogue, HttpAnswer, Names, Step, poll_delay};
 
 /// Calls of one stage that fail in a row, before a request is given up.
@@ -134,7 +134,7 @@ impl Rest {
 
     fn logged_in(&mut self, answer: Result<HttpAnswer, Fault>, now: Timestamp) {
         self.login = None;
-        let token = answer.map_err(|fault| fault.to_string()).and_then(|heard| self.protocol.token(&heard));
+        let token = answer.map_err(AnswerError::from).and_then(|heard| self.protocol.token(&heard));
         match token {
             Ok(token) => {
                 self.token = Some(token);
@@ -192,7 +192,7 @@ impl Rest {
             // The token is too old, or the provider has forgotten it.
             Ok(heard) if heard.status == 401 => {
                 self.forget_token();
-                Next::Unclear(unexpected(&heard))
+                Next::Unclear(unexpected(&heard).to_string())
             }
             Ok(heard) => self.protocol.hear(job, &heard, self.skew),
         };
@@ -310,7 +310,7 @@ impl Rest {
         if answer.as_ref().is_ok_and(|heard| heard.status == 401) {
             self.forget_token();
         }
-        let up = answer.map_err(|fault| fault.to_string()).and_then(|heard| self.protocol.is_up(&heard));
+        let up = answer.map_err(AnswerError::from).and_then(|heard| self.protocol.is_up(&heard));
         // What is cleared away is nobody's any more.
         let is_stray = self.jobs.values().any(|job| job.is_stray && job.key == key);
         let Some(list) = &mut self.list else { return };
@@ -319,8 +319,8 @@ impl Rest {
             Ok(Some(_)) if is_stray => {}
             Ok(Some(up)) => list.held.push(ProviderReservation { key, up }),
             Ok(None) => {}
-            Err(why) => {
-                tracing::debug!(why, "what the provider holds is not known");
+            Err(error) => {
+                tracing::debug!(why = %ErrorChain::new(&error), "what the provider holds is not known");
                 list.is_broken = true;
             }
         }

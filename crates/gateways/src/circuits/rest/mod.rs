@@ -97,11 +97,27 @@ pub(super) struct Job {
     is_reported: bool,
 }
 
+/// Why a call gave neither a token nor the state of a reservation.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AnswerError {
+    /// The call failed: there is no answer.
+    #[error(transparent)]
+    Call(#[from] Fault),
+    /// The body is not shown, since it may hold a secret.
+    #[error("it answered {status}: ")]
+    NoToken { status: u16 },
+    #[error("it answered {status}: {text}")]
+    Unexpected { status: u16, text: String },
+    /// A page for people, which is not shown.
+    #[error("it answered {status}")]
+    HtmlPage { status: u16 },
+}
+
 /// What the provider speaks: without memory, for that is in the [`Job`].
 pub(super) trait Protocol: Send {
     /// The call that gets a token; none if none is needed.
     fn login(&self) -> Option<Call>;
-    fn token(&self, heard: &HttpAnswer) -> Result<String, String>;
+    fn token(&self, heard: &HttpAnswer) -> Result<String, AnswerError>;
     /// A configured token, which needs no login.
     fn given_token(&self) -> Option<String> {
         None
@@ -112,7 +128,7 @@ pub(super) trait Protocol: Send {
     fn next_call(&self, job: &Job, now: Timestamp) -> Call;
     fn hear(&self, job: &mut Job, heard: &HttpAnswer, skew: i64) -> Next;
     /// Whether it is up; none if nothing is held.
-    fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, String>;
+    fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, AnswerError>;
     /// The question that [`Protocol::is_up`] is about.
     fn examine(&self, name: &str) -> Call;
     fn ends(&self) -> longhaul_circuits::CircuitEndpoints;
@@ -162,19 +178,20 @@ fn read_secret(path: &Path) -> Result<Zeroizing<String>, Fault> {
 }
 
 /// The fault of an answer that is not the expected one.
-fn unexpected(heard: &HttpAnswer) -> String {
-    let said: String = heard.body.chars().take(200).collect();
-    match said.trim_start().starts_with('<') {
-        // A page for people.
-        true => format!("it answered {}", heard.status),
-        false => format!("it answered {}: {said}", heard.status),
+fn unexpected(heard: &HttpAnswer) -> AnswerError {
+    let (status, text) = (heard.status, heard.body.chars().take(200).collect::<String>());
+    match text.trim_start().starts_with('<') {
+        true => AnswerError::HtmlPage { status },
+        false => AnswerError::Unexpected { status, text },
     }
 }
 
 /// The consequence of a refusal, or of an error at the provider.
 fn no(heard: &HttpAnswer, less: bool) -> Next {
     match heard.status {
-        400..=499 if !matches!(heard.status, 408 | 429) => Next::Refused { less, detail: unexpected(heard) },
-        _ => Next::Unclear(unexpected(heard)),
+        400..=499 if !matches!(heard.status, 408 | 429) => {
+            Next::Refused { less, detail: unexpected(heard).to_string() }
+        }
+        _ => Next::Unclear(unexpected(heard).to_string()),
     }
 }

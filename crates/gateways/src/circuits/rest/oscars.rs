@@ -8,7 +8,7 @@ use longhaul_model::Timestamp;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::{Job, Next, Protocol, Stage, encode_component, no, unexpected};
+use super::{AnswerError, Job, Next, Protocol, Stage, encode_component, no, unexpected};
 use crate::circuits::config::Access;
 use crate::circuits::remote::{Call, HttpAnswer};
 
@@ -179,14 +179,12 @@ impl Protocol for Oscars {
         Some(self.post("/api/account/login", &body))
     }
 
-    fn token(&self, heard: &HttpAnswer) -> Result<String, String> {
+    fn token(&self, heard: &HttpAnswer) -> Result<String, AnswerError> {
         let answer: Value = serde_json::from_str(&heard.body).unwrap_or_default();
         let token = answer["token"].as_str().filter(|token| {
             heard.status == 200 && token.len() < 8_192 && token.bytes().all(|byte| byte.is_ascii_graphic())
         });
-        token
-            .map(str::to_owned)
-            .ok_or_else(|| unexpected(&HttpAnswer { body: String::new(), ..heard.clone() }))
+        token.map(str::to_owned).ok_or(AnswerError::NoToken { status: heard.status })
     }
 
     fn given_token(&self) -> Option<String> {
@@ -268,7 +266,7 @@ impl Protocol for Oscars {
         }
     }
 
-    fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, String> {
+    fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, AnswerError> {
         let answer: Value = serde_json::from_str(&heard.body).unwrap_or_default();
         match (heard.status, answer["phase"].as_str()) {
             (404, _) | (200, Some("ARCHIVED")) => Ok(None),

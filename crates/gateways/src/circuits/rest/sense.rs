@@ -7,7 +7,7 @@ use longhaul_model::Timestamp;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::{Job, Next, Protocol, Stage, encode_component, no, unexpected};
+use super::{AnswerError, Job, Next, Protocol, Stage, encode_component, no, unexpected};
 use crate::circuits::config::Access;
 use crate::circuits::remote::{Call, HttpAnswer};
 
@@ -139,14 +139,12 @@ impl Protocol for Sense {
         })
     }
 
-    fn token(&self, heard: &HttpAnswer) -> Result<String, String> {
+    fn token(&self, heard: &HttpAnswer) -> Result<String, AnswerError> {
         let answer: Value = serde_json::from_str(&heard.body).unwrap_or_default();
         let token = answer["access_token"].as_str().filter(|token| {
             heard.status == 200 && token.len() < 16_384 && token.bytes().all(|byte| byte.is_ascii_graphic())
         });
-        token
-            .map(str::to_owned)
-            .ok_or_else(|| unexpected(&HttpAnswer { body: String::new(), ..heard.clone() }))
+        token.map(str::to_owned).ok_or(AnswerError::NoToken { status: heard.status })
     }
 
     fn authorise(&self, token: &str) -> (&'static str, String) {
@@ -199,7 +197,7 @@ impl Protocol for Sense {
         }
     }
 
-    fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, String> {
+    fn is_up(&self, heard: &HttpAnswer) -> Result<Option<bool>, AnswerError> {
         match (heard.status, Status::from_answer(heard)) {
             (404, _) => Ok(None),
             (200, Some(status)) if status.is_cancelled() && status.is("READY") => Ok(None),
@@ -226,7 +224,9 @@ fn compiled(job: &Job, heard: &HttpAnswer) -> Next {
 }
 
 fn waited(job: &Job, heard: &HttpAnswer) -> Next {
-    let Some(status) = Status::from_answer(heard) else { return Next::Unclear(unexpected(heard)) };
+    let Some(status) = Status::from_answer(heard) else {
+        return Next::Unclear(unexpected(heard).to_string());
+    };
     match () {
         () if status.is_cancelled() => Next::Refused { less: false, detail: "it was cancelled".to_owned() },
         () if status.is("FAILED") => Next::Refused { less: true, detail: "it could not be built".to_owned() },
@@ -237,7 +237,9 @@ fn waited(job: &Job, heard: &HttpAnswer) -> Next {
 }
 
 fn examined(heard: &HttpAnswer) -> Next {
-    let Some(status) = Status::from_answer(heard) else { return Next::Unclear(unexpected(heard)) };
+    let Some(status) = Status::from_answer(heard) else {
+        return Next::Unclear(unexpected(heard).to_string());
+    };
     match () {
         () if status.is("COMPILED") || (status.is_cancelled() && status.is("READY")) => {
             Next::Go(Stage::Remove)
