@@ -10,11 +10,11 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use longhaul_model::Timestamp;
 use longhaul_model::units::printable;
+use longhaul_model::{Fault, Timestamp};
 use longhaul_network::advice::{Family, payload_share};
 use longhaul_security::{ForeignServerTrust, foreign_client_tls};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls::{ClientConnection, ProtocolVersion};
 
 use crate::checks::credentials;
@@ -292,7 +292,7 @@ fn check_tls(peer: &Peer, socket: TcpStream, patience: Duration, now: Timestamp)
     }
     let mut connection = match client(peer) {
         Ok(connection) => connection,
-        Err(why) => return vec![Finding::unknown(Group::Peer, "tls", why)],
+        Err(error) => return vec![Finding::unknown(Group::Peer, "tls", error.to_string())],
     };
     while connection.is_handshaking() {
         if let Err(error) = connection.complete_io(&mut socket) {
@@ -420,12 +420,23 @@ fn date(head: &[u8]) -> Option<Timestamp> {
     Some(Timestamp(at.as_microsecond()))
 }
 
+/// Why no TLS connection to the peer could be prepared.
+#[derive(Debug, thiserror::Error)]
+enum ClientError {
+    #[error("{0}")]
+    Settings(#[source] Fault),
+    #[error("{0}")]
+    HostName(#[from] InvalidDnsNameError),
+    #[error("{0}")]
+    Connection(#[from] rustls::Error),
+}
+
 /// Believes whoever answers and holds the key of the certificate shown: this connection carries nothing, and
 /// the report says who it was.
-fn client(peer: &Peer) -> Result<ClientConnection, String> {
-    let config = foreign_client_tls(ForeignServerTrust::Anyone).map_err(|fault| fault.to_string())?;
-    let name = ServerName::try_from(peer.host.clone()).map_err(|error| error.to_string())?;
-    ClientConnection::new(config, name).map_err(|error| error.to_string())
+fn client(peer: &Peer) -> Result<ClientConnection, ClientError> {
+    let config = foreign_client_tls(ForeignServerTrust::Anyone).map_err(ClientError::Settings)?;
+    let name = ServerName::try_from(peer.host.clone())?;
+    Ok(ClientConnection::new(config, name)?)
 }
 
 #[cfg(test)]

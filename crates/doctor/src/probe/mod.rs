@@ -101,7 +101,7 @@ fn probe_address(address: SocketAddr, patience: Duration) -> PathProbe {
     let rtt = Duration::from_micros(way.rtt_us().unwrap_or(0).into());
     match mtu::discover(address, connected.last, rtt, patience) {
         Ok(found) => (way.mtu, way.black_hole) = (Some(found.bytes), found.black_hole),
-        Err(why) => way.unknown.push(format!("path MTU: {why}")),
+        Err(error) => way.unknown.push(format!("path MTU: {error}")),
     }
     match hops::trace(address.ip(), rtt) {
         Ok(hops) => way.hops = hops,

@@ -37,12 +37,27 @@ pub(super) struct PathMtu {
     pub black_hole: bool,
 }
 
+/// Why the path MTU is not known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MtuError {
+    /// A connection with small packets could not be made, or its state could not be read or set.
+    #[error("{}", error_text(.0))]
+    Socket(#[source] io::Error),
+    #[error("the peer closed: {}", error_text(.0))]
+    Send(#[source] io::Error),
+    #[error("the peer closed the connection")]
+    Closed,
+    /// Not even the smallest of the common sizes is acknowledged.
+    #[error("connections begin, but not even packets of 1280 bytes get there")]
+    NothingPasses,
+}
+
 pub(super) fn discover(
     address: SocketAddr,
     socket: TcpStream,
     rtt: Duration,
     patience: Duration,
-) -> Result<PathMtu, String> {
+) -> Result<PathMtu, MtuError> {
     let wait = ACK_WAIT_MIN + rtt * ACK_WAIT_ROUND_TRIPS;
     let tried = packet_bytes(&socket, address)?;
     if segments_arrive(socket, wait)? {
@@ -50,13 +65,13 @@ pub(super) fn discover(
         let bytes = sys::path_mtu_of(address).map_or(tried, |known| known.min(tried));
         return Ok(PathMtu { bytes, black_hole: false });
     }
-    let passes = |bytes: u32| -> Result<bool, String> {
-        let socket = connect_with(address, bytes, patience).map_err(|error| error_text(&error))?;
+    let passes = |bytes: u32| -> Result<bool, MtuError> {
+        let socket = connect_with(address, bytes, patience).map_err(MtuError::Socket)?;
         segments_arrive(socket, wait)
     };
     match largest_passing(&COMMON_MTUS_BYTES.map(|bytes| if bytes < tried { bytes } else { 0 }), passes)? {
         Some(bytes) => Ok(PathMtu { bytes, black_hole: true }),
-        None => Err("connections begin, but not even packets of 1280 bytes get there".into()),
+        None => Err(MtuError::NothingPasses),
     }
 }
 
@@ -64,8 +79,8 @@ pub(super) fn discover(
 /// are left out.
 fn largest_passing(
     sizes: &[u32],
-    mut passes: impl FnMut(u32) -> Result<bool, String>,
-) -> Result<Option<u32>, String> {
+    mut passes: impl FnMut(u32) -> Result<bool, MtuError>,
+) -> Result<Option<u32>, MtuError> {
     let sizes: Vec<u32> = sizes.iter().copied().filter(|&size| size > 0).collect();
     let (mut low, mut high) = (0, sizes.len());
     while low < high {
@@ -76,8 +91,8 @@ fn largest_passing(
 }
 
 /// IP packet size of a full segment, as the two ends agreed.
-fn packet_bytes(socket: &TcpStream, address: SocketAddr) -> Result<u32, String> {
-    let measured = sys::tcp_info(socket.as_fd()).map_err(|error| error_text(&error))?;
+fn packet_bytes(socket: &TcpStream, address: SocketAddr) -> Result<u32, MtuError> {
+    let measured = sys::tcp_info(socket.as_fd()).map_err(MtuError::Socket)?;
     Ok(measured.mss_bytes + header_bytes(address) + if measured.timestamps { 12 } else { 0 })
 }
 
@@ -94,22 +109,17 @@ fn connect_with(address: SocketAddr, bytes: u32, patience: Duration) -> io::Resu
 }
 
 /// Sends two full segments; whether the peer's kernel acknowledges them.
-fn segments_arrive(mut socket: TcpStream, wait: Duration) -> Result<bool, String> {
-    let measured = |socket: &TcpStream| sys::tcp_info(socket.as_fd()).map_err(|error| error_text(&error));
+fn segments_arrive(mut socket: TcpStream, wait: Duration) -> Result<bool, MtuError> {
+    let measured = |socket: &TcpStream| sys::tcp_info(socket.as_fd()).map_err(MtuError::Socket);
     let mss = measured(&socket)?.mss_bytes as usize;
-    socket
-        .set_nonblocking(true)
-        .and_then(|()| socket.set_nodelay(true))
-        .map_err(|error| error_text(&error))?;
-    socket
-        .write_all(&partial_client_hello(2 * mss))
-        .map_err(|error| format!("the peer closed: {}", error_text(&error)))?;
+    socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).map_err(MtuError::Socket)?;
+    socket.write_all(&partial_client_hello(2 * mss)).map_err(MtuError::Send)?;
     let began = Instant::now();
     let mut pause = POLL_INTERVAL_MIN;
     loop {
         let now = measured(&socket)?;
         if now.unacknowledged == 0 {
-            return if now.established { Ok(true) } else { Err("the peer closed the connection".into()) };
+            return if now.established { Ok(true) } else { Err(MtuError::Closed) };
         }
         if began.elapsed() >= wait {
             return Ok(false);
@@ -141,8 +151,8 @@ mod tests {
             assert_eq!(found.unwrap(), COMMON_MTUS_BYTES.into_iter().find(|&size| size <= limit));
             assert!(asked <= 4, "{asked} steps");
         }
-        let falls: Result<_, String> = largest_passing(&COMMON_MTUS_BYTES, |_| Err("gone".into()));
-        assert_eq!(falls, Err("gone".to_owned()));
+        let falls = largest_passing(&COMMON_MTUS_BYTES, |_| Err(MtuError::Closed));
+        assert!(matches!(falls, Err(MtuError::Closed)));
         assert!(COMMON_MTUS_BYTES.windows(2).all(|pair| pair[0] > pair[1]));
     }
 
