@@ -10,6 +10,7 @@ mod archive_config;
 pub mod changes;
 mod dedup;
 mod ecmp_hint;
+mod error;
 mod path_counters;
 pub mod probe_state;
 mod probes;

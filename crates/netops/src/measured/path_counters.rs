@@ -8,15 +8,17 @@ use longhaul_network::{
     Endpoint, Mapping, Metric, Observation, ObservationId, Origin, PathSelector, SenderLimit, Subject,
 };
 
+use super::error::MeasurementError;
+
 /// Agents tell far more often.
 const SECONDS_MAX: f64 = 3_600.0;
 
 /// What the room that believes the numbers cannot see.
-pub fn check(sample: &PathSample) -> Result<(), String> {
+pub fn check(sample: &PathSample) -> Result<(), MeasurementError> {
     if sample.seconds > 0.0 && sample.seconds <= SECONDS_MAX {
         return Ok(());
     }
-    Err(format!("{} s of transfers: between two looks are seconds to minutes", sample.seconds))
+    Err(MeasurementError::ImplausiblePeriod(sample.seconds))
 }
 
 /// `to` says what it saw of data from the first of the sites to the second, its own. Whether the numbers can

@@ -16,6 +16,7 @@ use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteId, Timestamp};
 use longhaul_network::{Metric, Observation, ObservationError};
 
 use super::count;
+use super::error::MeasurementError;
 use super::path_counters;
 use super::probes::{self, Probes, Row};
 use super::uplinks::Uplinks;
@@ -72,7 +73,7 @@ pub fn take(netops: &NetOps, agent: AgentId, found: &AgentMeasurements) {
     for result in found.probes.iter().take(PROBES_MAX) {
         let to = netops.control.agents.connected_agent(result.agent, now).filter(|to| to.site != from.site);
         let outcome = match &to {
-            None => Err("it is of an agent that is none, or of the same site".to_owned()),
+            None => Err(MeasurementError::UnknownOrLocalPeer),
             Some(_) => netops.measured.probe_state.lock().probes.note(agent, result, now),
         };
         if let (Ok(()), Some(to)) = (&outcome, to) {
@@ -117,7 +118,7 @@ fn take_path_samples(
                 }
                 probes::count_outcome(&mut taken, outcome);
             }
-            None => probes::count_outcome(&mut taken, Err("it is of an agent that is none".to_owned())),
+            None => probes::count_outcome(&mut taken, Err(MeasurementError::UnknownAgent)),
         }
     }
     taken

@@ -17,6 +17,7 @@ use longhaul_network::{
 };
 
 use super::ecmp_hint::{self, EcmpHint};
+use super::error::MeasurementError;
 
 /// Pairs of agents remembered: all of 300. Beyond it the one looked at longest ago goes.
 const ROWS_MAX: usize = 90_000;
@@ -97,12 +98,17 @@ impl Probes {
     }
 
     /// Notes what `agent` found. Refuses what cannot be; nothing of it is kept then.
-    pub fn note(&mut self, agent: AgentId, found: &ProbeResult, now: Timestamp) -> Result<(), String> {
+    pub fn note(
+        &mut self,
+        agent: AgentId,
+        found: &ProbeResult,
+        now: Timestamp,
+    ) -> Result<(), MeasurementError> {
         check(found, now)?;
         let key = (agent, found.agent);
         let known = self.rows.get(&key);
         if known.is_some_and(|row| row.at >= found.at) {
-            return Err("it is not newer than what is known".into());
+            return Err(MeasurementError::NotNewer);
         }
         let reached = found.ways.iter().any(|way| way.reach == Reach::Answers);
         let since = known.and_then(|row| row.unreachable_since);
@@ -142,26 +148,26 @@ fn short(mut way: ProbedWay) -> ProbedWay {
 }
 
 /// The numbers themselves are checked by the room that believes them.
-fn check(found: &ProbeResult, now: Timestamp) -> Result<(), String> {
+fn check(found: &ProbeResult, now: Timestamp) -> Result<(), MeasurementError> {
     let ahead = found.at.since(now);
     if ahead > CLOCK_AHEAD_MAX {
-        return Err(format!("it is {} s in the future", ahead.as_secs()));
+        return Err(MeasurementError::Future(ahead));
     }
     let age = now.since(found.at);
     if age > PROBE_AGE_MAX {
-        return Err(format!("it is {} s old", age.as_secs()));
+        return Err(MeasurementError::TooOld(age));
     }
     let families =
         found.ways.iter().map(|way| way.address.is_ipv6()).collect::<std::collections::BTreeSet<_>>();
     if found.ways.len() > FAMILIES_MAX || families.len() < found.ways.len() {
-        return Err(format!("{} ways: at most one for each address family", found.ways.len()));
+        return Err(MeasurementError::FamilyTwice(found.ways.len()));
     }
     for way in &found.ways {
         if way.rtts_us.len() > PROBES_MAX || way.hops.len() > longhaul_network::HOPS_MAX {
-            return Err("more round trips or routers than a look can find".into());
+            return Err(MeasurementError::TooDetailed);
         }
         if (way.reach == Reach::Answers) == way.rtts_us.is_empty() {
-            return Err("an answer has a round trip, and silence has none".into());
+            return Err(MeasurementError::ReachContradictsRtts);
         }
     }
     Ok(())
@@ -210,12 +216,12 @@ pub fn observations(agent: AgentId, (from, to): (SiteId, SiteId), found: &ProbeR
 }
 
 /// Counts what became of one result.
-pub fn count_outcome(taken: &mut MeasurementsTaken, outcome: Result<(), String>) {
+pub fn count_outcome(taken: &mut MeasurementsTaken, outcome: Result<(), MeasurementError>) {
     match outcome {
         Ok(()) => taken.taken += 1,
-        Err(why) => {
+        Err(error) => {
             taken.refused += 1;
-            taken.why.get_or_insert(why);
+            taken.why.get_or_insert_with(|| error.to_string());
         }
     }
 }
@@ -313,7 +319,7 @@ mod tests {
         let mut probes = Probes::default();
         let mut say = |found: ProbeResult, now| match probes.note(AgentId(1), &found, at(now)) {
             Ok(()) => "taken".to_owned(),
-            Err(why) => why,
+            Err(why) => why.to_string(),
         };
         assert!(say(result(2, 1_000, Reach::Answers), 0).contains("in the future"));
         assert!(say(result(2, 0, Reach::Answers), 1_000).contains("old"));

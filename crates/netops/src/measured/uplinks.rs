@@ -7,8 +7,10 @@ use longhaul_api::probe::UplinkSample;
 use longhaul_model::{AgentId, SiteId, Timestamp};
 use longhaul_network::{CLOCK_AHEAD_MAX, Mapping, Metric, Observation, ObservationId, Origin, Subject};
 
+use super::error::MeasurementError;
+
 /// Interfaces remembered of all agents.
-const UPLINKS_MAX: usize = 10_000;
+pub(super) const UPLINKS_MAX: usize = 10_000;
 const NAME_CHARS_MAX: usize = 15;
 /// What was not counted for so long is not counted any more.
 pub const SAMPLE_AGE_MAX: Duration = Duration::from_secs(900);
@@ -29,15 +31,15 @@ impl Uplinks {
         agent: AgentId,
         sample: UplinkSample,
         now: Timestamp,
-    ) -> Result<(), String> {
+    ) -> Result<(), MeasurementError> {
         check(&sample, now)?;
         let key = (site, agent, sample.interface.clone());
         if self.rows.get(&key).is_some_and(|known| known.at >= sample.at) {
-            return Err("it is not newer than what is known".into());
+            return Err(MeasurementError::NotNewer);
         }
         self.rows.retain(|_, known| now.since(known.at) < SAMPLE_AGE_MAX);
         if self.rows.len() >= UPLINKS_MAX {
-            return Err(format!("more than {UPLINKS_MAX} interfaces"));
+            return Err(MeasurementError::TooManyInterfaces);
         }
         self.rows.insert(key, sample);
         Ok(())
@@ -94,17 +96,18 @@ impl Uplinks {
     }
 }
 
-fn check(sample: &UplinkSample, now: Timestamp) -> Result<(), String> {
+fn check(sample: &UplinkSample, now: Timestamp) -> Result<(), MeasurementError> {
     let ahead = sample.at.since(now);
     if ahead > CLOCK_AHEAD_MAX {
-        return Err(format!("it is {} s in the future", ahead.as_secs()));
+        return Err(MeasurementError::Future(ahead));
     }
-    if now.since(sample.at) >= SAMPLE_AGE_MAX {
-        return Err(format!("it is {} s old", now.since(sample.at).as_secs()));
+    let age = now.since(sample.at);
+    if age >= SAMPLE_AGE_MAX {
+        return Err(MeasurementError::TooOld(age));
     }
     let name = &sample.interface;
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(|c| c.is_ascii_graphic()) {
-        return Err("no name of an interface".into());
+        return Err(MeasurementError::BadInterfaceName);
     }
     let fine = |rate: f64| rate.is_finite() && (0.0..=BYTES_PER_S_MAX).contains(&rate);
     let capacity = sample.capacity_bytes_per_s;
@@ -112,7 +115,7 @@ fn check(sample: &UplinkSample, now: Timestamp) -> Result<(), String> {
         || !fine(sample.out_bytes_per_s)
         || capacity.is_some_and(|capacity| !fine(capacity) || capacity < 1.0)
     {
-        return Err(format!("{name}: rates that no network has"));
+        return Err(MeasurementError::ImplausibleRate { interface: name.clone() });
     }
     Ok(())
 }
@@ -165,7 +168,7 @@ mod tests {
         let mut uplinks = Uplinks::default();
         let mut say = |sample: UplinkSample, now| match uplinks.note(SiteId(1), AgentId(1), sample, at(now)) {
             Ok(()) => "taken".to_owned(),
-            Err(why) => why,
+            Err(why) => why.to_string(),
         };
         assert!(say(sample("eth0", 500, 1.0, None), 0).contains("in the future"));
         assert!(say(sample("eth0", 0, 1.0, None), 1_000).contains("old"));
