@@ -19,6 +19,28 @@ pub struct Candidate {
     pub unwilling: Option<&'static str>,
 }
 
+/// Why an agent can be given no copy now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CandidateError {
+    #[error("{0}")]
+    Unwilling(&'static str),
+    #[error("all its {files} places are taken")]
+    AgentFull { files: u32 },
+    #[error("its site moves {files} files at once, its limit")]
+    SiteFull { files: u32 },
+}
+
+/// Why no agent can be chosen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    /// There is nothing to say of any agent, which is why the text is empty.
+    #[error("")]
+    NoCandidate,
+    /// The reason of each candidate, by its name.
+    #[error("{}", .0.iter().map(|(name, error)| format!("{name}: {error}")).collect::<Vec<_>>().join("; "))]
+    NoneAble(Vec<(String, CandidateError)>),
+}
+
 /// How near it is to the storages, the nearest first: from its site to its target a file has half of its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Near {
@@ -39,12 +61,12 @@ impl Near {
 
 impl Candidate {
     /// Why it gets none, if so.
-    fn refuses(&self) -> Option<String> {
+    fn refuses(&self) -> Option<CandidateError> {
         let of_site = self.site_files.filter(|most| self.site_busy >= *most);
         match (self.unwilling, of_site) {
-            (Some(why), _) => Some(why.to_owned()),
-            (None, _) if self.busy >= self.files => Some(format!("all its {} places are taken", self.files)),
-            (None, Some(most)) => Some(format!("its site moves {most} files at once, its limit")),
+            (Some(why), _) => Some(CandidateError::Unwilling(why)),
+            (None, _) if self.busy >= self.files => Some(CandidateError::AgentFull { files: self.files }),
+            (None, Some(files)) => Some(CandidateError::SiteFull { files }),
             (None, None) => None,
         }
     }
@@ -56,15 +78,18 @@ impl Candidate {
 
 /// The nearest one; among those the least busy by its places, then the first that joined. With the reason in
 /// words; or why there is none, of each.
-pub fn choose(candidates: &[Candidate]) -> Result<(&Candidate, String), String> {
+pub fn choose(candidates: &[Candidate]) -> Result<(&Candidate, String), ChoiceError> {
     let able = candidates.iter().filter(|one| one.refuses().is_none());
     let best = able.min_by(|a, b| {
         let share = |one: &Candidate, other: &Candidate| u64::from(one.busy) * u64::from(other.files);
         a.near.cmp(&b.near).then(share(a, b).cmp(&share(b, a))).then(a.agent.cmp(&b.agent))
     });
     let Some(best) = best else {
-        let why = candidates.iter().filter_map(|one| Some(format!("{}: {}", one.name(), one.refuses()?)));
-        return Err(why.collect::<Vec<_>>().join("; "));
+        let errors = candidates.iter().filter_map(|one| Some((one.name(), one.refuses()?)));
+        return Err(match candidates {
+            [] => ChoiceError::NoCandidate,
+            _ => ChoiceError::NoneAble(errors.collect()),
+        });
     };
     let others = candidates.len() - 1;
     let among = match others {
@@ -120,13 +145,13 @@ mod tests {
         assert_eq!(chosen(&[full.clone(), candidate(2, Neither, 1, 2)]), 2);
         let paused = Candidate { unwilling: Some("its site is paused"), ..candidate(3, Target, 0, 2) };
         let limited = Candidate { site_files: Some(1), ..candidate(4, Target, 1, 2) };
-        let why = choose(&[full, paused, limited]).unwrap_err();
+        let why = choose(&[full, paused, limited]).unwrap_err().to_string();
         assert_eq!(
             why,
             "the agent h1 of beta: all its 2 places are taken; the agent h3 of beta: its site is paused; \
              the agent h4 of beta: its site moves 1 files at once, its limit"
         );
-        assert_eq!(choose(&[]).unwrap_err(), "");
+        assert_eq!(choose(&[]).unwrap_err().to_string(), "");
     }
 
     #[test]

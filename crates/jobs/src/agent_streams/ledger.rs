@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::choice::{Candidate, choose};
+use super::choice::{Candidate, ChoiceError, choose};
 
 #[derive(Default)]
 pub struct StreamLedger {
@@ -51,7 +51,7 @@ impl StreamLedger {
         epoch: Epoch,
         mut candidates: Vec<Candidate>,
         now: Instant,
-    ) -> Result<Assignment, String> {
+    ) -> Result<Assignment, ChoiceError> {
         let mut given = self.given.lock();
         for candidate in &mut candidates {
             let count = |counts: &dyn Fn(&AssignedCopy) -> bool| {
@@ -200,7 +200,11 @@ mod tests {
         }
     }
 
-    fn take(handed: &StreamLedger, attempt: u64, candidates: Vec<Candidate>) -> Result<Assignment, String> {
+    fn take(
+        handed: &StreamLedger,
+        attempt: u64,
+        candidates: Vec<Candidate>,
+    ) -> Result<Assignment, ChoiceError> {
         handed.assign(AttemptId(attempt), Epoch(attempt), candidates, Instant::now())
     }
 

@@ -62,7 +62,7 @@ pub(crate) async fn copy(
             Instant::now(),
         ) {
             Ok(taken) => taken,
-            Err(why) => break why,
+            Err(error) => break error.to_string(),
         };
         let Some(copy) = wire::to_wire(&order, order.epoch, &wanted).await else {
             job_control.jobs.stream_ledger.settle(order.attempt);
