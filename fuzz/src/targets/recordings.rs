@@ -1,7 +1,7 @@
 //! Recordings of a service, from a disk that may have damaged them.
 
 use longhaul_scheduler::record::{Line, LineKind};
-use longhaul_simulator::replay::{Replay, ReplayOptions, ReplayReport};
+use longhaul_simulator::replay::{Replay, ReplayError, ReplayOptions, ReplayReport};
 
 /// As bytes of a file; and, so that more than checksums is tried, as bodies of lines whose checksums are
 /// right: each line of the input is one, its first byte says of which kind.
@@ -26,7 +26,10 @@ pub fn recordings(bytes: &[u8]) {
 }
 
 fn replay(bytes: &[u8], at_once: usize) -> Result<ReplayReport, String> {
-    let mut run = Replay::new(ReplayOptions::default())?;
-    bytes.chunks(at_once).try_for_each(|part| run.feed(part))?;
-    run.end()
+    let replayed = || -> Result<ReplayReport, ReplayError> {
+        let mut run = Replay::new(ReplayOptions::default())?;
+        bytes.chunks(at_once).try_for_each(|part| run.feed(part))?;
+        run.end()
+    };
+    replayed().map_err(|error| error.to_string())
 }

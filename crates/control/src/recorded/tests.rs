@@ -24,7 +24,7 @@ use longhaul_scheduler::{
     CancelWhy, DemandId, Event, ImportedKnowledge, Lease, Outcome, Settings, SiteInfo, SiteLimits, SiteState,
     StorageInfo, Strategy,
 };
-use longhaul_simulator::replay::{Replay, ReplayOptions, ReplayReport};
+use longhaul_simulator::replay::{Replay, ReplayError, ReplayOptions, ReplayReport};
 
 use super::{LineKind, Recorded, Recording, Tape};
 use crate::brain::{Brain, INPUTS_MAX, Input, Order};
@@ -155,9 +155,12 @@ fn segments(directory: &Path) -> Vec<Vec<u8>> {
 }
 
 fn replay(segments: &[Vec<u8>], wish: ReplayOptions) -> Result<ReplayReport, String> {
-    let mut replay = Replay::new(wish)?;
-    segments.iter().try_for_each(|segment| replay.feed(segment))?;
-    replay.end()
+    let replayed = || -> Result<ReplayReport, ReplayError> {
+        let mut replay = Replay::new(wish)?;
+        segments.iter().try_for_each(|segment| replay.feed(segment))?;
+        replay.end()
+    };
+    replayed().map_err(|error| error.to_string())
 }
 
 /// Returns how many leases there were.

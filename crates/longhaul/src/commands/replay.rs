@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_model::units::{bytes, count, duration, printable};
 use longhaul_scheduler::Strategy;
-use longhaul_simulator::replay::{Difference, Replay, ReplayOptions, ReplayReport, StrategyComparison};
+use longhaul_simulator::replay::{Difference, Replay, ReplayError, ReplayOptions, ReplayReport, StrategyComparison};
 use serde::Serialize;
 
 use super::Context;
@@ -143,12 +143,14 @@ fn entries(directory: &Path, wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathB
 }
 
 fn replay(recording: &Path, segments: &[PathBuf], beside: Vec<Strategy>) -> Result<ReplayReport, Failure> {
-    let cannot =
-        |why: String| Failure::usage("a recording cannot answer this", why, "longhaul simulate --help");
+    let cannot = |error: ReplayError| {
+        Failure::usage("a recording cannot answer this", error.to_string(), "longhaul simulate --help")
+    };
     let mut replay = Replay::new(ReplayOptions { compare: beside, settings: None }).map_err(cannot)?;
-    let damaged = |why: String| {
+    let damaged = |error: ReplayError| {
         let shown = printable(&recording.to_string_lossy());
-        Failure::usage(format!("{shown} is not a complete recording"), why, RECORDING_REMEDY)
+        let title = format!("{shown} is not a complete recording");
+        Failure::usage(title, error.to_string(), RECORDING_REMEDY)
     };
     let mut chunk = vec![0; CHUNK_BYTES];
     for segment in segments {

@@ -9,6 +9,7 @@
 //! Start with [`Replay`]: `feed` it the bytes in order, then get the result with `end`.
 
 mod describe;
+mod error;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use longhaul_model::{StorageId, StorageName, Timestamp};
 use longhaul_network::Knowledge;
 use longhaul_scheduler::record::{self, FORMAT_VERSION, Head, LINE_BYTES_MAX, Line, LineKind};
 use longhaul_scheduler::{Decision, Event, ImportedKnowledge, Lease, Scheduler, Settings, Strategy};
+
+pub use error::{LineError, ReplayError};
 
 /// Strategies whose choices can be derived from a recording of others: those that use measurements of links.
 /// The rest use the queue at each source, which would be another one had they chosen before.
@@ -100,16 +103,10 @@ pub struct StrategyComparison {
 }
 
 impl Replay {
-    pub fn new(wish: ReplayOptions) -> Result<Self, String> {
-        if let Some(strategy) = wish.compare.iter().find(|strategy| !STRATEGIES_COMPARABLE.contains(strategy))
-        {
-            let names: Vec<&str> = STRATEGIES_COMPARABLE.iter().map(|strategy| strategy.name()).collect();
-            return Err(format!(
-                "{strategy} goes by what waits at each source, and the recorded choices made that queue, not \
-                    its own: a \
-                 recording can tell of {}",
-                names.join(", ")
-            ));
+    pub fn new(wish: ReplayOptions) -> Result<Self, ReplayError> {
+        let mut compare = wish.compare.iter();
+        if let Some(&strategy) = compare.find(|strategy| !STRATEGIES_COMPARABLE.contains(strategy)) {
+            return Err(ReplayError::NotComparable(strategy));
         }
         let beside = wish.compare.iter().map(|&strategy| StrategyComparison::new(strategy)).collect();
         let so_far = ReplayReport { comparisons: beside, ..ReplayReport::default() };
@@ -124,7 +121,7 @@ impl Replay {
 
     /// The next bytes of the recording. What is damaged or missing is told; a torn end shows in
     /// [`Replay::end`].
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), ReplayError> {
         let mut bytes = bytes;
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
             let (line, after) = (&bytes[..end], &bytes[end + 1..]);
@@ -138,7 +135,7 @@ impl Replay {
             }
         }
         if self.rest.len() + bytes.len() > LINE_BYTES_MAX {
-            return Err(format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.report.lines));
+            return Err(ReplayError::LineTooLong { line: self.report.lines });
         }
         self.rest.extend_from_slice(bytes);
         Ok(())
@@ -149,44 +146,43 @@ impl Replay {
         self.report.difference.is_some()
     }
 
-    pub fn end(mut self) -> Result<ReplayReport, String> {
+    pub fn end(mut self) -> Result<ReplayReport, ReplayError> {
         if self.scheduler.is_none() {
-            return Err("it is empty: not even its head has been written".to_owned());
+            return Err(ReplayError::Empty);
         }
         self.report.torn = self.rest.len() as u64;
         Ok(self.report)
     }
 
-    fn apply_line(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn apply_line(&mut self, bytes: &[u8]) -> Result<(), ReplayError> {
         if self.is_over() {
             return Ok(());
         }
         let number = self.report.lines;
-        let line =
-            Line::read(bytes).ok_or_else(|| format!("line {number} is damaged or no line of a recording"))?;
+        let line = Line::read(bytes).ok_or(ReplayError::DamagedLine { line: number })?;
         if line.number != number {
-            return Err(format!("line {number} is missing: line {} comes in its place", line.number));
+            return Err(ReplayError::MissingLine { line: number, found: line.number });
         }
         self.report.lines += 1;
-        self.apply(&line).map_err(|why| format!("line {number}: {why}"))
+        self.apply(&line).map_err(|error| ReplayError::Line { line: number, error })
     }
 
-    fn apply(&mut self, line: &Line<'_>) -> Result<(), String> {
+    fn apply(&mut self, line: &Line<'_>) -> Result<(), LineError> {
         let now = line.now;
         let Some(scheduler) = &mut self.scheduler else {
             if line.kind != LineKind::Head {
-                return Err("a recording begins with its head".to_owned());
+                return Err(LineError::NoHead);
             }
             (self.report.from, self.report.to) = (now, now);
-            return self.begin(line.decode()?);
+            return self.begin(line.decode().map_err(LineError::Body)?);
         };
         self.report.to = self.report.to.max(now);
         let told = &mut self.report.inputs;
         match line.kind {
-            LineKind::Head => return Err("a second head".to_owned()),
+            LineKind::Head => return Err(LineError::SecondHead),
             LineKind::Event => {
                 told.events += 1;
-                let event: Event = line.decode()?;
+                let event: Event = line.decode().map_err(LineError::Body)?;
                 if let Event::Storage(storage) = &event {
                     self.names.insert(storage.id, storage.name.clone());
                 }
@@ -195,11 +191,11 @@ impl Replay {
             // What was refused then is refused again.
             LineKind::Observation => {
                 told.observations += 1;
-                let _ = scheduler.observe(line.decode()?, now);
+                let _ = scheduler.observe(line.decode().map_err(LineError::Body)?, now);
             }
             LineKind::Knowledge => {
                 told.imports += 1;
-                let lesson: ImportedKnowledge = line.decode()?;
+                let lesson: ImportedKnowledge = line.decode().map_err(LineError::Body)?;
                 let _ = scheduler.import_knowledge(&lesson, now);
             }
             LineKind::Poll => {
@@ -210,12 +206,12 @@ impl Replay {
         Ok(())
     }
 
-    fn begin(&mut self, head: Head) -> Result<(), String> {
+    fn begin(&mut self, head: Head) -> Result<(), LineError> {
         if head.format != FORMAT_VERSION {
-            return Err(format!("its format is {}; this program understands {FORMAT_VERSION}", head.format));
+            return Err(LineError::Format(head.format));
         }
         let knowledge: Knowledge = match &head.knowledge {
-            Some(text) => serde_json::from_str(text).map_err(|error| format!("its knowledge: {error}"))?,
+            Some(text) => serde_json::from_str(text).map_err(LineError::Knowledge)?,
             None => Knowledge::default(),
         };
         check_head(&head)?;
@@ -228,7 +224,7 @@ impl Replay {
         Ok(())
     }
 
-    fn compare(&mut self, line: &Line<'_>) -> Result<(), String> {
+    fn compare(&mut self, line: &Line<'_>) -> Result<(), LineError> {
         let Some(scheduler) = &mut self.scheduler else { return Ok(()) };
         let nothing = line.body == "null";
         let preferred = if nothing || self.report.comparisons.is_empty() {
@@ -242,9 +238,9 @@ impl Replay {
             })
         };
         let decision = scheduler.poll_decision(line.now);
-        let body = record::encode(&decision).ok_or("a decision that JSON cannot hold")?;
+        let body = record::encode(&decision).ok_or(LineError::Unencodable)?;
         if body != line.body {
-            let recorded: Option<Decision> = line.decode()?;
+            let recorded: Option<Decision> = line.decode().map_err(LineError::Body)?;
             let number = self.report.equal + 1;
             let describe =
                 |decision: &Option<Decision>| describe::describe_decision(decision.as_ref(), &self.names);
@@ -269,7 +265,7 @@ impl Replay {
 }
 
 /// Numbers that no service begins with, and no scheduler is made for.
-fn check_head(head: &Head) -> Result<(), String> {
+fn check_head(head: &Head) -> Result<(), LineError> {
     let settings = &head.settings;
     let counts = [
         ("relief", settings.relief),
@@ -277,21 +273,21 @@ fn check_head(head: &Head) -> Result<(), String> {
         ("horizon_files", settings.horizon_files),
         ("lease_files_max", settings.lease_files_max),
     ];
-    if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
-        return Err(format!("its settings say {name} = 0"));
+    if let Some((setting, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+        return Err(LineError::ZeroSetting { setting });
     }
     let rate = settings.nominal_bytes_per_s;
     if !rate.is_finite() || rate <= 0.0 {
-        return Err(format!("its settings say nominal_bytes_per_s = {rate}"));
+        return Err(LineError::NominalRate(rate));
     }
     if i64::try_from(head.last_id).is_err() {
-        return Err(format!("its last id is {}", head.last_id));
+        return Err(LineError::LastId(head.last_id));
     }
     Ok(())
 }
 
-fn lease_of(line: &Line<'_>) -> Result<Option<Lease>, String> {
-    let decision: Option<Decision> = line.decode()?;
+fn lease_of(line: &Line<'_>) -> Result<Option<Lease>, LineError> {
+    let decision: Option<Decision> = line.decode().map_err(LineError::Body)?;
     Ok(match decision {
         Some(Decision::Lease(lease)) => Some(lease),
         _ => None,

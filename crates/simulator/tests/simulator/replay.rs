@@ -6,16 +6,19 @@ use std::collections::BTreeMap;
 use longhaul_model::{AgentId, StorageId, SubscriptionId, Timestamp};
 use longhaul_scheduler::record::{FORMAT_VERSION, Head, Line, LineKind, encode};
 use longhaul_scheduler::{Event, LinkShares, Scheduler, Settings};
-use longhaul_simulator::replay::{Replay, ReplayOptions, ReplayReport};
+use longhaul_simulator::replay::{Replay, ReplayError, ReplayOptions, ReplayReport};
 use proptest::prelude::*;
 use serde_json::json;
 
 const BEGIN: i64 = 1_800_000_000_000_000;
 
 fn replay(bytes: &[u8], at_once: usize) -> Result<ReplayReport, String> {
-    let mut replay = Replay::new(ReplayOptions::default())?;
-    bytes.chunks(at_once).try_for_each(|part| replay.feed(part))?;
-    replay.end()
+    let replayed = || -> Result<ReplayReport, ReplayError> {
+        let mut replay = Replay::new(ReplayOptions::default())?;
+        bytes.chunks(at_once).try_for_each(|part| replay.feed(part))?;
+        replay.end()
+    };
+    replayed().map_err(|error| error.to_string())
 }
 
 fn put(bytes: &mut Vec<u8>, number: u64, kind: LineKind, body: &str) {
