@@ -4,14 +4,14 @@
 //! writer, and its size never is in memory.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, ManifestLine, Registered};
 use longhaul_catalog::{ManifestError, NewFile};
 use longhaul_control::brain::Input;
 use longhaul_model::limits::{FILE_BYTES_MAX, MANIFEST_LINE_BYTES_MAX};
-use longhaul_model::{BlockName, DatasetName, Fault, FaultCode, StorageName};
+use longhaul_model::{BlockName, DatasetName, Fault, FaultCode, NameError, StorageName};
 
 use super::{Operations, add_problem};
 use longhaul_scheduler::Event;
@@ -63,6 +63,24 @@ pub(crate) fn spool_problem(error: &std::io::Error) -> Problem {
     problem
 }
 
+/// What is wrong with a line of a manifest.
+#[derive(Debug, thiserror::Error)]
+enum LineError {
+    #[error("cannot be read: {0}")]
+    Read(#[source] io::Error),
+    #[error("is longer than {MANIFEST_LINE_BYTES_MAX} bytes")]
+    TooLong,
+    // The parser's line number is that of this line alone, always 1.
+    #[error("{}", .0.to_string().replace(" at line 1 column ", " at column "))]
+    Json(#[source] serde_json::Error),
+    #[error("a size of {0} bytes is more than any file can have")]
+    FileTooLarge(u64),
+    #[error("has no digest: what arrives could not be compared with anything")]
+    NoDigest,
+    #[error("{0}")]
+    BlockName(#[source] NameError),
+}
+
 /// The files of a manifest, one by one; ends after the first error.
 struct Lines<R> {
     reader: R,
@@ -78,13 +96,11 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line without its end; none after the last.
-    fn line(&mut self) -> Result<bool, String> {
+    fn line(&mut self) -> Result<bool, LineError> {
         self.buffer.clear();
         let limit = MANIFEST_LINE_BYTES_MAX + 1;
         let mut bounded = std::io::Read::take(&mut self.reader, limit as u64);
-        let read = bounded
-            .read_until(b'\n', &mut self.buffer)
-            .map_err(|error| format!("cannot be read: {error}"))?;
+        let read = bounded.read_until(b'\n', &mut self.buffer).map_err(LineError::Read)?;
         if read == 0 {
             return Ok(false);
         }
@@ -92,24 +108,21 @@ impl<R: BufRead> Lines<R> {
         if self.buffer.last() == Some(&b'\n') {
             self.buffer.pop();
         } else if read == limit {
-            return Err(format!("is longer than {MANIFEST_LINE_BYTES_MAX} bytes"));
+            return Err(LineError::TooLong);
         }
         Ok(true)
     }
 
-    fn file(&self) -> Result<NewFile, String> {
-        let line: ManifestLine = serde_json::from_slice(&self.buffer).map_err(|error| {
-            // Its line number is that of this line alone, always 1.
-            error.to_string().replace(" at line 1 column ", " at column ")
-        })?;
+    fn file(&self) -> Result<NewFile, LineError> {
+        let line: ManifestLine = serde_json::from_slice(&self.buffer).map_err(LineError::Json)?;
         if line.size > FILE_BYTES_MAX {
-            return Err(format!("a size of {} bytes is more than any file can have", line.size));
+            return Err(LineError::FileTooLarge(line.size));
         }
         if line.digests.is_empty() {
-            return Err("has no digest: what arrives could not be compared with anything".to_owned());
+            return Err(LineError::NoDigest);
         }
         if let Some(block) = &line.block {
-            BlockName::parse(&format!("{}#{block}", self.dataset)).map_err(|error| error.to_string())?;
+            BlockName::parse(&format!("{}#{block}", self.dataset)).map_err(LineError::BlockName)?;
         }
         Ok(NewFile {
             lfn: line.lfn,
@@ -131,11 +144,12 @@ impl<R: BufRead> Iterator for Lines<R> {
         let file = match self.line() {
             Ok(false) => return None,
             Ok(true) => self.file(),
-            Err(why) => Err(why),
+            Err(error) => Err(error),
         };
-        Some(file.map_err(|why| {
+        Some(file.map_err(|error| {
             self.failed = true;
-            ManifestError { line: self.number, fault: Fault::new(FaultCode::BadManifest, why) }
+            let fault = Fault::new(FaultCode::BadManifest, error.to_string()).with_source(error);
+            ManifestError { line: self.number, fault }
         }))
     }
 }
