@@ -1,11 +1,12 @@
 //! Why a third-party copy failed. The text goes to the client in the last line of the answer, where
 //! controllers look for the reference server's words.
 
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
 use http::header::InvalidHeaderValue;
-use longhaul_model::Digest;
+use longhaul_model::{Digest, Fault};
 use longhaul_outbound::REDIRECTS_MAX;
 
 use crate::answer::Refusal;
@@ -38,7 +39,11 @@ pub(crate) enum CopyError {
     #[error("{0} is no host name")]
     NoHostName(String),
     #[error("TLS with {host}: {fault}")]
-    Tls { host: String, fault: longhaul_model::Fault },
+    Tls {
+        host: String,
+        #[source]
+        fault: Fault,
+    },
     #[error("connection to the remote side: {0}")]
     Connection(#[source] hyper::Error),
     #[error("the remote side does not answer")]
@@ -77,8 +82,13 @@ pub(crate) enum CopyError {
     // ---- the destination ----
     #[error("the destination gives no checksum that is known here, and one is required")]
     TargetWithoutDigest,
-    #[error("{mismatch}; it {}", if *.is_removed { "was removed" } else { "is left there" })]
-    Mismatch { mismatch: Mismatch, is_removed: bool },
+    /// The mismatch, and what became of the file that was sent.
+    #[error("{mismatch}; it {cleanup}")]
+    Mismatch {
+        #[source]
+        mismatch: Mismatch,
+        cleanup: Cleanup,
+    },
 
     /// The door's own storage, or its rules, refuse.
     #[error("{0}")]
@@ -88,6 +98,26 @@ pub(crate) enum CopyError {
 impl From<Refusal> for CopyError {
     fn from(refusal: Refusal) -> CopyError {
         CopyError::Refused(refusal.text)
+    }
+}
+
+/// What became of a file at the destination that differs from what was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cleanup {
+    Removed,
+    /// The destination did not remove it.
+    Failed,
+    /// Nothing proves that it is the file that was sent.
+    NotTried,
+}
+
+impl fmt::Display for Cleanup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Cleanup::Removed => "was removed",
+            Cleanup::Failed => "was left there",
+            Cleanup::NotTried => "is left there",
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::CopyOptions;
 use super::client::{Remote, RequestBody};
-use super::error::{CopyError, Mismatch};
+use super::error::{Cleanup, CopyError, Mismatch};
 use super::markers::Progress;
 use crate::body::FileBody;
 use crate::digests::{Want, claimed};
@@ -105,10 +105,13 @@ async fn compare(
             _ => Ok(()),
         };
     };
-    let Some(etag) = etag else { return Err(CopyError::Mismatch { mismatch, is_removed: false }) };
+    let Some(etag) = etag else {
+        return Err(CopyError::Mismatch { mismatch, cleanup: Cleanup::NotTried });
+    };
     let removed = remote.send(Method::DELETE, &[(header::IF_MATCH, etag)], |_| {}).await;
     let is_removed = removed.is_ok_and(|heard| heard.response.status().is_success());
-    Err(CopyError::Mismatch { mismatch, is_removed })
+    let cleanup = if is_removed { Cleanup::Removed } else { Cleanup::Failed };
+    Err(CopyError::Mismatch { mismatch, cleanup })
 }
 
 fn ask_and_send(request: &mut Request<RequestBody>, body: FileBody, progress: Progress) {
