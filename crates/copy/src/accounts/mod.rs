@@ -7,7 +7,9 @@
 mod prepare;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::process::{Command, Stdio};
+use std::string::FromUtf8Error;
 
 use longhaul_model::units::printable;
 use longhaul_security::gridmap::GridMap;
@@ -59,7 +61,7 @@ pub struct UnmappedLine {
 }
 
 /// Why an account is not mapped to.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum AccountError {
     #[error("{0} is root, and nobody may be mapped to root")]
     Root(String),
@@ -67,11 +69,20 @@ pub enum AccountError {
     SystemAccount { name: String, uid: u32, gid: u32 },
     /// `getent` or `id` could not be started.
     #[error("cannot start {program}: {error}")]
-    Lookup { program: String, error: String },
+    Lookup {
+        program: String,
+        #[source]
+        error: io::Error,
+    },
     #[error("there is no account {0} on this system")]
     Unknown(String),
     #[error("the output of {program} for {name} is not UTF-8")]
-    NotUtf8 { program: String, name: String },
+    NotUtf8 {
+        program: String,
+        name: String,
+        #[source]
+        error: FromUtf8Error,
+    },
     /// The system's entry for the name, or its list of groups, has no such form.
     #[error("{0}")]
     Malformed(String),
@@ -163,13 +174,15 @@ fn run_lookup(program: &str, arguments: &[&str]) -> Result<String, AccountError>
         .env("PATH", PATH)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| AccountError::Lookup { program: program.to_owned(), error: error.to_string() })?;
+        .map_err(|error| AccountError::Lookup { program: program.to_owned(), error })?;
     let name = arguments.last().copied().unwrap_or_default();
     if !asked.status.success() {
         return Err(AccountError::Unknown(name.to_owned()));
     }
-    String::from_utf8(asked.stdout)
-        .map_err(|_| AccountError::NotUtf8 { program: program.to_owned(), name: name.to_owned() })
+    String::from_utf8(asked.stdout).map_err(|error| {
+        let (program, name) = (program.to_owned(), name.to_owned());
+        AccountError::NotUtf8 { program, name, error }
+    })
 }
 
 /// Parses `name:x:uid:gid:comment:home:shell`. The name must be the one that was looked up: a number would
