@@ -1,5 +1,7 @@
 //! Errors of the catalog: of the database, of a request, of a registration.
 
+use std::error::Error;
+
 use longhaul_model::{Fault, FaultCode};
 use tokio_postgres::error::SqlState;
 
@@ -10,11 +12,11 @@ pub enum CatalogError {
     #[error("the disk under the database is full")]
     Full(#[source] DatabaseError),
     #[error("the database is damaged: {0}")]
-    Corrupt(String),
+    Corrupt(#[source] DatabaseFailure),
     #[error("the database is busy: {0}")]
-    Busy(String),
+    Busy(#[source] DatabaseFailure),
     #[error("the database cannot be used: {0}")]
-    Unusable(String),
+    Unusable(#[source] DatabaseFailure),
     #[error("the database has format {found}, made by a newer version; this one knows formats up to {known}")]
     Newer { found: u32, known: u32 },
     /// The request cannot be done: [`FaultCode::NotFound`], [`FaultCode::Conflict`], …
@@ -23,6 +25,39 @@ pub enum CatalogError {
     /// A statement failed: a bug of this crate.
     #[error("a statement failed: {0}")]
     Statement(#[source] DatabaseError),
+}
+
+/// What is wrong with the database, with the error that showed it if there was one: the driver's, or that of
+/// what reads a stored value.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct DatabaseFailure {
+    text: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl DatabaseFailure {
+    pub fn new(text: impl Into<String>, error: impl Error + Send + Sync + 'static) -> Self {
+        DatabaseFailure { text: text.into(), source: Some(Box::new(error)) }
+    }
+}
+
+impl From<DatabaseError> for DatabaseFailure {
+    fn from(error: DatabaseError) -> Self {
+        DatabaseFailure::new(error.to_string(), error)
+    }
+}
+
+impl From<String> for DatabaseFailure {
+    fn from(text: String) -> Self {
+        DatabaseFailure { text, source: None }
+    }
+}
+
+impl From<&str> for DatabaseFailure {
+    fn from(text: &str) -> Self {
+        DatabaseFailure::from(text.to_owned())
+    }
 }
 
 impl CatalogError {
@@ -45,10 +80,13 @@ impl From<DatabaseError> for CatalogError {
             DatabaseError::Sqlite(error) => of_sqlite(error),
             DatabaseError::Postgres(ref refused) => match refused.code().cloned() {
                 Some(code) => of_postgres(&code, error),
-                None => CatalogError::Busy(format!("its server does not answer: {error}")),
+                None => {
+                    let text = format!("its server does not answer: {error}");
+                    CatalogError::Busy(DatabaseFailure::new(text, error))
+                }
             },
-            DatabaseError::Damaged { .. } => CatalogError::Corrupt(error.to_string()),
-            DatabaseError::Runtime(_) => CatalogError::Unusable(error.to_string()),
+            DatabaseError::Damaged { .. } => CatalogError::Corrupt(error.into()),
+            DatabaseError::Runtime(_) => CatalogError::Unusable(error.into()),
             DatabaseError::NoRow | DatabaseError::TransactionAborted | DatabaseError::ValueDoesNotFit(_) => {
                 CatalogError::Statement(error)
             }
@@ -61,39 +99,41 @@ const TOO_LONG: &str = "a query took too long and was stopped";
 
 fn of_sqlite(error: rusqlite::Error) -> CatalogError {
     use rusqlite::ffi::ErrorCode as Code;
-    let text = error.to_string();
-    match error.sqlite_error_code() {
-        Some(Code::DiskFull) => CatalogError::Full(error.into()),
-        Some(Code::DatabaseCorrupt | Code::NotADatabase) => CatalogError::Corrupt(text),
+    let code = error.sqlite_error_code();
+    let error = DatabaseError::from(error);
+    match code {
+        Some(Code::DiskFull) => CatalogError::Full(error),
+        Some(Code::DatabaseCorrupt | Code::NotADatabase) => CatalogError::Corrupt(error.into()),
         Some(Code::DatabaseBusy | Code::DatabaseLocked | Code::FileLockingProtocolFailed) => {
-            CatalogError::Busy(text)
+            CatalogError::Busy(error.into())
         }
-        Some(Code::OperationInterrupted) => CatalogError::Busy(TOO_LONG.into()),
+        Some(Code::OperationInterrupted) => CatalogError::Busy(DatabaseFailure::new(TOO_LONG, error)),
         Some(
             Code::SystemIoFailure
             | Code::CannotOpen
             | Code::ReadOnly
             | Code::PermissionDenied
             | Code::OutOfMemory,
-        ) => CatalogError::Unusable(text),
-        _ => CatalogError::Statement(error.into()),
+        ) => CatalogError::Unusable(error.into()),
+        _ => CatalogError::Statement(error),
     }
 }
 
 /// Classifies by SQLSTATE (PostgreSQL manual, appendix A).
 fn of_postgres(code: &SqlState, error: DatabaseError) -> CatalogError {
-    let text = error.to_string();
     match code.code() {
         "53100" => CatalogError::Full(error),
-        "57014" => CatalogError::Busy(TOO_LONG.into()),
+        "57014" => CatalogError::Busy(DatabaseFailure::new(TOO_LONG, error)),
         // Retryable: serialisation failures, and a server that is starting, stopping or out of resources.
         code if ["40", "53", "55", "57", "08"].iter().any(|class| code.starts_with(class)) => {
-            CatalogError::Busy(text)
+            CatalogError::Busy(error.into())
         }
-        code if ["XX", "58"].iter().any(|class| code.starts_with(class)) => CatalogError::Corrupt(text),
+        code if ["XX", "58"].iter().any(|class| code.starts_with(class)) => {
+            CatalogError::Corrupt(error.into())
+        }
         // Login refused, no such database, no permission, read-only.
         code if ["28", "3D", "42501", "25006"].iter().any(|class| code.starts_with(class)) => {
-            CatalogError::Unusable(text)
+            CatalogError::Unusable(error.into())
         }
         _ => CatalogError::Statement(error),
     }
@@ -149,5 +189,22 @@ impl From<AddError> for Fault {
                 fault
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_the_driver_stays_below_the_text() {
+        let code = rusqlite::ffi::SQLITE_INTERRUPT;
+        let stopped = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        let error = CatalogError::from(DatabaseError::from(stopped));
+        assert_eq!(error.to_string(), format!("the database is busy: {TOO_LONG}"));
+        let causes = std::iter::successors(error.source(), |&cause| cause.source());
+        assert!(causes.filter_map(|cause| cause.downcast_ref::<DatabaseError>()).count() == 1, "{error:?}");
+        let stored = CatalogError::Corrupt("a format of number x".into());
+        assert_eq!(stored.to_string(), "the database is damaged: a format of number x");
     }
 }

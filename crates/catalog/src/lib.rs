@@ -62,7 +62,7 @@ pub use accounts::ACCOUNTS_MAX;
 pub use database::MemoryDatabase;
 pub use database::{Catalog, PAGE_ROWS_MAX, PostgresConfig, PostgresConfigError};
 pub use decisions::{DECISIONS_MAX, DOOR_DECISIONS_MAX};
-pub use error::{AddError, CatalogError, ManifestError};
+pub use error::{AddError, CatalogError, DatabaseFailure, ManifestError};
 pub use hosts::HOSTS_MAX;
 pub use jobs::{JobName, StorageStep};
 pub use rows::*;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longhaul_catalog::{Catalog, CatalogError};
+use longhaul_catalog::{Catalog, CatalogError, DatabaseFailure};
 use longhaul_model::mark::MarkTable;
 use longhaul_model::{ActivityName, CircuitUse, CommunityName, Fault, FaultCode, StorageId, Timestamp};
 use longhaul_scheduler::{CircuitRule, Event, Limit, Limits};
@@ -38,8 +38,9 @@ impl KeptLimits {
     /// What cannot be read lifts nothing that somebody limited.
     pub fn read(text: Option<&str>) -> Result<KeptLimits, CatalogError> {
         let Some(text) = text else { return Ok(KeptLimits::default()) };
-        let list: Vec<(Of, Limit)> = serde_json::from_str(text)
-            .map_err(|error| CatalogError::Corrupt(format!("the list of limits: {error}")))?;
+        let list: Vec<(Of, Limit)> = serde_json::from_str(text).map_err(|error| {
+            CatalogError::Corrupt(DatabaseFailure::new(format!("the list of limits: {error}"), error))
+        })?;
         Ok(KeptLimits(list.into_iter().collect()))
     }
 
@@ -76,9 +77,10 @@ impl KeptLimits {
 /// Links that carry test transfers only. What cannot be read opens none of them.
 pub fn read_uncommissioned(text: Option<&str>) -> Result<BTreeSet<Pair>, CatalogError> {
     let Some(text) = text else { return Ok(BTreeSet::new()) };
-    let corrupt =
-        |error| CatalogError::Corrupt(format!("the list of links that are not commissioned: {error}"));
-    serde_json::from_str(text).map_err(corrupt)
+    serde_json::from_str(text).map_err(|error| {
+        let text = format!("the list of links that are not commissioned: {error}");
+        CatalogError::Corrupt(DatabaseFailure::new(text, error))
+    })
 }
 
 /// All of it, as the scheduler hears it.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longhaul_catalog::{Catalog, CatalogError};
+use longhaul_catalog::{Catalog, CatalogError, DatabaseFailure};
 use longhaul_model::mark::MarkTable;
 use longhaul_model::{ActivityName, CommunityName, Fault, FaultCode, StorageId, Timestamp};
 use longhaul_scheduler::{CommunityShare, Event, Shares};
@@ -146,8 +146,9 @@ pub type KeptLinks = Option<BTreeSet<(StorageId, StorageId)>>;
 /// What cannot be read opens nothing that somebody closed.
 pub fn read_links(text: Option<&str>) -> Result<KeptLinks, CatalogError> {
     let Some(text) = text else { return Ok(None) };
-    let pairs: Option<Vec<(u64, u64)>> = serde_json::from_str(text)
-        .map_err(|error| CatalogError::Corrupt(format!("the list of links: {error}")))?;
+    let pairs: Option<Vec<(u64, u64)>> = serde_json::from_str(text).map_err(|error| {
+        CatalogError::Corrupt(DatabaseFailure::new(format!("the list of links: {error}"), error))
+    })?;
     let ids = |(source, target)| (StorageId(source), StorageId(target));
     Ok(pairs.map(|pairs| pairs.into_iter().map(ids).collect()))
 }

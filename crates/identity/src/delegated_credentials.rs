@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_catalog::{Catalog, CatalogError, DelegationRow};
+use longhaul_catalog::{Catalog, CatalogError, DatabaseFailure, DelegationRow};
 use longhaul_security::{SecurityError, Vault};
 use zeroize::Zeroizing;
 
@@ -72,5 +72,5 @@ fn opened(vault: &Vault, id: &str, what: &str, sealed: Option<Vec<u8>>) -> Optio
 }
 
 fn damaged(error: SecurityError) -> CatalogError {
-    CatalogError::Corrupt(error.to_string())
+    CatalogError::Corrupt(DatabaseFailure::new(error.to_string(), error))
 }

@@ -190,7 +190,8 @@ fn read(text: Option<&str>) -> Result<Objects, Refusal> {
 
 /// For who has a catalog and nothing else; the others have them in memory, see [`ConfigStore`].
 fn objects(catalog: &Catalog) -> Result<Objects, CatalogError> {
-    read(catalog.setting(SETTING)?.as_deref()).map_err(|refusal| CatalogError::Corrupt(refusal.message))
+    read(catalog.setting(SETTING)?.as_deref())
+        .map_err(|refusal| CatalogError::Corrupt(refusal.message.into()))
 }
 
 #[cfg(test)]

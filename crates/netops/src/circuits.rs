@@ -10,7 +10,7 @@ use longhaul_api::circuits::{
     Circuit, CircuitLink, CircuitOrder, CircuitOrderState, CircuitOrdered, CircuitState, CircuitWish,
     ENDED_MAX, LINKS_MAX, MBIT_MAX, NOTES_MAX, ORDERS_MAX, PROVIDER_BYTES_MAX, RATES_MAX, TEXT_BYTES_MAX,
 };
-use longhaul_catalog::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow};
+use longhaul_catalog::{Catalog, CatalogError, CircuitLinkRow, CircuitOrderRow, CircuitRow, DatabaseFailure};
 use longhaul_control::brain::Input;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, CircuitOrderId, StorageId, StorageName, Timestamp};
@@ -122,8 +122,9 @@ impl RecordedCircuit {
     }
 
     pub fn from_row(row: &CircuitRow) -> Result<RecordedCircuit, CatalogError> {
-        serde_json::from_str(&row.details)
-            .map_err(|error| CatalogError::Corrupt(format!("circuit {}: {error}", row.id)))
+        serde_json::from_str(&row.details).map_err(|error| {
+            CatalogError::Corrupt(DatabaseFailure::new(format!("circuit {}: {error}", row.id), error))
+        })
     }
 }
 
@@ -155,8 +156,9 @@ impl RecordedOrder {
     }
 
     pub fn from_row(row: &CircuitOrderRow) -> Result<RecordedOrder, CatalogError> {
-        serde_json::from_str(&row.details)
-            .map_err(|error| CatalogError::Corrupt(format!("circuit order {}: {error}", row.id)))
+        serde_json::from_str(&row.details).map_err(|error| {
+            CatalogError::Corrupt(DatabaseFailure::new(format!("circuit order {}: {error}", row.id), error))
+        })
     }
 }
 

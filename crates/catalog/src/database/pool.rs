@@ -55,9 +55,9 @@ impl<C> Pool<C> {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(CatalogError::Busy(format!(
-                    "all {READERS_MAX} connections for reading are in use"
-                )));
+                return Err(CatalogError::Busy(
+                    format!("all {READERS_MAX} connections for reading are in use").into(),
+                ));
             }
             self.returned.wait_for(&mut state, left);
         }

@@ -139,17 +139,21 @@ fn connect_writer(place: &PostgresConfig) -> Result<Session, CatalogError> {
     // A broken connection may hold the lock until the server notices.
     while session.query_text(&format!("SELECT pg_try_advisory_lock({WRITER_ADVISORY_LOCK})"))? != "t" {
         if Instant::now() >= until {
-            return Err(CatalogError::Unusable(format!(
-                "another service uses {place}: stop it first, or give this one a database of its own"
-            )));
+            return Err(CatalogError::Unusable(
+                format!(
+                    "another service uses {place}: stop it first, or give this one a database of its own"
+                )
+                .into(),
+            ));
         }
         std::thread::sleep(POLL_INTERVAL);
     }
     let durable = session.query_text("SHOW synchronous_commit")?;
     if durable == "off" {
-        return Err(CatalogError::Unusable(format!(
-            "{place} has synchronous_commit = off: acknowledged changes could be lost; set it to on"
-        )));
+        return Err(CatalogError::Unusable(
+            format!("{place} has synchronous_commit = off: acknowledged changes could be lost; set it to on")
+                .into(),
+        ));
     }
     Ok(session)
 }
@@ -160,7 +164,7 @@ fn migrate(writer: &mut Session, now: Timestamp) -> Result<(), CatalogError> {
     loop {
         let found = writer.query_text("SELECT coalesce(max(number), 0) FROM format")?;
         let found =
-            found.parse().map_err(|_| CatalogError::Corrupt(format!("a format of number {found}")))?;
+            found.parse().map_err(|_| CatalogError::Corrupt(format!("a format of number {found}").into()))?;
         let Some((script, next)) = next_format(found)? else { return Ok(()) };
         let before = if found == 0 { COMPATIBILITY_FUNCTIONS } else { "" };
         let (name, since) = format_since(next, now);

@@ -165,9 +165,9 @@ fn prepare_writer(writer: &Connection, journal_mode: &str) -> Result<(), Catalog
     };
     let mode = prepared().map_err(failed)?;
     if mode != journal_mode {
-        return Err(CatalogError::Unusable(format!(
-            "its file system offers no write-ahead log (mode {mode})"
-        )));
+        return Err(CatalogError::Unusable(
+            format!("its file system offers no write-ahead log (mode {mode})").into(),
+        ));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use http::StatusCode;
 use longhaul_api::fts::Refusal;
-use longhaul_catalog::CatalogError;
+use longhaul_catalog::{CatalogError, DatabaseFailure};
 use longhaul_identity::refusal;
 use longhaul_jobs::cloud_keys::{Cloud, KIND, Keys, host_of, purpose};
 use longhaul_jobs::config_store::Objects;
@@ -110,7 +110,9 @@ fn add_user(operations: &Operations, ask: &FtsRequest, name: &str) -> Result<Rep
     let access_key = either(&body, ["access_key", "access_token"])?.to_owned();
     let secret = either(&body, ["secret_key", "access_token_secret"])?;
     let sealed = operations.shared.kernel.vault.seal_text(&purpose(name, who), secret);
-    let sealed_secret = sealed.map_err(|error| refusal(problem(CatalogError::Corrupt(error.to_string()))))?;
+    let sealed_secret = sealed.map_err(|error| {
+        refusal(problem(CatalogError::Corrupt(DatabaseFailure::new(error.to_string(), error))))
+    })?;
     change(operations, ask, |objects| {
         let cloud = objects.clouds.get_mut(name).ok_or_else(|| missing(name))?;
         cloud.users.insert(who.to_owned(), Keys { is_vo, access_key, sealed_secret });
