@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use longhaul_model::units::{bytes, count, duration, printable};
 use longhaul_scheduler::Strategy;
-use longhaul_simulator::replay::{Difference, Replay, ReplayError, ReplayOptions, ReplayReport, StrategyComparison};
+use longhaul_simulator::replay::{
+    Difference, Replay, ReplayError, ReplayOptions, ReplayReport, StrategyComparison,
+};
 use serde::Serialize;
 
 use super::Context;

@@ -52,7 +52,7 @@ pub enum LineError {
     NominalRate(f64),
     #[error("its last id is {0}")]
     LastId(u64),
-    /// Of the replay, not of the recording.
+    /// The fault is in the replay, not in the recording.
     #[error("a decision that JSON cannot hold")]
     Unencodable,
 }

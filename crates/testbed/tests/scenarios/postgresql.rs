@@ -49,7 +49,10 @@ fn a_second_service_is_kept_away() {
     let place = place(&server.location());
     let first = Catalog::connect(&place, conformance::NOW).unwrap();
     let error = Catalog::connect(&place, conformance::NOW).err().unwrap();
-    assert!(matches!(&error, CatalogError::Unusable(why) if why.to_string().contains("another service")), "{error}");
+    assert!(
+        matches!(&error, CatalogError::Unusable(why) if why.to_string().contains("another service")),
+        "{error}"
+    );
     drop(first);
     Catalog::connect(&place, conformance::NOW).unwrap();
 }
