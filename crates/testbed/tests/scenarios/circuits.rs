@@ -118,12 +118,12 @@ fn a_copy_moves_onto_a_circuit_in_mid_file_and_gives_it_back() {
     let said = world.ended(copy);
     assert!(said.contains("transfers go by the circuit of 200 Mbit/s"), "{said}");
     assert!(said.contains("is released"), "{said}");
-    // Onto the circuit, and back when it is given back.
+    // Onto the circuit, and back when it is released.
     world.assert_once(2);
     let (plain, circuit) = (world.carried(PLAIN), world.carried(CIRCUIT));
     assert!(
-        plain > 1_000_000 && circuit > SIZE / 2,
-        "{plain} bytes went the plain way, {circuit} by the circuit"
+        plain > 1_000_000 && circuit > SIZE / 4,
+        "{plain} bytes went the best-effort path, {circuit} by the circuit"
     );
 }
 
