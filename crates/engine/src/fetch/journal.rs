@@ -1,6 +1,7 @@
 //! The write-ahead log (Mohan et al., ARIES, 1992) of one target storage, its journal: append, compaction by
 //! rewriting, replay.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -27,9 +28,32 @@ pub(crate) struct JournalFile {
 struct Inner {
     file: File,
     bytes: u64,
+    /// How much of it has been flushed: what a power failure is certain to leave.
+    flushed_bytes: u64,
+    /// Files whose durable extents became void by records that are not flushed. Until they are, a power
+    /// failure would bring the extents back, and no new temporary file may have the same name.
+    unflushed_voids: BTreeSet<FileKey>,
     /// The size at which it is compacted next.
     compact_at: u64,
     journal: Journal,
+}
+
+impl Inner {
+    /// A journal that was just rewritten and flushed.
+    fn new(file: File, bytes: u64, journal: Journal) -> Inner {
+        // Twice the minimum, so that the amortised cost of compaction stays constant.
+        let compact_at = COMPACT_BYTES_MIN.max(2 * bytes);
+        Inner { file, bytes, flushed_bytes: bytes, unflushed_voids: BTreeSet::new(), compact_at, journal }
+    }
+
+    fn apply(&mut self, record: &Record) {
+        if let Record::Open { key, .. } | Record::Closed { key } = record
+            && self.journal.entry(key).is_some_and(|entry| entry.durable.covered_bytes() > 0)
+        {
+            self.unflushed_voids.insert(*key);
+        }
+        self.journal.apply(record);
+    }
 }
 
 fn journal_fault(path: &Path, error: std::io::Error) -> Fault {
@@ -55,8 +79,7 @@ impl JournalFile {
             tracing::info!(path = %path.display(), torn, "cutting off the torn tail of the journal");
         }
         let (file, bytes) = rewrite(&path, boot, &replayed.journal)?;
-        let compact_at = COMPACT_BYTES_MIN.max(2 * bytes);
-        let inner = Mutex::new(Inner { file, bytes, compact_at, journal: replayed.journal });
+        let inner = Mutex::new(Inner::new(file, bytes, replayed.journal));
         Ok(JournalFile { path, boot, inner })
     }
 
@@ -71,7 +94,7 @@ impl JournalFile {
             return Err(journal_fault(&self.path, error));
         }
         inner.bytes += bytes.len() as u64;
-        records.iter().for_each(|record| inner.journal.apply(record));
+        records.iter().for_each(|record| inner.apply(record));
         if inner.bytes > inner.compact_at {
             self.compact(&mut inner)?;
         }
@@ -81,16 +104,37 @@ impl JournalFile {
     /// Appends records, and returns when they would survive a power failure.
     pub(crate) fn append_durably(&self, records: &[Record]) -> Result<(), Fault> {
         self.append(records)?;
-        let file = self.inner.lock().file.try_clone().map_err(|error| journal_fault(&self.path, error))?;
-        file.sync_data().map_err(|error| journal_fault(&self.path, error))
+        let inner = self.inner.lock();
+        let file = inner.file.try_clone().map_err(|error| journal_fault(&self.path, error))?;
+        let (bytes, voids) = (inner.bytes, inner.unflushed_voids.clone());
+        drop(inner);
+        file.sync_data().map_err(|error| journal_fault(&self.path, error))?;
+        let mut inner = self.inner.lock();
+        // Unless it was compacted meanwhile, which flushed it too.
+        if inner.bytes >= bytes {
+            inner.flushed_bytes = inner.flushed_bytes.max(bytes);
+        }
+        inner.unflushed_voids.retain(|key| !voids.contains(key));
+        Ok(())
+    }
+
+    /// Makes a file's earlier records void, also after a power failure. To be called before a new temporary
+    /// file of the same name is created: its bytes must not be taken for those that the records tell of.
+    pub(crate) fn void_durably(&self, key: FileKey) -> Result<(), Fault> {
+        let inner = self.inner.lock();
+        let known = inner.journal.entry(&key).is_some_and(|entry| entry.durable.covered_bytes() > 0);
+        let void = inner.unflushed_voids.contains(&key);
+        drop(inner);
+        match (known, void) {
+            (true, _) => self.append_durably(&[Record::Closed { key }]),
+            (false, true) => self.append_durably(&[]),
+            (false, false) => Ok(()),
+        }
     }
 
     fn compact(&self, inner: &mut Inner) -> Result<(), Fault> {
         let (file, bytes) = rewrite(&self.path, self.boot, &inner.journal)?;
-        inner.file = file;
-        inner.bytes = bytes;
-        // Twice the minimum, so that the amortised cost of compaction stays constant.
-        inner.compact_at = COMPACT_BYTES_MIN.max(2 * bytes);
+        *inner = Inner::new(file, bytes, std::mem::take(&mut inner.journal));
         Ok(())
     }
 
@@ -170,6 +214,48 @@ mod tests {
         assert_eq!(journal.entry(&key).unwrap().written.len(), 1);
         drop(journal);
         assert!(JournalFile::open(path, BootId([2; 16])).unwrap().entry(&key).unwrap().written.is_empty());
+    }
+
+    /// Keeps what was flushed only, as a power failure may.
+    fn cut_power(journal: JournalFile, path: &std::path::Path) {
+        let flushed = journal.inner.lock().flushed_bytes;
+        drop(journal);
+        OpenOptions::new().write(true).open(path).unwrap().set_len(flushed).unwrap();
+    }
+
+    /// The ways in which a file begins anew under the same temporary name.
+    #[test]
+    fn a_power_failure_brings_no_extents_of_an_earlier_file_back() {
+        let key = FileKey([1; 16]);
+        let part = PartDigest::compute(b"abc");
+        let begin = [Record::Open { key, opened: opened() }, Record::Written { key, offset: 0, part }];
+        let ends: [&[Record]; 3] =
+            [&[], &[Record::Closed { key }], &[Record::Open { key, opened: opened() }]];
+        for end in ends {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("journal");
+            let journal = JournalFile::open(path.clone(), BOOT).unwrap();
+            journal.append(&begin).unwrap();
+            journal.append_durably(&[Record::Durable { key, offset: 0, len: part.len }]).unwrap();
+            journal.append(end).unwrap();
+            journal.void_durably(key).unwrap();
+            // The new temporary file is created here.
+            cut_power(journal, &path);
+            let journal = JournalFile::open(path, BootId([2; 16])).unwrap();
+            let trusted = journal.entry(&key).map_or(0, |entry| entry.durable.covered_bytes());
+            assert_eq!(trusted, 0, "after {end:?}");
+        }
+    }
+
+    #[test]
+    fn files_that_never_were_flushed_begin_without_a_flush() {
+        let directory = tempfile::tempdir().unwrap();
+        let journal = JournalFile::open(directory.path().join("journal"), BOOT).unwrap();
+        let flushed = journal.inner.lock().flushed_bytes;
+        let key = FileKey([1; 16]);
+        journal.append(&[Record::Open { key, opened: opened() }, Record::Closed { key }]).unwrap();
+        journal.void_durably(key).unwrap();
+        assert_eq!(journal.inner.lock().flushed_bytes, flushed);
     }
 
     #[test]

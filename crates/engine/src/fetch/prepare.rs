@@ -281,9 +281,7 @@ impl Target {
         }
         tracing::debug!(attempt = %job.file.attempt, covered = prefix.len, "copying the valid prefix of a \
             file");
-        // The old file's records must not be applied to the new file, not even after a power failure in
-        // between.
-        self.journal.append_durably(&[Record::Closed { key: job.key }])?;
+        self.journal.void_durably(job.key)?;
         let new: Arc<dyn TargetFile> = Arc::from(self.storage.create(&job.temp, job.file.size)?);
         let mut buffer = vec![0; CHUNK_BYTES as usize];
         let mut copied = PartDigest::EMPTY;

@@ -178,6 +178,7 @@ impl Target {
         if let Some(file) = &*open {
             return Ok(file.clone());
         }
+        self.journal.void_durably(job.key)?;
         let file: Arc<dyn TargetFile> = Arc::from(self.storage.create(&job.temp, job.file.size)?);
         self.journal
             .append(&[Record::Open { key: job.key, opened: source_opening(job, identity, shared) }])?;
