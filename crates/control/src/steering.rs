@@ -66,8 +66,30 @@ impl KeptShares {
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// Sets a weight, or takes it away; refused where nobody would be entitled to anything.
+    /// Sets weights, or takes them away: all of them or, where one is out of range or nobody would be
+    /// entitled to anything, none.
+    ///
+    /// # Errors
+    /// `bad-request` with what is wrong.
+    pub fn set_all(&mut self, weights: &[(Whose, Option<f64>)]) -> Result<(), Fault> {
+        let mut changed = self.clone();
+        for (whose, weight) in weights {
+            changed.set_unchecked(whose, *weight)?;
+        }
+        changed.check()?;
+        *self = changed;
+        Ok(())
+    }
+
+    /// [`KeptShares::set_all`] of one weight.
+    ///
+    /// # Errors
+    /// As there.
     pub fn set(&mut self, whose: &Whose, weight: Option<f64>) -> Result<(), Fault> {
+        self.set_all(&[(whose.clone(), weight)])
+    }
+
+    fn set_unchecked(&mut self, whose: &Whose, weight: Option<f64>) -> Result<(), Fault> {
         if let Some(weight) = weight
             && !(0.0..=WEIGHT_MAX).contains(&weight)
         {
@@ -90,7 +112,7 @@ impl KeptShares {
                 }
             }
         }
-        self.check()
+        Ok(())
     }
 
     fn check(&self) -> Result<(), Fault> {

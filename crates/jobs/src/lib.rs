@@ -49,6 +49,7 @@ pub use config::{JobsConfig, UserFiles};
 pub use config_store::ConfigStore;
 pub use derived_limits::{CopyModes, HostCopies};
 pub use executor::QueuedFilesSource;
+pub use ids::party_of;
 pub use job_control::{ChangeListener, JobControl, JobSettings};
 pub use job_loop::JobLoop;
 pub use jobs::Jobs;

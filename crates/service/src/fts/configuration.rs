@@ -1,14 +1,19 @@
 //! `/config`: read by those who may configure, changed with a record.
 
+use std::collections::BTreeMap;
+
 use http::StatusCode;
 use longhaul_api::fts::{
     ActivityShares, GlobalSettings, Grant, LinkSettings, Moment, Refusal, ShareSetting, StorageSettings,
 };
 use longhaul_api::steering::ShareChange;
 use longhaul_catalog::AuditKind;
+use longhaul_control::steering::Whose;
 use longhaul_identity::refusal;
 use longhaul_jobs::config_store::Objects;
+use longhaul_jobs::party_of;
 use longhaul_model::CommunityName;
+use longhaul_scheduler::Party;
 use serde_json::{Map, Value, json};
 
 use super::bans::change;
@@ -311,26 +316,61 @@ fn activity_view(shares: &ActivityShares) -> Value {
 
 fn set_activities(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let shares = ActivityShares::parse(&ask.dictionary()?)?;
-    steer(operations, ask, &shares)?;
+    let what = format!("activity shares of {}: {}", shares.vo, json!(shares.share));
+    if shares.active {
+        let weights = scheduler_weights(&shares)?;
+        operations.shares_set_by(&ask.person.dn, &weights, &what).map_err(refusal)?;
+    }
     change(operations, ask, |objects| {
-        let what = format!("activity shares of {}: {}", shares.vo, json!(shares.share));
         objects.activities.insert(shares.vo.clone(), shares.clone());
         Ok((Reply::json(&shares)?, what))
     })
 }
 
-/// The same weights in the scheduler's own shares, as `longhaul share` would set them.
-fn steer(operations: &Operations, ask: &FtsRequest, shares: &ActivityShares) -> Result<(), Refusal> {
-    if !shares.active {
-        return Ok(());
-    }
+/// The same weights as the scheduler's shares, under the names that it gives to the activities of jobs.
+fn scheduler_weights(shares: &ActivityShares) -> Result<Vec<(Whose, Option<f64>)>, Refusal> {
+    let mut names = BTreeMap::new();
+    let mut weights = Vec::with_capacity(shares.share.len());
     for (activity, weight) in &shares.share {
-        let change = ShareChange {
-            community: shares.vo.clone(),
-            activity: Some(if activity == "default" { "*".to_owned() } else { activity.clone() }),
-            weight: Some(*weight),
+        let Party { community, activity: name } = party_of(&shares.vo, activity);
+        if let Some(other) = names.insert(name.clone(), activity) {
+            return Err(Refusal::bad(format!(
+                "The activities {other:?} and {activity:?} are one to the scheduler, which reads blanks and \
+                    signs as '-': give one of them a share"
+            )));
+        }
+        let whose = match name {
+            Some(name) => Whose::Activity(community, name),
+            None => Whose::OtherActivities(community),
         };
-        operations.share_set_by(&ask.person.dn, &change).map_err(refusal)?;
+        weights.push((whose, Some(*weight)));
     }
-    Ok(())
+    Ok(weights)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weights(share: Value) -> Result<Vec<(Whose, Option<f64>)>, Refusal> {
+        let body = json!({ "vo": "atlas", "share": share });
+        scheduler_weights(&ActivityShares::parse(body.as_object().unwrap())?)
+    }
+
+    #[test]
+    fn activities_with_blanks_have_the_shares_of_their_jobs() {
+        let weights = weights(json!({ "Data Challenge": 0.5, "T0 Export": 0.3, "default": 0.2 })).unwrap();
+        for (activity, weight) in [("Data Challenge", 0.5), ("T0 Export", 0.3)] {
+            let Party { community, activity } = party_of("atlas", activity);
+            let whose = Whose::Activity(community, activity.unwrap());
+            assert!(weights.contains(&(whose, Some(weight))), "{activity:?} of {weights:?}");
+        }
+        assert!(weights.contains(&(Whose::OtherActivities("atlas".parse().unwrap()), Some(0.2))));
+    }
+
+    #[test]
+    fn two_activities_of_one_name_are_refused() {
+        assert!(weights(json!({ "data challenge": 1, "data-challenge": 2 })).is_err());
+        assert!(weights(json!({ "": 1, "default": 2 })).is_err());
+    }
 }

@@ -71,17 +71,26 @@ impl Operations {
 
     /// The same for who has no account with us, such as a user of FTS's interface.
     pub(crate) fn share_set_by(&self, who: &str, change: &ShareChange) -> Result<Page<ShareView>, Problem> {
-        let whose = whose(change)?;
+        self.shares_set_by(who, &[(whose(change)?, change.weight)], &share_in_words(change))
+    }
+
+    /// Sets several weights, all or none; `what` says it in the record of changes.
+    pub(crate) fn shares_set_by(
+        &self,
+        who: &str,
+        weights: &[(Whose, Option<f64>)],
+        what: &str,
+    ) -> Result<Page<ShareView>, Problem> {
         let mut shares = KeptShares::default();
         let changed =
             self.shared.kernel.catalog.change_setting::<Refused>(SHARES, who, self.now(), |present| {
                 shares = KeptShares::read(present);
-                shares.set(&whose, change.weight).map_err(|fault| Refused::Change(fault.into()))?;
+                shares.set_all(weights).map_err(|fault| Refused::Change(fault.into()))?;
                 let text = serde_json::to_string(&shares).unwrap_or_default();
-                Ok((text, share_in_words(change)))
+                Ok((text, what.to_owned()))
             });
         changed.map_err(Problem::from)?;
-        tracing::info!(by = who, "{}", share_in_words(change));
+        tracing::info!(by = who, "{what}");
         self.shared.kernel.notify_scheduler(Input::Events(vec![shares.event()]));
         self.shared.kernel.changes.touch(ChangeKind::Status, "", self.now());
         Ok(Page { items: share_views(&shares), next: None })
