@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_model::mark::Treatment;
-use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp, TokenBucket};
+use longhaul_model::{AgentId, AttemptId, DataSecurity, Fault, StorageName, Timestamp};
 use longhaul_security::{Credentials, PermitVerifier, agent_client_tls, data_server_tls};
 use longhaul_wire::NewBatch;
 use parking_lot::{Condvar, Mutex};
@@ -23,6 +23,7 @@ use crate::marks::StreamMarker;
 use crate::net::{Dialler, Network};
 use crate::offers::{Offering, ParkedStreams, Preconnect, no_stream_offered};
 use crate::queue::Queue;
+use crate::rate_limiter::RateLimiter;
 use crate::resolve::{ResolveRequest, default_paths};
 use crate::serve::SourceServer;
 use crate::tls::AUTHENTICATED_PROTOCOL;
@@ -93,8 +94,8 @@ pub(crate) struct EngineContext {
     pub(crate) reorder: Arc<ReorderBudget>,
     pub(crate) receive_pool: Arc<BufferPool>,
     pub(crate) send_pool: Arc<BufferPool>,
-    pub(crate) rate_limit_in: Mutex<TokenBucket>,
-    pub(crate) rate_limit_out: Mutex<TokenBucket>,
+    pub(crate) rate_limit_in: Mutex<RateLimiter>,
+    pub(crate) rate_limit_out: Mutex<RateLimiter>,
     pub(crate) counters: Counters,
     pub(crate) events: EventQueue,
     pub(crate) waker: Arc<TickWaker>,

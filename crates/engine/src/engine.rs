@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, TokenBucket};
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_security::{Credentials, PermitVerifier};
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
 use longhaul_wire::receiver::ORIGINS_MAX;
@@ -27,11 +27,10 @@ use crate::marks::StreamMarker;
 use crate::net::{self, Dialler};
 use crate::offers::{Offer, Offering, ParkedStreams, Preconnect};
 use crate::queue::Queue;
+use crate::rate_limiter::RateLimiter;
 use crate::resolve::{ResolveRequest, check_locals, default_paths};
 use crate::serve::SourceServer;
 
-/// Burst of the rate limits: short enough that a chart of seconds shows the limit.
-const RATE_LIMIT_BURST: Duration = Duration::from_millis(100);
 /// Worker threads for calls: a slow call must not delay the others.
 const CALL_WORKERS: usize = 4;
 /// Minimum size of each buffer pool, whatever the budget: fewer buffers could deadlock.
@@ -126,8 +125,8 @@ impl Engine {
             file_locks: FileLocks::default(),
             receive_pool,
             send_pool,
-            rate_limit_in: Mutex::new(TokenBucket::unlimited(RATE_LIMIT_BURST)),
-            rate_limit_out: Mutex::new(TokenBucket::unlimited(RATE_LIMIT_BURST)),
+            rate_limit_in: Mutex::new(RateLimiter::unlimited()),
+            rate_limit_out: Mutex::new(RateLimiter::unlimited()),
             counters: Counters::default(),
             events: EventQueue::default(),
             waker: alarm,

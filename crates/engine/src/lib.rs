@@ -24,6 +24,7 @@ mod net;
 mod offers;
 mod paths;
 mod queue;
+mod rate_limiter;
 mod resolve;
 mod serve;
 mod socket;

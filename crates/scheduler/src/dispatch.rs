@@ -318,8 +318,7 @@ impl Scheduler {
             return row.total.rate;
         }
         let mut rate = self.knowledge.end_rate(row.id, false, now).map_or(0.0, |total| total.bytes_per_s);
-        let limit = self.sites[row.site].info.as_ref().and_then(|info| info.limits.out_bytes_per_s);
-        for limit in [limit, self.source_rate_limit(source)].into_iter().flatten() {
+        if let Some(limit) = self.source_rate_limit(source) {
             rate = rate.min(limit as f64);
         }
         self.storages[source].total = CachedRate { rate, rate_max: rate, failure_share: 0.0, at: Some(now) };

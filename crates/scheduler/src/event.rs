@@ -144,7 +144,7 @@ pub enum SiteState {
 pub struct SiteLimits {
     pub active_in: Option<u32>,
     pub active_out: Option<u32>,
-    /// Enforced by the agents; here they bound forecasts.
+    /// Leases keep to them, in the order of shares and priorities; agents enforce them byte by byte.
     pub in_bytes_per_s: Option<u64>,
     pub out_bytes_per_s: Option<u64>,
 }

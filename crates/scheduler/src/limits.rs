@@ -1,6 +1,6 @@
-//! Limits set by administrators beyond those of sites: files at once, and bytes per second, of a link, of all
-//! that enters or leaves a storage, and of a community; and links that carry only test transfers until
-//! commissioned.
+//! Limits set by administrators: files at once, and bytes per second, of a link, of all that enters or leaves
+//! a storage, and of a community; bytes per second into and out of a site; and links that carry only test
+//! transfers until commissioned. (Files at once of a site: [`crate::state::Site`].)
 //!
 //! Rate limiting by the generic cell rate algorithm (virtual scheduling, ITU-T I.371), which equals a token
 //! bucket: what is leased is charged, up to [`BURST_LENGTH`] of its time in advance, so that agents always
@@ -14,6 +14,7 @@ use longhaul_model::{ActivityName, AttemptId, CommunityName, StorageId, Timestam
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Unusable;
+use crate::event::SiteLimits;
 use crate::scheduler::{Scheduler, Timer};
 use crate::shares::{Parties, Party};
 use crate::state::{ActiveLease, Phase};
@@ -22,6 +23,9 @@ use crate::state::{ActiveLease, Phase};
 const BURST_LENGTH: Duration = Duration::from_secs(1);
 /// However slow a limit is, the time charged for one file is finite.
 const FILE_TIME_MAX: Duration = Duration::from_secs(30 * 86_400);
+/// The agents of a site divide its limits evenly among their sessions. So a file that takes hours under the
+/// limit is charged for no longer than this, and files of other links and higher priority run beside it.
+const SITE_FILE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Revoked leases whose agents may still report that the file arrived; beyond this the oldest are taken as
 /// lost.
 const REVOKED_LEASES_MAX: usize = 4_096;
@@ -87,6 +91,8 @@ enum LimitScope {
     Into(u32),
     Out(u32),
     Community(u32),
+    IntoSite(u32),
+    OutOfSite(u32),
 }
 
 /// Kind of a limit, for explanations.
@@ -96,6 +102,18 @@ pub enum LimitKind {
     Into,
     Out,
     Community,
+    IntoSite,
+    OutOfSite,
+}
+
+impl LimitScope {
+    fn is_of_site(self) -> bool {
+        matches!(self, LimitScope::IntoSite(_) | LimitScope::OutOfSite(_))
+    }
+
+    fn file_time_max(self) -> Duration {
+        if self.is_of_site() { SITE_FILE_TIME_MAX } else { FILE_TIME_MAX }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -112,9 +130,10 @@ impl LimitState {
             .then(|| self.paid_until - BURST_LENGTH / 2)
     }
 
-    fn time_for(&self, bytes: u64) -> Duration {
+    fn time_for(&self, bytes: u64, scope: LimitScope) -> Duration {
         let rate = self.limit.bytes_per_s.unwrap_or(0).max(1);
-        Duration::from_secs_f64(bytes as f64 / rate as f64).min(FILE_TIME_MAX)
+        let seconds_max = scope.file_time_max().as_secs_f64();
+        Duration::from_secs_f64((bytes as f64 / rate as f64).min(seconds_max))
     }
 }
 
@@ -201,8 +220,9 @@ impl Scheduler {
         let closed: BTreeSet<(u32, u32)> =
             pairs.map(|(source, target)| (self.storage_index(source), self.storage_index(target))).collect();
         // What was leased under a former rate is paid for: a new one begins now.
+        self.limits.by_scope.retain(|scope, _| scope.is_of_site());
         let gates = gates.into_iter().map(|(of, limit)| (of, LimitState { limit, paid_until: now }));
-        self.limits.by_scope = gates.collect();
+        self.limits.by_scope.extend(gates);
         self.limits.version = self.limits.version.wrapping_add(1);
         self.limits.revoked.clear();
         let commissioning = closed != self.limits.uncommissioned || testers != self.limits.testers;
@@ -213,6 +233,25 @@ impl Scheduler {
             self.requeue_after_commissioning(now);
         }
         self.wake_all();
+    }
+
+    /// Sets the rates of a site. What was leased under a former rate is paid for, as for all limits.
+    pub(crate) fn site_rates_changed(&mut self, site: u32, limits: SiteLimits, now: Timestamp) {
+        let rates = [
+            (LimitScope::IntoSite(site), limits.in_bytes_per_s),
+            (LimitScope::OutOfSite(site), limits.out_bytes_per_s),
+        ];
+        for (scope, bytes_per_s) in rates {
+            if self.limits.rate(&scope) == bytes_per_s {
+                continue;
+            }
+            let limit = Limit { active: None, bytes_per_s };
+            match bytes_per_s {
+                Some(_) => self.limits.by_scope.insert(scope, LimitState { limit, paid_until: now }),
+                None => self.limits.by_scope.remove(&scope),
+            };
+            self.limits.version = self.limits.version.wrapping_add(1);
+        }
     }
 
     fn community_number(&mut self, community: CommunityName) -> u32 {
@@ -261,7 +300,7 @@ impl Scheduler {
             return None;
         }
         let community = self.parties.community(party);
-        for (of, kind) in scopes_of(source, target, community) {
+        for (of, kind) in self.limit_scopes(source, target, community) {
             let Some(gate) = self.limits.by_scope.get(&of) else { continue };
             if let Some(limit) = gate.limit.active
                 && self.active_of(&of) >= limit
@@ -274,6 +313,18 @@ impl Scheduler {
             }
         }
         None
+    }
+
+    fn limit_scopes(&self, source: u32, target: u32, community: u32) -> [(LimitScope, LimitKind); 6] {
+        let (from, to) = (self.storages[source].site, self.storages[target].site);
+        [
+            (LimitScope::Link(source, target), LimitKind::Link),
+            (LimitScope::Into(target), LimitKind::Into),
+            (LimitScope::Out(source), LimitKind::Out),
+            (LimitScope::Community(community), LimitKind::Community),
+            (LimitScope::IntoSite(to), LimitKind::IntoSite),
+            (LimitScope::OutOfSite(from), LimitKind::OutOfSite),
+        ]
     }
 
     fn job_limit(&self, source: u32, target: u32) -> Option<u32> {
@@ -292,6 +343,8 @@ impl Scheduler {
             LimitScope::Into(target) => self.storages[*target].target.leased.len() as u32,
             LimitScope::Out(source) => self.storages[*source].files_ahead,
             LimitScope::Community(community) => self.limits.active.get(community).copied().unwrap_or(0),
+            LimitScope::IntoSite(site) => self.sites[*site].active_in,
+            LimitScope::OutOfSite(site) => self.sites[*site].active_out,
         }
     }
 
@@ -319,11 +372,11 @@ impl Scheduler {
     }
 
     fn charge_limits(&mut self, source: u32, target: u32, community: u32, bytes: u64, now: Timestamp) {
-        for (of, _) in scopes_of(source, target, community) {
+        for (of, _) in self.limit_scopes(source, target, community) {
             if let Some(gate) = self.limits.by_scope.get_mut(&of)
                 && gate.limit.bytes_per_s.is_some()
             {
-                gate.paid_until = gate.paid_until.max(now) + gate.time_for(bytes);
+                gate.paid_until = gate.paid_until.max(now) + gate.time_for(bytes, of);
             }
         }
     }
@@ -359,10 +412,10 @@ impl Scheduler {
         if self.limits.by_scope.is_empty() {
             return;
         }
-        for (of, _) in scopes_of(source, target, community) {
+        for (of, _) in self.limit_scopes(source, target, community) {
             let Some(gate) = self.limits.by_scope.get_mut(&of) else { continue };
             if gate.limit.bytes_per_s.is_some() && lease.limits == self.limits.version {
-                gate.paid_until = (gate.paid_until - gate.time_for(back)).max(now - BURST_LENGTH);
+                gate.paid_until = (gate.paid_until - gate.time_for(back, of)).max(now - BURST_LENGTH);
             }
         }
         // Others wait for these than the target itself, which is woken anyway.
@@ -381,15 +434,14 @@ impl Scheduler {
 
     /// The rate that a link, or what leaves a source altogether, cannot exceed.
     pub(crate) fn link_rate_limit(&self, source: u32, target: u32) -> Option<u64> {
-        let (link, into) = (
-            self.limits.rate(&LimitScope::Link(source, target)),
-            self.limits.rate(&LimitScope::Into(target)),
-        );
-        [link, into].into_iter().flatten().min()
+        let site = self.storages[target].site;
+        let scopes = [LimitScope::Link(source, target), LimitScope::Into(target), LimitScope::IntoSite(site)];
+        scopes.iter().filter_map(|scope| self.limits.rate(scope)).min()
     }
 
     pub(crate) fn source_rate_limit(&self, source: u32) -> Option<u64> {
-        self.limits.rate(&LimitScope::Out(source))
+        let scopes = [LimitScope::Out(source), LimitScope::OutOfSite(self.storages[source].site)];
+        scopes.iter().filter_map(|scope| self.limits.rate(scope)).min()
     }
 
     fn requeue_after_commissioning(&mut self, now: Timestamp) {
@@ -402,21 +454,14 @@ impl Scheduler {
     }
 }
 
-fn scopes_of(source: u32, target: u32, community: u32) -> [(LimitScope, LimitKind); 4] {
-    [
-        (LimitScope::Link(source, target), LimitKind::Link),
-        (LimitScope::Into(target), LimitKind::Into),
-        (LimitScope::Out(source), LimitKind::Out),
-        (LimitScope::Community(community), LimitKind::Community),
-    ]
-}
-
 /// Follows the name of the source.
 pub(crate) fn describe_limit(of: LimitKind, limit: &str) -> String {
     match of {
         LimitKind::Link => format!("has {limit} to this storage, the limit of the link"),
         LimitKind::Into => format!("cannot send now: {limit} come to this storage, its limit"),
         LimitKind::Out => format!("has {limit} out, its limit"),
+        LimitKind::IntoSite => format!("cannot send now: {limit} come to this site, its limit"),
+        LimitKind::OutOfSite => format!("cannot send now: its site has {limit} out, its limit"),
         LimitKind::Community => format!("may not send more now: the community has {limit}, its limit"),
     }
 }

@@ -14,6 +14,7 @@ impl Scheduler {
     pub(crate) fn site_changed(&mut self, info: SiteInfo, now: Timestamp) {
         let site = self.site_index(info.id);
         let paused = info.state == SiteState::Paused;
+        self.site_rates_changed(site, info.limits, now);
         self.sites[site].info = Some(info);
         if paused {
             self.revoke_unstarted(site, now);

@@ -23,6 +23,7 @@ use crate::context::EngineContext;
 use crate::interface::{Config, Path, SessionSnapshot};
 use crate::net::{Dialler, Link};
 use crate::paths::{PathSelector, ResolvedPath};
+use crate::rate_limiter::SessionTag;
 use crate::resolve::{ResolveRequest, default_paths};
 use crate::tcp::TcpInfo;
 
@@ -56,6 +57,8 @@ struct Inner {
     paths: PathSelector,
     /// Credits of the reorder buffer.
     reorder_share: ReorderShare,
+    /// How the rate limit of what comes in knows the session.
+    limiter_tag: SessionTag,
     /// No more work is accepted: the peer's next work opens another session.
     closed: bool,
 }
@@ -90,6 +93,7 @@ impl Session {
             spread: false,
             paths: PathSelector::default(),
             reorder_share: ReorderShare::new(&shared.reorder),
+            limiter_tag: shared.rate_limit_in.lock().add_session(),
             closed: false,
         };
         Session { origins, begun, treatment, shared: Arc::downgrade(shared), inner: Mutex::new(inner) }
@@ -527,15 +531,15 @@ impl Inner {
         if open == 0 {
             return;
         }
-        let mut pace = shared.rate_limit_in.lock();
-        let bytes = pace.available(shared.now());
+        let mut limiter = shared.rate_limit_in.lock();
+        let bytes = limiter.allowance(self.limiter_tag, shared.now());
         let buffers = if bytes == 0 { 0 } else { pool.reserve(open) };
         let places = shared.reorder.free();
         let budget = Budget { buffers, bytes, window, reorder_credits: places };
         let taken = self.receiver.request_chunks(budget, shared.wall(), shared.now());
         self.reorder_share.set_held(self.receiver.reorder_credits_in_use());
-        pace.consume(self.receiver.take_requested_bytes());
-        drop(pace);
+        limiter.take(self.limiter_tag, bytes, self.receiver.take_requested_bytes());
+        drop(limiter);
         pool.release(buffers - taken);
         if buffers == 0 && bytes > 0 && self.receiver.slots_in_use() == 0 {
             pool.note_starvation();

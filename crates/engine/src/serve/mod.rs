@@ -15,6 +15,7 @@ use crate::context::EngineContext;
 use crate::device::{Device, Devices};
 use crate::interface::Export;
 use crate::net::Link;
+use crate::rate_limiter::SessionTag;
 
 mod read;
 
@@ -53,6 +54,8 @@ pub(crate) struct ServedSession {
     key: JoinKey,
     incarnation: u64,
     shared: Weak<EngineContext>,
+    /// How the rate limit of what goes out knows the session.
+    limiter_tag: SessionTag,
     inner: Mutex<Inner>,
     pub(crate) open_files: OpenFiles,
 }
@@ -195,6 +198,7 @@ impl ServedSession {
             key,
             incarnation: shared.random_number(),
             shared: Arc::downgrade(shared),
+            limiter_tag: shared.rate_limit_out.lock().add_session(),
             inner: Mutex::new(inner),
             open_files: OpenFiles::default(),
         }
@@ -277,12 +281,12 @@ impl ServedSession {
         let streams = shared.serve.streams().max(1);
         let per_stream = (shared.send_pool.total() / streams).clamp(1, READ_AHEAD_BUFFERS_MAX);
         while inner.machine.has_work() {
-            let mut pace = shared.rate_limit_out.lock();
-            let allowance = pace.available(shared.now());
+            let mut limiter = shared.rate_limit_out.lock();
+            let allowance = limiter.allowance(self.limiter_tag, shared.now());
             let reserved = if allowance == 0 { 0 } else { shared.send_pool.reserve(BUFFERS_PER_ROUND_MAX) };
             let (taken, bytes) = inner.machine.schedule_reads(reserved, allowance, per_stream);
-            pace.consume(bytes);
-            drop(pace);
+            limiter.take(self.limiter_tag, allowance, bytes);
+            drop(limiter);
             shared.send_pool.release(reserved - taken);
             inner.buffers += taken;
             self.handle_outputs(inner, shared);

@@ -81,6 +81,49 @@ fn a_rate_is_kept_in_the_mean_and_taken_away_at_once() {
     }
 }
 
+/// Work for a target from two sources, of one community each; its site takes in 10 MB/s.
+fn limited_site(sizes: [(usize, u64); 2], priorities: [u8; 2]) -> World {
+    let mut world = World::new(vec![WorldSite::new(100e6); 3], 1);
+    world.places[2].limits.in_bytes_per_s = Some(10 * MB);
+    world.places[2].in_bytes_per_s = 10e6;
+    world.tell_site(2);
+    for (source, (files, size)) in [(0, sizes[0]), (1, sizes[1])] {
+        world.add_files(source + 1, source, vec![size; files]);
+        world.parties.insert(source + 1, party(["atlas", "cms"][source as usize], None));
+        world.subscribe(source + 1, &[source + 1], 2, priorities[source as usize]);
+    }
+    world
+}
+
+#[test]
+fn the_limit_of_a_site_is_used_in_full_and_shared_by_communities() {
+    let mut world = limited_site([(2_000, 2 * MB), (2_000, 2 * MB)], [5, 5]);
+    world.run_for(Duration::from_secs(120));
+    let (atlas, cms) = (world.bytes_between(0, 2) / MB, world.bytes_between(1, 2) / MB);
+    assert!((1_140..=1_260).contains(&(atlas + cms)), "{atlas} and {cms} MB of 1200");
+    assert!(atlas.abs_diff(cms) * 20 <= atlas + cms, "{atlas} and {cms} MB");
+    let says_so = (0..50).any(|_| {
+        world.run_for(Duration::from_millis(100));
+        why(&world).contains("all of 10.0 MB/s in use come to this site")
+    });
+    assert!(says_so, "{}", why(&world));
+    world.places[2].limits.in_bytes_per_s = None;
+    world.places[2].in_bytes_per_s = 100e6;
+    world.tell_site(2);
+    let before = world.bytes_between(0, 2) + world.bytes_between(1, 2);
+    world.run_for(Duration::from_secs(20));
+    let came = (world.bytes_between(0, 2) + world.bytes_between(1, 2) - before) / MB;
+    assert!(came > 1_000, "{came} MB in 20 s at 100 MB/s");
+}
+
+#[test]
+fn a_file_of_hours_under_the_limit_of_a_site_keeps_nobody_out() {
+    let mut world = limited_site([(4, 100_000 * MB), (100, MB)], [5, 8]);
+    world.run_for(Duration::from_secs(240));
+    let urgent = world.bytes_between(1, 2) / MB;
+    assert_eq!(urgent, 100, "MB of small files beside files that take three hours each");
+}
+
 /// The world asserts that no more is leased than the limit has earned.
 #[test]
 fn what_was_leased_before_a_limit_and_does_not_come_gives_no_room_under_it() {

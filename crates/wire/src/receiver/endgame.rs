@@ -10,6 +10,7 @@ use longhaul_model::limits::CHUNK_BYTES;
 use super::file::{Body, SmallState};
 use super::streams::{RequestContent, State, Stream};
 use super::{Budget, Receiver, StreamNumber};
+use crate::FileNumber;
 use crate::limits::ENDGAME_CHUNKS_MAX;
 
 /// Seconds. A straggler that finishes sooner is not worth a second copy.
@@ -51,8 +52,18 @@ impl Receiver {
             }
         }
         budget.buffers -= what.slots();
+        let bytes = what.parts().iter().map(|&(number, offset)| self.part_bytes(number, offset)).sum::<u64>();
+        budget.bytes = budget.bytes.saturating_sub(bytes);
+        self.requested_bytes += bytes;
         self.send_request(stream, what, true, now);
         true
+    }
+
+    /// Bytes of a small file, or of one chunk of a large one.
+    fn part_bytes(&self, number: FileNumber, offset: u64) -> u64 {
+        self.files
+            .get(&number)
+            .map_or(0, |file| (file.size.saturating_sub(offset)).min(u64::from(CHUNK_BYTES)))
     }
 
     /// Slots in use by duplicate requests.
