@@ -87,6 +87,33 @@ pub struct ShareChange {
     pub weight: Option<f64>,
 }
 
+// ---- movers --------------------------------------------------------------------------------------------
+
+/// A site whose agents offer to stream copies between foreign storages, or may do so.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MoverView {
+    /// Name of the site.
+    #[schema(value_type = String)]
+    pub site: SiteName,
+    /// Communities for which its agents may stream; `*`: all.
+    pub communities: Vec<String>,
+    /// Copies that its connected agents offer to stream at the same time.
+    pub files: u32,
+}
+
+/// `POST /api/v1/movers`: allows the agents of a site to stream for a community, or no longer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MoverChange {
+    /// Name of the site.
+    #[schema(value_type = String)]
+    pub site: SiteName,
+    /// A community, or `*`: all.
+    pub community: String,
+    /// Whether its agents may stream for the community.
+    pub allowed: bool,
+}
+
 // ---- links ---------------------------------------------------------------------------------------------
 
 /// `GET /api/v1/links`: between which storages files may go.

@@ -208,20 +208,6 @@ impl Agents {
             .collect()
     }
 
-    /// The site of an agent on that host, if all agents there are of one.
-    pub fn site_of_host(&self, host: &str) -> Option<SiteId> {
-        let presences = self.lock();
-        let there = |presence: &&Presence| {
-            let names = presence.addresses.iter().filter_map(|address| Some(address.rsplit_once(':')?.0));
-            names
-                .chain([presence.host.as_str()])
-                .any(|name| name.trim_matches(['[', ']']).eq_ignore_ascii_case(host))
-        };
-        let mut sites = presences.values().filter(there).map(|presence| presence.site);
-        let first = sites.next()?;
-        sites.all(|site| site == first).then_some(first)
-    }
-
     pub fn kind_of(&self, storage: StorageId) -> StorageKind {
         let kinds = self.kinds.lock();
         kinds.get(&storage).copied().unwrap_or_default()
@@ -263,6 +249,11 @@ impl Agents {
 
     pub fn put_copy(&self, agent: AgentId, copy: ForeignCopy) {
         self.with(agent, |presence| presence.outbox.put_copy(copy));
+    }
+
+    /// Drops a copy that has ended from the agent's outbox.
+    pub fn drop_copy(&self, agent: AgentId, attempt: AttemptId) {
+        self.with(agent, |presence| presence.outbox.drop_copy(attempt));
     }
 
     pub fn put_task(&self, agent: AgentId, task: Task) {

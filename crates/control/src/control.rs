@@ -10,6 +10,7 @@ use crate::deadlines::Deadlines;
 use crate::executor::AgentStreams;
 use crate::kernel::Kernel;
 use crate::live::Live;
+use crate::mover_grants::CurrentMoverGrants;
 use crate::recorded::Recording;
 
 pub struct Control {
@@ -20,6 +21,7 @@ pub struct Control {
     pub live: Live,
     pub deadlines: Deadlines,
     pub marks: MarkTable,
+    pub mover_grants: CurrentMoverGrants,
     pub recording: Arc<Recording>,
     pub(crate) streams: Arc<dyn AgentStreams>,
     /// How often agents report.
@@ -42,6 +44,7 @@ impl Control {
             live: Live::default(),
             deadlines: Deadlines::default(),
             marks,
+            mover_grants: CurrentMoverGrants::default(),
             recording: Arc::default(),
             streams,
             report_interval_ms,

@@ -29,6 +29,7 @@ pub mod kernel;
 pub mod limits;
 pub mod live;
 pub mod metrics;
+pub mod mover_grants;
 mod outbox;
 mod problems;
 pub mod query_loop;

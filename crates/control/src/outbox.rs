@@ -62,6 +62,16 @@ impl Outbox {
         self.cancel.insert(attempt);
     }
 
+    /// Drops a copy that has ended, wherever it still is: the credentials in it leave with it.
+    pub fn drop_copy(&mut self, attempt: AttemptId) {
+        self.copies.retain(|copy| copy.attempt != attempt);
+        if let Some(sent) = &mut self.sent
+            && sent.copies.iter().any(|copy| copy.attempt == attempt)
+        {
+            Arc::make_mut(sent).copies.retain(|copy| copy.attempt != attempt);
+        }
+    }
+
     /// Asks for a lease. Like a cancellation it follows its lease.
     pub fn ask_back(&mut self, asked: AskedBack) {
         self.give_back.insert(asked.attempt, asked.why);
@@ -166,6 +176,7 @@ fn task_files(task: &Task) -> usize {
 mod tests {
     use super::*;
     use longhaul_api::agent::{Lease, SourcePeer};
+    use longhaul_api::foreign::{CompareWith, ForeignCredential, ForeignEnd, Replace, Secret};
     use longhaul_model::{AgentId, DigestSet, Epoch, TransferId, Verification};
     use proptest::prelude::*;
 
@@ -191,6 +202,29 @@ mod tests {
             class: longhaul_model::TrafficClass::default(),
             circuits: Default::default(),
             mark: longhaul_model::Mark::default(),
+        }
+    }
+
+    fn copy(attempt: u64) -> ForeignCopy {
+        let end = || ForeignEnd {
+            url: Secret::new("https://storage.example/f".to_owned()),
+            credential: ForeignCredential::None,
+        };
+        ForeignCopy {
+            attempt: AttemptId(attempt),
+            epoch: Epoch(1),
+            source: end(),
+            target: end(),
+            size: None,
+            checksum: None,
+            compare: CompareWith::None,
+            replace: Replace::Never,
+            unchecked: false,
+            keeps_partial: false,
+            timeout_ms: None,
+            streams: 1,
+            family: None,
+            scitag: None,
         }
     }
 
@@ -238,29 +272,6 @@ mod tests {
     /// about for nothing.
     #[test]
     fn copies_leave_once_and_cancelled_ones_not_at_all() {
-        use longhaul_api::foreign::{
-            CompareWith, ForeignCopy, ForeignCredential, ForeignEnd, Replace, Secret,
-        };
-        let end = || ForeignEnd {
-            url: Secret::new("https://storage.example/f".to_owned()),
-            credential: ForeignCredential::None,
-        };
-        let copy = |attempt| ForeignCopy {
-            attempt: AttemptId(attempt),
-            epoch: Epoch(1),
-            source: end(),
-            target: end(),
-            size: None,
-            checksum: None,
-            compare: CompareWith::None,
-            replace: Replace::Never,
-            unchecked: false,
-            keeps_partial: false,
-            timeout_ms: None,
-            streams: 1,
-            family: None,
-            scitag: None,
-        };
         let mut outbox = Outbox::default();
         outbox.put_copy(copy(1));
         outbox.put_copy(copy(2));
@@ -274,6 +285,21 @@ mod tests {
         assert_eq!((&next.copies[..], &next.cancel[..]), (&[copy(3)][..], &[AttemptId(1)][..]));
         assert_eq!(outbox.leases().collect::<Vec<_>>(), [AttemptId(3)]);
         assert!(outbox.poll(next.number, GIVES_BACK, Timestamp::ZERO).is_none());
+    }
+
+    #[test]
+    fn a_copy_that_has_ended_is_in_no_parcel() {
+        let mut outbox = Outbox::default();
+        outbox.put_copy(copy(1));
+        outbox.put_copy(copy(2));
+        let first = outbox.poll(0, GIVES_BACK, Timestamp::ZERO).unwrap();
+        assert_eq!(first.copies.len(), 2);
+        outbox.put_copy(copy(3));
+        outbox.drop_copy(AttemptId(1));
+        outbox.drop_copy(AttemptId(3));
+        let again = outbox.poll(0, GIVES_BACK, Timestamp::ZERO).unwrap();
+        assert_eq!((again.number, &again.copies[..]), (first.number, &[copy(2)][..]));
+        assert!(outbox.poll(again.number, GIVES_BACK, Timestamp::ZERO).is_none(), "the third never leaves");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
     account, agent, as_account, audit, bench, circuit, completion, config, copy, dataset, digest, doctor,
-    job, limit, link, load, login, man, network, replica, serve, service, share, simulate, site, status,
-    storage, submit, subscription, task, token, transfer, tune, verify,
+    job, limit, link, load, login, man, mover, network, replica, serve, service, share, simulate, site,
+    status, storage, submit, subscription, task, token, transfer, tune, verify,
 };
 use crate::demo;
 
@@ -155,6 +155,9 @@ pub enum Command {
     /// Manage storages: list, set relay and strategy, check name rules
     #[command(subcommand)]
     Storage(storage::StorageCommand),
+    /// Manage who streams copies between foreign storages: list, allow, refuse
+    #[command(subcommand)]
+    Mover(mover::MoverCommand),
     /// Manage fair shares of communities and activities: list, set, remove
     #[command(subcommand)]
     Share(share::ShareCommand),

@@ -13,6 +13,7 @@ use crate::context::ServiceContext;
 /// Tells the scheduler loop what the catalog holds: names, demands, and the transfers that were live.
 pub(crate) fn recover_live_state(shared: &ServiceContext) -> Result<(), Fault> {
     shared.kernel.refresh_directory()?;
+    shared.control.mover_grants.load(&shared.kernel.catalog)?;
     shared.kernel.notify_scheduler(Input::Events(steering::events(
         &shared.kernel.catalog,
         &shared.control.marks,

@@ -1,13 +1,17 @@
 //! Verification of a copy: sizes always, checksums as the order says.
 
-use longhaul_model::Algorithm;
+use longhaul_model::{Algorithm, Fault, FaultCode};
 
 use crate::checksum::Checksum;
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::{ChecksumMode, CopyOrder, Stat, Verified};
 use crate::remote::Remote;
 use crate::stream::ScopedResult;
+use crate::url::RemoteUrl;
 use crate::webdav::Resource;
+
+/// What storages tell without reading the file, if they tell anything.
+const TOLD_ALGORITHM: Algorithm = Algorithm::Adler32;
 
 /// Comparisons to make, and those made.
 #[derive(Clone, Debug)]
@@ -102,6 +106,42 @@ fn differ(which: &str, one: &Checksum, other: &Checksum) -> String {
 }
 
 impl Remote {
+    /// Looks at the target of a copy that somebody else reports as complete: the file is there, has the size
+    /// of the source's and, where the order names a checksum or both storages tell one, its checksum. Returns
+    /// the size in bytes.
+    ///
+    /// # Errors
+    /// The file is missing or another one, or a storage does not answer.
+    pub async fn confirm_target(&self, order: &CopyOrder) -> Result<u64, Fault> {
+        let scoped = |(_, failure): (Scope, Failure)| failure.fault();
+        let (source, target) = (RemoteUrl::parse(&order.source.url)?, RemoteUrl::parse(&order.target.url)?);
+        let at_source = Resource { url: &source, credential: &order.source.credential };
+        let at_target = Resource { url: &target, credential: &order.target.credential };
+        let mut comparison = Comparison::new(order);
+        let named = comparison.user.clone().filter(|_| !order.unchecked);
+        let algorithm = named.as_ref().map_or(TOLD_ALGORITHM, |checksum| checksum.algorithm);
+        let Some(stat) = self.head(at_source, Some(algorithm)).await.map_err(|failure| failure.fault())?
+        else {
+            return Err(Fault::new(FaultCode::SourceMissing, format!("{source}: there is no such file")));
+        };
+        if let Some(named) = named {
+            comparison.mode = ChecksumMode::Target;
+            if !named.is_known() {
+                let found = self.told_or_read(at_source, &stat, algorithm).await;
+                comparison.source = Some(found.map_err(|failure| failure.fault())?);
+            }
+        } else if let Some(told) = stat.checksum
+            && let Ok(Some(there)) = self.head(at_target, Some(algorithm)).await
+            && let Some(found) = there.checksum
+        {
+            comparison.source = Some(told);
+            comparison.take_target(found).map_err(scoped)?;
+        }
+        let size = order.size.unwrap_or(stat.size);
+        self.compare_target(at_target, size, &mut comparison).await.map_err(scoped)?;
+        Ok(size)
+    }
+
     /// Looks at what has arrived: whether it is there, whole, and what it should be.
     pub(crate) async fn compare_target(
         &self,

@@ -13,9 +13,15 @@ use tokio::time::Instant;
 
 use super::choice::{Candidate, ChoiceError, choose};
 
+/// How long an agent gets no copies after it reported a file complete that was not at the target: long enough
+/// that a liar costs little, short enough that a fault that was mended is forgotten.
+const DISTRUST_TTL: Duration = Duration::from_secs(3_600);
+
 #[derive(Default)]
 pub struct StreamLedger {
     given: Mutex<BTreeMap<AttemptId, AssignedCopy>>,
+    /// Agents that reported a copy complete which was not, and since when they get none.
+    distrusted: Mutex<BTreeMap<AgentId, Instant>>,
     settled: Notify,
 }
 
@@ -53,7 +59,12 @@ impl StreamLedger {
         now: Instant,
     ) -> Result<Assignment, ChoiceError> {
         let mut given = self.given.lock();
+        let mut distrusted = self.distrusted.lock();
+        distrusted.retain(|_, since| now.saturating_duration_since(*since) < DISTRUST_TTL);
         for candidate in &mut candidates {
+            if distrusted.contains_key(&candidate.agent) {
+                candidate.unwilling = Some("a file that it reported complete was not at the target");
+            }
             let count = |counts: &dyn Fn(&AssignedCopy) -> bool| {
                 let running = given.values().filter(|one| one.end.is_some() && counts(one));
                 u32::try_from(running.count()).unwrap_or(u32::MAX)
@@ -75,6 +86,11 @@ impl StreamLedger {
         };
         given.insert(attempt, one);
         Ok(Assignment { candidate: candidate.clone(), choice, end })
+    }
+
+    /// Gives an agent no copies for [`DISTRUST_TTL`].
+    pub fn distrust(&self, agent: AgentId, now: Instant) {
+        self.distrusted.lock().insert(agent, now);
     }
 
     pub fn mark_sent(&self, attempt: AttemptId, now: Instant) {
@@ -223,6 +239,19 @@ mod tests {
         let limited = || both().into_iter().map(|one| Candidate { site_files: Some(3), ..one }).collect();
         assert!(take(&handed, 6, limited()).is_err(), "three run at the site");
         assert_eq!(take(&handed, 7, both()).unwrap().candidate.agent, FIRST_AGENT);
+    }
+
+    #[test]
+    fn an_agent_whose_word_was_untrue_gets_no_copies_for_an_hour() {
+        let (handed, now) = (StreamLedger::default(), Instant::now());
+        handed.distrust(FIRST_AGENT, now);
+        let both = || vec![candidate(FIRST_AGENT, 2), candidate(OTHER_AGENT, 2)];
+        let taken = handed.assign(AttemptId(1), Epoch(1), both(), now).unwrap();
+        assert_eq!(taken.candidate.agent, OTHER_AGENT);
+        let alone = vec![candidate(FIRST_AGENT, 2)];
+        let why = handed.assign(AttemptId(2), Epoch(2), alone.clone(), now).err().unwrap();
+        assert!(why.to_string().contains("was not at the target"), "{why}");
+        assert!(handed.assign(AttemptId(3), Epoch(3), alone, now + DISTRUST_TTL).is_ok());
     }
 
     #[tokio::test]

@@ -18,11 +18,12 @@ use std::time::Duration;
 use longhaul_api::agent::{Fact, Report};
 use longhaul_catalog::SiteState;
 use longhaul_model::{AgentId, AttemptId, Blame, Fault, FaultCode, Retry, SiteId};
-use longhaul_storage_remote::RemoteUrl;
+use longhaul_storage_remote as remote;
 use tokio::time::Instant;
 
 use crate::by_circuit::hosts;
 use crate::derived_limits::CopyModes;
+use crate::ids;
 use crate::job_control::JobControl;
 use crate::mover::{CopyOrder, DirectCopy, ForeignMover, Moved, Stop};
 use crate::work::Work;
@@ -72,8 +73,20 @@ pub(crate) async fn copy(
         record_executor(job_control, order.attempt, &taken.choice).await?;
         job_control.control.agents.put_copy(agent, copy);
         job_control.jobs.stream_ledger.mark_sent(order.attempt, Instant::now());
-        match await_end(job_control, order.attempt, taken, progress, stop.clone()).await {
-            Ok(bytes) => return Ok(Moved { bytes, mode: format!("stream by {name}") }),
+        let end = await_end(job_control, order.attempt, taken, progress, stop.clone()).await;
+        job_control.control.agents.drop_copy(agent, order.attempt);
+        match end {
+            Ok(_) => {
+                return match confirm(mover, &wanted).await {
+                    Ok(bytes) => Ok(Moved { bytes, mode: format!("stream by {name}") }),
+                    Err(fault) => {
+                        tracing::warn!(attempt = %order.attempt, agent = %agent, fault = %fault.chain(),
+                            "a copy that an agent reported complete is not what the target holds");
+                        job_control.jobs.stream_ledger.distrust(agent, Instant::now());
+                        Err(untrue(fault, &name))
+                    }
+                };
+            }
             Err(fault) if fault.code == FaultCode::NameClash && order.may_be_there => break fault.detail,
             Err(fault) if is_local_to_agent(&fault) && !*stop.borrow() => {
                 tracing::info!(attempt = %order.attempt, agent = %agent, %fault, "an agent cannot stream a \
@@ -100,6 +113,20 @@ pub(crate) async fn copy(
         }
         fault
     })
+}
+
+/// What an agent says of a copy is compared with what the target holds. Returns its size in bytes.
+async fn confirm(mover: &dyn ForeignMover, order: &remote::CopyOrder) -> Result<u64, Fault> {
+    let Some(remote) = mover.remote() else {
+        return Err(Fault::new(FaultCode::Internal, "nothing here could look at the target"));
+    };
+    remote.confirm_target(order).await
+}
+
+/// The attempt fails for the agent's word, and is tried again: by somebody else.
+fn untrue(fault: Fault, name: &str) -> Fault {
+    let detail = format!("{name} reported a complete file, but: {}", fault.detail);
+    Fault::new(FaultCode::MoverFailed, detail).with_source(fault)
 }
 
 /// Writes who moves the file into the attempt's explanation, before the copy is sent.
@@ -173,12 +200,14 @@ fn is_local_to_agent(fault: &Fault) -> bool {
 
 fn candidates(job_control: &JobControl, order: &CopyOrder, tried: &[AgentId]) -> Vec<Candidate> {
     let directory = job_control.kernel.directory();
+    let (grants, community) =
+        (&job_control.control.mover_grants, ids::party_of(&order.community, "").community);
     let (source, target) = (site_at(job_control, &order.source.url), site_at(job_control, &order.target.url));
     let movers = job_control.control.agents.movers(job_control.kernel.now());
     let movers = movers.into_iter().filter(|(known, _)| !tried.contains(&known.id));
     movers
         .map(|(known, offer)| {
-            let row = directory.sites.get(&known.site);
+            let (row, site_name) = (directory.sites.get(&known.site), known.site_name);
             let limits = row.map(|row| row.limits).unwrap_or_default();
             Candidate {
                 agent: known.id,
@@ -187,7 +216,7 @@ fn candidates(job_control: &JobControl, order: &CopyOrder, tried: &[AgentId]) ->
                     site if site == source => Near::Source,
                     _ => Near::Neither,
                 },
-                site: known.site_name,
+                site: site_name.clone(),
                 host: known.host,
                 busy: 0,
                 files: offer.files,
@@ -195,6 +224,9 @@ fn candidates(job_control: &JobControl, order: &CopyOrder, tried: &[AgentId]) ->
                 // What is streamed comes in and goes out.
                 site_files: limits.active_in.into_iter().chain(limits.active_out).min(),
                 unwilling: match row.map(|row| row.state) {
+                    _ if !grants.allows(&site_name, &community) => {
+                        Some("no administrator has allowed its site to stream for this community")
+                    }
                     Some(SiteState::Paused) => Some("its site is paused"),
                     Some(SiteState::Draining) => Some("its site drains"),
                     Some(SiteState::Open) | None => None,
@@ -204,11 +236,10 @@ fn candidates(job_control: &JobControl, order: &CopyOrder, tried: &[AgentId]) ->
         .collect()
 }
 
-/// The site of the host in a URL: as configured for circuits, else that of an agent on this host.
+/// The site of the host in a URL, as configured for circuits. What agents say of their own hosts and
+/// addresses does not count: a copy brings its user's credentials to whoever is near.
 fn site_at(job_control: &JobControl, url: &str) -> Option<SiteId> {
-    let said =
-        hosts::site_of(&job_control.kernel.directory(), &job_control.netops.settings.circuits.hosts, url);
-    said.or_else(|| job_control.control.agents.site_of_host(RemoteUrl::parse(url).ok()?.host()))
+    hosts::site_of(&job_control.kernel.directory(), &job_control.netops.settings.circuits.hosts, url)
 }
 
 /// Applies the ends of copies in a report. False if they are not durable in time: the agent sends it again.

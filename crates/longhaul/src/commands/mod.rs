@@ -19,6 +19,7 @@ pub mod link;
 pub mod load;
 pub mod login;
 pub mod man;
+pub mod mover;
 pub mod network;
 pub mod replay;
 pub mod replica;
@@ -150,6 +151,7 @@ async fn run_remote(context: &Context, command: Command) -> Result<Exit, Failure
         Command::Network(command) => network::run(context, &remote, command).await,
         Command::Load(args) => load::run(context, &remote, &args).await,
         Command::Storage(command) => storage::run(context, &remote, command).await,
+        Command::Mover(command) => mover::run(context, &remote, command).await,
         Command::Share(command) => share::run(context, &remote, command).await,
         Command::Limit(command) => limit::run(context, &remote, command).await,
         Command::Link(command) => link::run(context, &remote, command).await,

@@ -361,9 +361,9 @@ mod tests {
     fn activities_with_blanks_have_the_shares_of_their_jobs() {
         let weights = weights(json!({ "Data Challenge": 0.5, "T0 Export": 0.3, "default": 0.2 })).unwrap();
         for (activity, weight) in [("Data Challenge", 0.5), ("T0 Export", 0.3)] {
-            let Party { community, activity } = party_of("atlas", activity);
-            let whose = Whose::Activity(community, activity.unwrap());
-            assert!(weights.contains(&(whose, Some(weight))), "{activity:?} of {weights:?}");
+            let Party { community, activity: name } = party_of("atlas", activity);
+            let whose = Whose::Activity(community, name.unwrap());
+            assert!(weights.contains(&(whose, Some(weight))), "{activity} of {weights:?}");
         }
         assert!(weights.contains(&(Whose::OtherActivities("atlas".parse().unwrap()), Some(0.2))));
     }

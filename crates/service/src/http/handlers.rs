@@ -122,6 +122,8 @@ pub fn handler(operation: &str) -> Option<Handler> {
         },
         "share_list" => |ops, _| json!(ops.share_list()?),
         "share_set" => |ops, call| json!(ops.share_set(call.caller()?, &call.json()?)?),
+        "mover_list" => |ops, _| json!(ops.mover_list()?),
+        "mover_set" => |ops, call| json!(ops.mover_set(call.caller()?, &call.json()?)?),
         "link_list" => |ops, _| json!(ops.link_list()?),
         "link_set" => |ops, call| json!(ops.link_set(call.caller()?, &call.json()?)?),
         "link_change" => |ops, call| json!(ops.link_change(call.caller()?, &call.json()?)?),

@@ -17,6 +17,7 @@ mod limits;
 mod logins;
 mod manifest;
 mod measured;
+mod movers;
 mod network;
 mod overview;
 mod replicas;

@@ -17,8 +17,15 @@ fn may_run() -> bool {
     needs::programs("copies that agents stream", &[("nginx", "-v"), ("openssl", "version")])
 }
 
-/// A service, and at the site `beta` an agent that streams; what it may reach beside public networks.
+/// As [`unlicensed`], and an administrator has allowed it to stream for everybody.
 fn deployment(authority: &ForeignAuthority, allow: &str) -> Deployment {
+    let deployment = unlicensed(authority, allow);
+    deployment.json(&["mover", "allow", "beta", "*"]);
+    deployment
+}
+
+/// A service, and at the site `beta` an agent that offers to stream; what it may reach beside public networks.
+fn unlicensed(authority: &ForeignAuthority, allow: &str) -> Deployment {
     let ca = authority.ca_file();
     let settings = format!("[service.jobs]\nallow_networks = {LOOPBACK}\nauthorities = [{ca:?}]\n");
     let mut deployment = Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() });
@@ -194,7 +201,16 @@ fn where_an_agent_may_not_go_the_service_goes_itself_and_says_why() {
     let (source, target) =
         (Nginx::start(&authority, NginxRules::default()), Nginx::start(&authority, NginxRules::default()));
     source.put("f1", b"content of f1");
-    let mut deployment = deployment(&authority, "[\"10.0.0.0/8\"]");
+    let mut deployment = unlicensed(&authority, "[\"10.0.0.0/8\"]");
+    // The agent's offer alone brings it nobody's credentials.
+    let id = submit(&deployment, &source.url("f1"), &target.url("f0"), json!({}));
+    let shown = until_ended(&deployment, &id);
+    let mover = shown["files"][0]["mover"].as_str().unwrap();
+    assert!(mover.ends_with("no administrator has allowed its site to stream for this community"), "{mover}");
+
+    let movers = deployment.json(&["mover", "allow", "beta", "*"]);
+    let expected = json!([{ "site": "beta", "communities": ["*"], "files": 3 }]);
+    assert_eq!(movers["items"], expected);
     let id = submit(&deployment, &source.url("f1"), &target.url("f1"), json!({}));
     let shown = until_ended(&deployment, &id);
     let file = &shown["files"][0];

@@ -1,0 +1,73 @@
+//! Which sites' agents may stream copies between foreign storages: shown, and changed with a record.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_api::Problem;
+use longhaul_api::native::{ChangeKind, Page};
+use longhaul_api::steering::{MoverChange, MoverView};
+use longhaul_control::mover_grants::{Grantee, MOVER_GRANTS, MoverGrants};
+use longhaul_identity::Caller;
+use longhaul_model::SiteName;
+
+use super::steering::Refused;
+use super::{Operations, bad_request, problem};
+
+const ALL_COMMUNITIES: &str = "*";
+
+impl Operations {
+    pub fn mover_list(&self) -> Result<Page<MoverView>, Problem> {
+        let setting = self.shared.kernel.catalog.setting(MOVER_GRANTS).map_err(problem)?;
+        Ok(self.mover_views(&MoverGrants::read(setting.as_deref()).map_err(problem)?))
+    }
+
+    pub fn mover_set(&self, caller: &Caller, change: &MoverChange) -> Result<Page<MoverView>, Problem> {
+        caller.check_deployment("mover_set")?;
+        self.site_row(&change.site)?;
+        let grantee = match change.community.as_str() {
+            ALL_COMMUNITIES => Grantee::AllCommunities,
+            name => Grantee::Community(name.parse().map_err(|error| bad_request(format!("{error}")))?),
+        };
+        let MoverChange { site, community, allowed } = change;
+        let verb = if *allowed { "may" } else { "may no longer" };
+        let what = format!("agents of {site} {verb} stream for {community}");
+        let by = &caller.principal.name;
+        let mut grants = MoverGrants::default();
+        let changed =
+            self.shared.kernel.catalog.change_setting::<Refused>(MOVER_GRANTS, by, self.now(), |present| {
+                grants = MoverGrants::read(present)?;
+                grants.set(site, grantee.clone(), *allowed).map_err(|fault| Refused::Change(fault.into()))?;
+                Ok((grants.write(), what.clone()))
+            });
+        changed.map_err(Problem::from)?;
+        tracing::info!(%by, "{what}");
+        let shown = self.mover_views(&grants);
+        self.shared.control.mover_grants.replace(grants);
+        self.shared.kernel.changes.touch(ChangeKind::Status, "", self.now());
+        Ok(shown)
+    }
+
+    /// Sites that have a grant, and those whose agents offer to stream.
+    fn mover_views(&self, grants: &MoverGrants) -> Page<MoverView> {
+        let mut rows: BTreeMap<SiteName, (BTreeSet<Grantee>, u32)> = BTreeMap::new();
+        for (site, grantees) in grants.iter() {
+            rows.entry(site.clone()).or_default().0 = grantees.clone();
+        }
+        for (agent, offer) in self.shared.control.agents.movers(self.now()) {
+            let files = &mut rows.entry(agent.site_name).or_default().1;
+            *files = files.saturating_add(offer.files);
+        }
+        let view = |(site, (grantees, files)): (SiteName, (BTreeSet<Grantee>, u32))| MoverView {
+            site,
+            communities: grantees.into_iter().map(grantee_name).collect(),
+            files,
+        };
+        Page { items: rows.into_iter().map(view).collect(), next: None }
+    }
+}
+
+fn grantee_name(grantee: Grantee) -> String {
+    match grantee {
+        Grantee::AllCommunities => ALL_COMMUNITIES.to_owned(),
+        Grantee::Community(name) => name.to_string(),
+    }
+}
