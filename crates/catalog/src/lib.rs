@@ -65,6 +65,7 @@ pub use decisions::{DECISIONS_MAX, DOOR_DECISIONS_MAX};
 pub use error::{AddError, CatalogError, DatabaseFailure, ManifestError};
 pub use hosts::HOSTS_MAX;
 pub use jobs::{JobName, StorageStep};
+pub use report::admission::{Admission, Claim, Owner, Phase, RULES, Rule, Subject, admit};
 pub use rows::*;
 pub use sql::DatabaseError;
 pub use tasks::{TASK_PROBLEMS_MAX, TaskResult};

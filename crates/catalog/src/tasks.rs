@@ -85,8 +85,8 @@ impl Catalog {
         })
     }
 
-    /// Ends a task before it is done. Later reports of its agent still count as far as replicas were lost or
-    /// found bad.
+    /// Ends a task before it is done, with the fault `Cancelled`. Later reports of its agent still count as far
+    /// as replicas were lost or found bad.
     pub fn cancel_task(
         &self,
         id: TaskId,
@@ -107,7 +107,7 @@ impl Catalog {
 
 impl TaskRow {
     pub(crate) fn add_problem(&mut self, lfn: &Lfn, fault: Fault) {
-        self.files_bad += 1;
+        self.files_bad = self.files_bad.saturating_add(1);
         if self.problems.len() < TASK_PROBLEMS_MAX {
             self.problems.push(TaskProblemRow { lfn: lfn.clone(), fault });
         }

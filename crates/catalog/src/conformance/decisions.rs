@@ -73,7 +73,7 @@ fn decisions_of_doors_are_found_by_site(world: &mut World) {
 /// A repeated report is recorded once, and no site displaces entries of another's doors or of the service.
 fn doors_report_once_and_displace_only_their_own(world: &mut World) {
     let at = |object: String| NewDecision {
-        at_door: Some(("beta".parse().unwrap(), "beta-disk".parse().unwrap())),
+        at_door: Some(("beta".parse().unwrap(), "beta".parse().unwrap())),
         ..decision("mallory", false, &object)
     };
     world.catalog.record_decisions(&[decision("anna", false, "kept")]).unwrap();

@@ -7,6 +7,7 @@
 mod accounts;
 mod circuits;
 mod decisions;
+mod facts;
 mod hosts;
 mod jobs;
 mod placement;
@@ -44,6 +45,7 @@ pub fn check(make: &MakeCatalog<'_>) {
         hosts::SCENARIOS,
         jobs::SCENARIOS,
         tape::SCENARIOS,
+        facts::SCENARIOS,
     ];
     for scenario in all.into_iter().flatten() {
         let open = make();
@@ -155,6 +157,14 @@ impl World {
         let attempt = self.new_attempt(file, source, target);
         assert_eq!(self.begin(&attempt), LeaseResult::Leased);
         attempt
+    }
+
+    /// Leases again what an earlier attempt left waiting.
+    pub fn lease_next(&mut self, earlier: &NewAttempt, epoch: u64) -> NewAttempt {
+        let attempt = self.ids.next::<AttemptId>(self.now);
+        let next = NewAttempt { attempt, epoch: Epoch(epoch), ..earlier.clone() };
+        assert_eq!(self.begin(&next), LeaseResult::Leased);
+        next
     }
 
     pub fn begin(&self, attempt: &NewAttempt) -> LeaseResult {

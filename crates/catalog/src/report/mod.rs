@@ -1,13 +1,16 @@
 //! Reports of agents, applied exactly once: the transaction that applies an item also stores its sequence
-//! number.
+//! number. Whose a fact may be is stated in [`admission`]; what is not admitted is acknowledged, and changes
+//! nothing.
 
+pub(crate) mod admission;
 mod tasks;
 
 use std::collections::BTreeMap;
 
 use crate::sql::Transaction;
 use longhaul_model::{
-    AgentId, Blame, BlockId, DatasetId, Fault, FaultCode, FileId, Retry, StorageId, Timestamp, TransferState,
+    AgentId, Blame, BlockId, DatasetId, Fault, FaultCode, FileId, Retry, SiteId, StorageId, Timestamp,
+    TransferState,
 };
 
 use crate::attempts::{delete_live, find_leased, return_to_waiting};
@@ -20,10 +23,10 @@ use crate::relays::on_relay_arrival;
 use crate::replicas::suspect_replica;
 use crate::rows::codec::{key, number};
 use crate::rows::live::LiveTransfer;
-use crate::sites::acknowledged;
+use crate::sites::{acknowledged, find_storage};
 use crate::{
-    Catalog, CatalogError, FileRow, OutcomeResult, ReportItem, ReportResult, ReportedFact, ReportedOutcome,
-    TransferUpdate, VerificationState,
+    Admission, Catalog, CatalogError, Claim, FileRow, NewDecision, OutcomeResult, Phase, ReportItem,
+    ReportResult, ReportedFact, ReportedOutcome, Subject, TransferUpdate, VerificationState, admit,
 };
 
 impl Catalog {
@@ -40,6 +43,7 @@ impl Catalog {
             let mut report = ReportApplier {
                 tx,
                 agent,
+                site: admission::site_of(tx, agent)?,
                 now,
                 ledger: Ledger::new(tx, now),
                 arrivals: BTreeMap::new(),
@@ -58,6 +62,7 @@ impl Catalog {
 struct ReportApplier<'t> {
     tx: &'t Transaction<'t>,
     agent: AgentId,
+    site: SiteId,
     now: Timestamp,
     ledger: Ledger<'t>,
     arrivals: BTreeMap<(DatasetId, BlockId, StorageId, StorageId), ArrivalCounts>,
@@ -94,18 +99,44 @@ impl ReportApplier<'_> {
             }
             ReportedFact::Scanned { task, found, left_out } => self.scanned(*task, found, left_out),
             ReportedFact::Checked { task, files } => self.checked(*task, files),
-            ReportedFact::DoorDecisions(decisions) => {
-                crate::decisions::record_door_decisions(self.tx, decisions)
-            }
+            ReportedFact::DoorDecisions(decisions) => self.door_decisions(decisions),
             ReportedFact::TaskDone { task, fault } => self.task_done(*task, fault.as_ref()),
         }
     }
 
+    /// What becomes of a claim of this agent. Counts those about things of other sites.
+    fn admission(&mut self, claim: Claim, subject: Option<Subject>) -> Admission {
+        let admission = admit(claim, (self.agent, self.site), subject);
+        if admission == Admission::Foreign {
+            let count = self.applied.foreign.entry(claim).or_default();
+            *count = count.saturating_add(1);
+        }
+        admission
+    }
+
+    fn door_decisions(&mut self, decisions: &[NewDecision]) -> Result<(), CatalogError> {
+        let mut admitted = Vec::with_capacity(decisions.len());
+        for decision in decisions {
+            let Some((_, storage)) = &decision.at_door else { continue };
+            let subject = find_storage(self.tx, storage)?;
+            let subject = subject.map(|row| Subject { agent: row.agent, site: row.site, phase: Phase::Open });
+            if self.admission(Claim::DoorDecision, subject) == Admission::Full {
+                admitted.push(decision.clone());
+            }
+        }
+        crate::decisions::record_door_decisions(self.tx, &admitted)
+    }
+
     fn apply_outcome(&mut self, outcome: &ReportedOutcome) -> Result<Option<TransferUpdate>, CatalogError> {
         let live = find_leased(self.tx, outcome.attempt)?;
-        let Some(live) = live.filter(|live| live.epoch == outcome.epoch && live.agent == self.agent) else {
-            return Ok(None);
+        let phase = |live: &LiveTransfer| {
+            if live.epoch == outcome.epoch { Phase::Open } else { Phase::Ended }
         };
+        // The site plays no part: a lease has one holder.
+        let subject =
+            live.as_ref().map(|live| Subject { agent: live.agent, site: self.site, phase: phase(live) });
+        let admitted = self.admission(Claim::Outcome, subject) == Admission::Full;
+        let Some(live) = live.filter(|_| admitted) else { return Ok(None) };
         let fault = outcome.fault.clone().or_else(|| contradiction(&live, outcome));
         let (state, not_before) = match &fault {
             None => (self.succeeded(&live, outcome).map(|()| TransferState::Done)?, self.now),

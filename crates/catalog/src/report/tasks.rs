@@ -1,8 +1,9 @@
 //! What agents report of their tasks: files that a scan found, files checked or deleted, a task's end.
 
-use longhaul_model::{Fault, FaultCode, Lfn, TaskId, Verification};
+use longhaul_model::{Blame, Fault, FaultCode, Lfn, TaskId, Verification};
 
 use super::ReportApplier;
+use super::admission::{fits, task_subject};
 use crate::block_replica::Presence;
 use crate::consequences;
 use crate::datasets::add_left_out;
@@ -12,7 +13,8 @@ use crate::replicas::{lose_replica, suspect_replica};
 use crate::rows::codec::{key, number, to_json};
 use crate::tasks::{find, finish, require};
 use crate::{
-    CatalogError, LeftOutRow, NewFile, ReportedCheck, ReportedFile, TaskKind, TaskRow, VerificationState,
+    Admission, CatalogError, Claim, FileRow, LeftOutRow, NewFile, ReportedCheck, ReportedFile, TaskKind,
+    TaskRow, VerificationState,
 };
 
 impl ReportApplier<'_> {
@@ -22,18 +24,14 @@ impl ReportApplier<'_> {
         found: &[ReportedFile],
         left_out: &[LeftOutRow],
     ) -> Result<(), CatalogError> {
-        let Some(mut task) = self.task(id)? else { return Ok(()) };
-        if task.done || !matches!(task.kind, TaskKind::Scan { .. }) {
-            tracing::warn!(task = %id, "ignored files of a task that is no open scan");
-            return Ok(());
-        }
+        let Some((mut task, Admission::Full)) = self.task(Claim::Scanned, id)? else { return Ok(()) };
         let mut registrar = FileRegistrar::new(&self.ledger, task.dataset, Some(task.storage))?.scanned();
         for file in found {
             let ReportedFile { lfn, size, digests } = file.clone();
             let new = NewFile { lfn, size, digests, block: None, line: 0 };
             match registrar.add(&mut self.ledger, &new)? {
                 Ok(()) => {
-                    task.files_done += 1;
+                    task.files_done = task.files_done.saturating_add(1);
                     task.bytes_done = task.bytes_done.saturating_add(file.size);
                 }
                 Err(fault) => task.add_problem(&file.lfn, fault),
@@ -48,8 +46,11 @@ impl ReportApplier<'_> {
     }
 
     pub(super) fn checked(&mut self, id: TaskId, files: &[ReportedCheck]) -> Result<(), CatalogError> {
-        let Some(mut task) = self.task(id)? else { return Ok(()) };
+        let Some((mut task, admission)) = self.task(Claim::Checked, id)? else { return Ok(()) };
         for check in files {
+            if admission == Admission::LossesOnly && !is_loss(&task.kind, check) {
+                continue;
+            }
             let Some(file) = self.file(&check.lfn)?.filter(|file| file.dataset == task.dataset) else {
                 tracing::warn!(task = %id, lfn = %check.lfn.shown(), "a file that the task is not about: \
                     ignored");
@@ -59,16 +60,12 @@ impl ReportApplier<'_> {
                 (TaskKind::Delete { .. }, None) => {
                     lose_replica(&mut self.ledger, &file, task.storage, &mut self.applied.replicas)?;
                 }
-                (TaskKind::Verify, None) => {
-                    let good = Presence::Good(VerificationState::Verified(Verification::Readback));
-                    let was =
-                        self.ledger.set_presence(file.block, task.storage, file.id, file.size, good, None)?;
-                    if !matches!(was, Presence::Good(_)) {
-                        self.applied.replicas.found.push((file.id, file.block, task.storage));
-                    }
-                }
+                (TaskKind::Verify, None) => self.verified_good(&task, &file)?,
                 // On tape nobody could read it: the replica stays as good as it was.
                 (TaskKind::Verify, Some(fault)) if fault.code == FaultCode::OnTape => {}
+                // What says nothing of the bytes leaves the replica as it was: no digest to compare with, or
+                // a verification that was broken off.
+                (TaskKind::Verify, Some(fault)) if fault.blame != Blame::Source => {}
                 (TaskKind::Verify, Some(fault)) => {
                     suspect_replica(
                         &mut self.ledger,
@@ -84,7 +81,7 @@ impl ReportApplier<'_> {
             }
             match &check.fault {
                 None => {
-                    task.files_done += 1;
+                    task.files_done = task.files_done.saturating_add(1);
                     task.bytes_done = task.bytes_done.saturating_add(file.size);
                 }
                 Some(fault) => task.add_problem(&check.lfn, fault.clone()),
@@ -94,21 +91,45 @@ impl ReportApplier<'_> {
         self.store(task)
     }
 
-    pub(super) fn task_done(&mut self, id: TaskId, fault: Option<&Fault>) -> Result<(), CatalogError> {
-        let Some(task) = self.task(id)? else { return Ok(()) };
-        if !task.done {
-            consequences::flush(&mut self.ledger)?;
-            finish(&mut self.ledger, &task, fault)?;
+    /// A verification found the file as it should be. It makes no replica of a file that the storage is not
+    /// known to hold, or that it was not asked about.
+    fn verified_good(&mut self, task: &TaskRow, file: &FileRow) -> Result<(), CatalogError> {
+        let was = self.ledger.presence(file.block, task.storage, file.id)?;
+        if was == Presence::Absent || file.digests.is_empty() {
+            tracing::warn!(agent = %self.agent, task = %task.id, lfn = %file.lfn.shown(),
+                "verified, though there was nothing to compare: ignored");
+            return Ok(());
         }
+        let good = Presence::Good(VerificationState::Verified(Verification::Readback));
+        self.ledger.set_presence(file.block, task.storage, file.id, file.size, good, None)?;
+        if matches!(was, Presence::Suspect(_)) {
+            self.applied.replicas.found.push((file.id, file.block, task.storage));
+        }
+        Ok(())
+    }
+
+    pub(super) fn task_done(&mut self, id: TaskId, fault: Option<&Fault>) -> Result<(), CatalogError> {
+        let Some((task, Admission::Full)) = self.task(Claim::TaskDone, id)? else { return Ok(()) };
+        consequences::flush(&mut self.ledger)?;
+        finish(&mut self.ledger, &task, fault)?;
         self.report_task(id)
     }
 
-    fn task(&self, id: TaskId) -> Result<Option<TaskRow>, CatalogError> {
+    /// The task, if the claim about it is admitted in full or in part.
+    fn task(&mut self, claim: Claim, id: TaskId) -> Result<Option<(TaskRow, Admission)>, CatalogError> {
         let task = find(self.tx, id)?;
+        let subject = match &task {
+            Some(task) => task_subject(self.tx, task)?,
+            None => None,
+        };
+        let admission = self.admission(claim, subject);
+        let admitted = matches!(admission, Admission::Full | Admission::LossesOnly);
+        let task = task.filter(|task| admitted && fits(claim, &task.kind));
         if task.is_none() {
-            tracing::warn!(task = %id, "ignored a fact of an unknown task");
+            tracing::info!(agent = %self.agent, task = %id, claim = claim.word(), ?admission,
+                "a fact about a task changes nothing");
         }
-        Ok(task)
+        Ok(task.map(|task| (task, admission)))
     }
 
     fn store(&mut self, task: TaskRow) -> Result<(), CatalogError> {
@@ -133,5 +154,14 @@ impl ReportApplier<'_> {
         self.applied.tasks.retain(|told| told.id != id);
         self.applied.tasks.push(task);
         Ok(())
+    }
+}
+
+/// Whether the agent says that a file is gone from its storage, or bad there.
+fn is_loss(kind: &TaskKind, check: &ReportedCheck) -> bool {
+    match kind {
+        TaskKind::Delete { .. } | TaskKind::Clear => check.fault.is_none(),
+        TaskKind::Verify => check.fault.is_some(),
+        TaskKind::Scan { .. } => false,
     }
 }

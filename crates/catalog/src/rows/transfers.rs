@@ -185,6 +185,8 @@ pub struct ReportResult {
     pub replicas: ReplicaChange,
     /// Tasks that made progress, as they are now.
     pub tasks: Vec<super::TaskRow>,
+    /// Claims about things of other sites, by kind, each with how many there were.
+    pub foreign: std::collections::BTreeMap<crate::Claim, u64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
