@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use longhaul_api::native::ChangeKind;
+use longhaul_catalog::Claim;
+use longhaul_model::AgentId;
 use longhaul_model::mark::MarkTable;
 use longhaul_security::Authority;
 
 use crate::agents::Agents;
 use crate::deadlines::Deadlines;
 use crate::executor::AgentStreams;
+use crate::foreign_claims::ForeignClaims;
 use crate::kernel::Kernel;
 use crate::live::Live;
 use crate::mover_grants::CurrentMoverGrants;
@@ -20,6 +24,7 @@ pub struct Control {
     pub agents: Agents,
     pub live: Live,
     pub deadlines: Deadlines,
+    pub foreign_claims: ForeignClaims,
     pub marks: MarkTable,
     pub mover_grants: CurrentMoverGrants,
     pub recording: Arc<Recording>,
@@ -43,11 +48,33 @@ impl Control {
             agents,
             live: Live::default(),
             deadlines: Deadlines::default(),
+            foreign_claims: ForeignClaims::default(),
             marks,
             mover_grants: CurrentMoverGrants::default(),
             recording: Arc::default(),
             streams,
             report_interval_ms,
+        }
+    }
+
+    /// Counts claims of an agent about things of other sites. They have changed nothing.
+    pub fn note_foreign(&self, agent: AgentId, claim: Claim, times: u64) {
+        let Some(info) = self.agents.agent(agent) else { return };
+        let now = self.kernel.now();
+        tracing::warn!(%agent, site = %info.site_name, host = %info.host, claim = claim.word(), times,
+            "refused what an agent says about another site's things");
+        self.kernel.metrics.count(
+            "longhaul_foreign_claims_total",
+            "What agents said about things of other sites, by agent and kind. It changed nothing.",
+            vec![
+                ("site", info.site_name.to_string()),
+                ("agent", agent.to_string()),
+                ("claim", claim.word().to_owned()),
+            ],
+            times,
+        );
+        if self.foreign_claims.record(agent, (&info.site_name, &info.host), claim, times, now) {
+            self.kernel.changes.touch(ChangeKind::Problem, "", now);
         }
     }
 }

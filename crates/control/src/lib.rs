@@ -25,6 +25,7 @@ mod control;
 pub mod deadlines;
 pub mod event_loop;
 pub mod executor;
+pub mod foreign_claims;
 pub mod kernel;
 pub mod limits;
 pub mod live;

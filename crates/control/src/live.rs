@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 
 use longhaul_api::native::ProblemView;
+use longhaul_catalog::{Admission, Claim, Phase, Subject, admit};
 use longhaul_model::{
-    AgentId, AttemptId, Fault, Lfn, Mark, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
+    AgentId, AttemptId, Fault, Lfn, Mark, SiteId, StorageId, StorageName, SubscriptionId, Timestamp,
+    TransferId,
 };
 use longhaul_network::Link;
 use parking_lot::{Mutex, MutexGuard};
@@ -28,6 +30,14 @@ pub struct Running {
     pub bytes_done: Option<u64>,
     pub started: bool,
     pub mark: Mark,
+}
+
+impl Running {
+    /// What becomes of an agent's claim about this attempt. The site plays no part: a lease has one holder.
+    fn admission(&self, claim: Claim, agent: AgentId) -> Admission {
+        let site = SiteId(0);
+        admit(claim, (agent, site), Some(Subject { agent: self.agent, site, phase: Phase::Open }))
+    }
 }
 
 /// What a subscription has got since this process started.
@@ -91,10 +101,31 @@ impl Live {
         inner.running.insert(attempt, running);
     }
 
-    /// Bytes count as they arrive verified; what an outcome adds is only the rest.
-    pub fn progress(&self, attempt: AttemptId, bytes_done: u64, now: Timestamp) -> Option<Progressed> {
+    /// Leases among these that another agent has.
+    pub fn held_by_others(&self, agent: AgentId, attempts: &[AttemptId]) -> u64 {
+        let inner = self.lock();
+        let of_other = |attempt: &&AttemptId| {
+            let running = inner.running.get(attempt);
+            running.is_some_and(|running| running.admission(Claim::HeldLease, agent) == Admission::Foreign)
+        };
+        attempts.iter().filter(of_other).count() as u64
+    }
+
+    /// Bytes count as they arrive verified; what an outcome adds is only the rest. An attempt that is not the
+    /// agent's makes no progress by its word.
+    pub fn progress(
+        &self,
+        agent: AgentId,
+        attempt: AttemptId,
+        bytes_done: u64,
+        now: Timestamp,
+    ) -> Result<Progressed, Admission> {
         let mut inner = self.lock();
-        let running = inner.running.get_mut(&attempt)?;
+        let running = inner.running.get_mut(&attempt).ok_or(Admission::Late)?;
+        match running.admission(Claim::Progress, agent) {
+            Admission::Full => {}
+            other => return Err(other),
+        }
         let bytes_done = bytes_done.min(running.size);
         let before = running.bytes_done.unwrap_or(bytes_done);
         let gained = bytes_done.saturating_sub(before);
@@ -104,7 +135,7 @@ impl Live {
         if gained > 0 {
             inner.goodput(link, subscription, gained, now);
         }
-        Some(Progressed { began, subscription })
+        Ok(Progressed { began, bytes_done, subscription })
     }
 
     /// The attempt ended. On success what `bytes_moved` says beyond the last progress counts now.
@@ -229,6 +260,8 @@ impl Live {
 pub struct Progressed {
     /// This was the first sign that the attempt has begun.
     pub began: bool,
+    /// As reported, and never more than the file has.
+    pub bytes_done: u64,
     pub subscription: SubscriptionId,
 }
 
@@ -244,6 +277,8 @@ fn sum<'a>(rate: f64, running: impl Iterator<Item = &'a Running>) -> Now {
 mod tests {
     use super::*;
 
+    const AGENT: AgentId = AgentId(1);
+
     #[test]
     fn bytes_count_once_whether_told_by_progress_or_by_the_outcome() {
         let live = Live::default();
@@ -251,7 +286,7 @@ mod tests {
         let running = Running {
             transfer: TransferId(1),
             link,
-            agent: AgentId(1),
+            agent: AGENT,
             subscription: SubscriptionId(1),
             lfn: "f".parse().unwrap(),
             size: 100,
@@ -261,8 +296,11 @@ mod tests {
         };
         let at = |seconds: i64| Timestamp::from_seconds(1_700_000_000 + seconds);
         live.leased(AttemptId(1), running.clone());
-        assert!(live.progress(AttemptId(1), 60, at(0)).unwrap().began);
-        assert!(!live.progress(AttemptId(1), 40, at(0)).unwrap().began, "late progress changes nothing");
+        assert!(live.progress(AGENT, AttemptId(1), 60, at(0)).ok().unwrap().began);
+        assert!(
+            !live.progress(AGENT, AttemptId(1), 40, at(0)).ok().unwrap().began,
+            "late progress changes nothing"
+        );
         assert_eq!(
             live.of_subscription(SubscriptionId(1), at(0)),
             Now { files: 1, bytes_done: 60, rate: 60.0 }
@@ -274,15 +312,42 @@ mod tests {
 
         // A second try resumes where the first one broke off.
         live.leased(AttemptId(2), running.clone());
-        live.progress(AttemptId(2), 70, at(2));
+        let _ = live.progress(AGENT, AttemptId(2), 70, at(2));
         live.ended(AttemptId(2), false, 70, at(2));
         live.leased(AttemptId(3), running.clone());
-        live.progress(AttemptId(3), 80, at(3));
+        let _ = live.progress(AGENT, AttemptId(3), 80, at(3));
         assert_eq!(live.history(2, at(4)), (1, vec![70.0, 10.0]));
         // Nobody counts what came before a restart of the service once more.
         live.leased(AttemptId(4), Running { transfer: TransferId(4), bytes_done: None, ..running });
-        live.progress(AttemptId(4), 90, at(4));
-        live.progress(AttemptId(4), 95, at(4));
+        let _ = live.progress(AGENT, AttemptId(4), 90, at(4));
+        let _ = live.progress(AGENT, AttemptId(4), 95, at(4));
         assert_eq!(live.history(1, at(5)), (1, vec![5.0]));
+    }
+
+    #[test]
+    fn nobody_reports_the_progress_of_anothers_attempt() {
+        let live = Live::default();
+        let link = Link { source: StorageId(1), target: StorageId(2) };
+        let running = Running {
+            transfer: TransferId(1),
+            link,
+            agent: AGENT,
+            subscription: SubscriptionId(1),
+            lfn: "f".parse().unwrap(),
+            size: 100,
+            bytes_done: Some(0),
+            started: false,
+            mark: Mark::default(),
+        };
+        live.leased(AttemptId(1), running);
+        let now = Timestamp::from_seconds(1_700_000_000);
+        let stranger = AgentId(3);
+        assert_eq!(live.progress(stranger, AttemptId(1), 100, now).err(), Some(Admission::Foreign));
+        assert_eq!(live.bytes_done(TransferId(1)), Some(0));
+        assert_eq!(live.progress(stranger, AttemptId(9), 100, now).err(), Some(Admission::Late), "long over");
+        let own = live.progress(AGENT, AttemptId(1), u64::MAX, now).ok().unwrap();
+        assert!(own.began && own.bytes_done == 100, "never more than the file has");
+        assert_eq!(live.held_by_others(stranger, &[AttemptId(1), AttemptId(9)]), 1);
+        assert_eq!(live.held_by_others(AGENT, &[AttemptId(1), AttemptId(9)]), 0);
     }
 }

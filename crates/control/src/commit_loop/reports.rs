@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use longhaul_api::agent::{AgentSettings, Hello};
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{
-    CatalogError, ReportItem, ReportResult, ReportedFact, ReportedOutcome, StorageOfferRow, StorageRow,
-    TransferUpdate,
+    CatalogError, Claim, ReportItem, ReportResult, ReportedFact, ReportedOutcome, StorageOfferRow,
+    StorageRow, TransferUpdate,
 };
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{AgentId, AttemptId, Blame, Fault, FaultCode, StorageId, Timestamp, TransferState};
@@ -109,8 +109,12 @@ impl CommitLoop {
         }
         let mut known: BTreeSet<AttemptId> = self.control.live.running_of(agent).into_iter().collect();
         known.extend(self.control.streams.reconcile(agent, &held.iter().copied().collect()));
-        let unknown: Vec<AttemptId> =
-            held.iter().copied().filter(|attempt| !known.contains(attempt)).collect();
+        let of_others = self.control.live.held_by_others(agent, &held);
+        if of_others > 0 {
+            self.control.note_foreign(agent, Claim::HeldLease, of_others);
+        }
+        let (held, unknown): (Vec<AttemptId>, Vec<AttemptId>) =
+            held.into_iter().partition(|attempt| known.contains(attempt));
         if !unknown.is_empty() {
             tracing::info!(%agent, leases = unknown.len(), "taken back: nobody wants them any more");
             self.control.agents.cancel(agent, unknown);
@@ -187,11 +191,17 @@ impl CommitLoop {
     fn apply(&self, agent: AgentId, items: &[ReportItem], last_sequence: u64) -> Result<u64, CatalogError> {
         let now = self.kernel.now();
         // The last page of a task is its end; an agent that ends an earlier one gets the next instead.
+        // Only its own agent turns a page, and only once: a repeated report is done already.
         let mut next_pages = Vec::new();
         let mut kept = Vec::with_capacity(items.len());
+        let ends_task = |item: &ReportItem| matches!(item.fact, ReportedFact::TaskDone { .. });
+        let known =
+            if items.iter().any(ends_task) { self.kernel.catalog.acknowledged(agent)? } else { u64::MAX };
         for item in items {
             match item.fact {
-                ReportedFact::TaskDone { task, fault: None } if !self.was_last_page(task)? => {
+                ReportedFact::TaskDone { task, fault: None }
+                    if item.sequence > known && self.turns_page(agent, task)? =>
+                {
                     next_pages.push(task)
                 }
                 _ => kept.push(item.clone()),
@@ -201,6 +211,9 @@ impl CommitLoop {
         self.observe_commit("report", now);
         let applied = applied?;
         let acknowledged = applied.acknowledged;
+        for (&claim, &times) in &applied.foreign {
+            self.control.note_foreign(agent, claim, times);
+        }
         for item in &kept {
             if let ReportedFact::DoorDecisions(decisions) = &item.fact {
                 longhaul_identity::count_decisions(decisions, &*self.kernel.metrics);

@@ -4,7 +4,7 @@
 //! only the end of the last page is the end of the task.
 
 use longhaul_api::agent::{ExpectedFile, Task, TaskKind};
-use longhaul_catalog::{CatalogError, TaskRow};
+use longhaul_catalog::{Admission, CatalogError, Claim, TaskRow};
 use longhaul_model::{AgentId, FileId, TaskId};
 
 use super::CommitLoop;
@@ -70,12 +70,18 @@ impl CommitLoop {
 
     /// Whether the page that an agent says it has done is the last one. After a restart of the service nobody
     /// knows: then it is not, and the page is done again.
-    pub(super) fn was_last_page(&self, task: TaskId) -> Result<bool, CatalogError> {
+    fn was_last_page(&self, task: TaskId) -> Result<bool, CatalogError> {
         let scan = |row: &TaskRow| matches!(row.kind, longhaul_catalog::TaskKind::Scan { .. });
         match self.kernel.catalog.task(task)? {
             Some(row) if !row.done && !scan(&row) => Ok(self.next_pages.borrow().get(&task) == Some(&None)),
             _ => Ok(true),
         }
+    }
+
+    /// Whether this agent's word that it has done a page means that the next one is due.
+    pub(super) fn turns_page(&self, agent: AgentId, task: TaskId) -> Result<bool, CatalogError> {
+        let admission = self.kernel.catalog.task_admission(Claim::TaskDone, agent, task)?;
+        Ok(admission == Admission::Full && !self.was_last_page(task)?)
     }
 
     pub(super) fn forget_task(&self, task: TaskId) {

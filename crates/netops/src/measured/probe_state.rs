@@ -10,6 +10,7 @@ use longhaul_api::probe::{
     PATHS_MAX, PROBES_MAX, PathSample, ProbeAsked, ProbeResult, ProbeShort, ProbeView, Reach, UPLINKS_MAX,
     UplinkSample, UplinkView,
 };
+use longhaul_catalog::{Admission, Claim, Phase, Subject, admit};
 use longhaul_control::agents::AgentInfo;
 use longhaul_control::metrics::Gauges;
 use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteId, Timestamp};
@@ -71,7 +72,8 @@ pub fn take(netops: &NetOps, agent: AgentId, found: &AgentMeasurements) {
     let (mut looked, mut counted) = (MeasurementsTaken::default(), MeasurementsTaken::default());
     let mut observations = Vec::new();
     for result in found.probes.iter().take(PROBES_MAX) {
-        let to = netops.control.agents.connected_agent(result.agent, now).filter(|to| to.site != from.site);
+        let to = netops.control.agents.connected_agent(result.agent, now);
+        let to = to.filter(|to| is_link(Claim::Probe, &from, to));
         let outcome = match &to {
             None => Err(MeasurementError::UnknownOrLocalPeer),
             Some(_) => netops.measured.probe_state.lock().probes.note(agent, result, now),
@@ -99,6 +101,12 @@ pub fn take(netops: &NetOps, agent: AgentId, found: &AgentMeasurements) {
     }
 }
 
+/// Whether what an agent says of itself and a peer is about a link of its site.
+fn is_link(claim: Claim, speaker: &AgentInfo, peer: &AgentInfo) -> bool {
+    let subject = Subject { agent: peer.id, site: peer.site, phase: Phase::Open };
+    admit(claim, (speaker.id, speaker.site), Some(subject)) == Admission::Full
+}
+
 /// What transfers showed. Those within a site say nothing of the network.
 fn take_path_samples(
     netops: &NetOps,
@@ -110,7 +118,7 @@ fn take_path_samples(
     let mut taken = MeasurementsTaken::default();
     for sample in samples.iter().take(PATHS_MAX) {
         match netops.control.agents.connected_agent(sample.source, now) {
-            Some(from) if from.site == to.site => taken.unused += 1,
+            Some(from) if !is_link(Claim::Path, to, &from) => taken.unused += 1,
             Some(from) => {
                 let outcome = path_counters::check(sample);
                 if outcome.is_ok() {

@@ -11,7 +11,7 @@ use longhaul_api::agent::{
 use longhaul_api::circuits::{CircuitOrder, CircuitWish};
 use longhaul_api::native::ChangeKind;
 use longhaul_api::{AGENT_PROTOCOL, Problem, VersionRange};
-use longhaul_catalog::{JoinRefusal, SpaceRow};
+use longhaul_catalog::{Admission, Claim, JoinRefusal, Phase, SpaceRow, Subject, admit};
 use longhaul_control::agents::Standing;
 use longhaul_control::brain::Input;
 use longhaul_control::commit_loop::{CommitWork, PendingReport, items};
@@ -265,6 +265,7 @@ impl Operations {
         self.run(move |operations| {
             let now = operations.now();
             let mut events = Vec::with_capacity(report.progress.len());
+            let mut foreign = 0;
             let handed = &operations.shared.job_control.jobs.stream_ledger;
             for progress in &report.progress {
                 handed.record_progress(
@@ -273,16 +274,22 @@ impl Operations {
                     progress.bytes_done,
                     tokio::time::Instant::now(),
                 );
-                let Some(change) =
-                    operations.shared.control.live.progress(progress.attempt, progress.bytes_done, now)
-                else {
-                    continue;
+                let live = &operations.shared.control.live;
+                let change = match live.progress(agent, progress.attempt, progress.bytes_done, now) {
+                    Ok(change) => change,
+                    Err(admission) => {
+                        foreign += u64::from(admission == Admission::Foreign);
+                        continue;
+                    }
                 };
                 if change.began {
                     events.push(Event::Started { attempt: progress.attempt });
                 }
-                events.push(Event::Progress { attempt: progress.attempt, bytes_done: progress.bytes_done });
+                events.push(Event::Progress { attempt: progress.attempt, bytes_done: change.bytes_done });
                 operations.shared.kernel.changes.touch(ChangeKind::Subscription, change.subscription, now);
+            }
+            if foreign > 0 {
+                operations.shared.control.note_foreign(agent, Claim::Progress, foreign);
             }
             if !events.is_empty() {
                 operations.shared.kernel.changes.touch(ChangeKind::Status, "", now);
@@ -295,15 +302,20 @@ impl Operations {
 
     fn learn_spaces(&self, agent: AgentId, spaces: &[StorageSpace]) -> Result<(), Problem> {
         let directory = self.shared.kernel.directory();
-        let own = |name: &StorageName| {
-            directory
-                .storages
-                .values()
-                .find(|row| row.name == *name && self.shared.control.agents.of_storage(row.id) == Some(agent))
-        };
-        let mut news = Vec::new();
+        let control = &self.shared.control;
+        let Some(speaker) = control.agents.agent(agent) else { return Ok(()) };
+        let (mut news, mut foreign) = (Vec::new(), 0);
         for space in spaces {
-            let Some(row) = own(&space.storage) else { continue };
+            let Some(row) = directory.storage(space.storage.as_str()) else { continue };
+            let serving = control.agents.of_storage(row.id).unwrap_or(row.agent);
+            let subject = Subject { agent: serving, site: row.site, phase: Phase::Open };
+            match admit(Claim::Space, (agent, speaker.site), Some(subject)) {
+                Admission::Full => {}
+                admission => {
+                    foreign += u64::from(admission == Admission::Foreign);
+                    continue;
+                }
+            }
             let moved = row.free_bytes.abs_diff(space.free_bytes) > space.total_bytes / SPACE_STEP;
             if row.trouble == space.trouble && row.total_bytes == space.total_bytes && !moved {
                 continue;
@@ -318,6 +330,9 @@ impl Operations {
                 free_bytes: space.free_bytes,
                 trouble: space.trouble.clone(),
             });
+        }
+        if foreign > 0 {
+            control.note_foreign(agent, Claim::Space, foreign);
         }
         if news.is_empty() {
             return Ok(());

@@ -135,6 +135,7 @@ impl Operations {
                 storage.trouble.clone().map(|fault| standing(fault, Some(storage.name.clone()), now)),
             );
         }
+        views.extend(self.foreign_claims(now));
         let told = self.shared.messages.problems();
         views.extend(
             told.into_iter()
@@ -157,6 +158,27 @@ impl Operations {
         }
         views.extend(self.shared.control.live.problems());
         Ok(views)
+    }
+
+    /// Agents that speak about other sites' things: their keys may be in foreign hands.
+    fn foreign_claims(&self, now: Timestamp) -> Vec<ProblemView> {
+        let views = self.shared.control.foreign_claims.problems(now).into_iter().map(|(agent, row)| {
+            let (site, host) = (&row.site, &row.host);
+            let detail = format!("agent {agent} of {site} on {host} reports things of other sites; ignored");
+            let fault = Fault::new(FaultCode::NotAllowed, detail);
+            let kinds = row.by_claim.iter().map(|(claim, times)| format!("{}: {times}", claim.word()));
+            let remedy =
+                format!("look at {host}, and at who holds its key: an unchanged agent never does this");
+            ProblemView {
+                count: row.total(),
+                first_seen: row.first,
+                last_seen: row.last,
+                examples: kinds.collect(),
+                remedy,
+                ..standing(fault, StorageName::parse(site.as_str()).ok(), now)
+            }
+        });
+        views.collect()
     }
 
     pub fn rate_history(
