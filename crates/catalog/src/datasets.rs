@@ -370,7 +370,7 @@ pub(crate) fn add_left_out(
              ON CONFLICT (dataset, storage, reason) DO UPDATE
              SET number = excluded.number, examples = excluded.examples",
         )?
-        .execute((row.0, row.1, row.2, number + 1, to_json(&examples)))?;
+        .execute((row.0, row.1, row.2, number.saturating_add(1), to_json(&examples)))?;
     }
     Ok(())
 }

@@ -36,6 +36,7 @@ mod problems;
 pub mod query_loop;
 mod rates;
 pub mod recorded;
+pub mod report_bounds;
 pub mod steering;
 
 pub use control::Control;

@@ -14,6 +14,7 @@
 
 use longhaul_api::agent::DoorDecision;
 use longhaul_catalog::{Catalog, CatalogError, NewDecision};
+use longhaul_model::limits::REPORTED_TIMES_MAX;
 use longhaul_model::{SiteName, Timestamp};
 use longhaul_security::{AggregatedDecision, AuditAggregator, AuditBounds, Decision};
 use parking_lot::{Mutex, MutexGuard};
@@ -111,7 +112,8 @@ impl AuditLog {
 /// Counts decisions, also those of agents' doors, on the metrics page.
 pub fn count(rows: &[NewDecision], counters: &dyn Counters) {
     for (allowed, word) in [(true, "allowed"), (false, "refused")] {
-        let times = rows.iter().filter(|one| one.allowed == allowed).map(|one| one.times).sum();
+        let counted = rows.iter().filter(|one| one.allowed == allowed).map(|one| one.times);
+        let times = counted.fold(0, u64::saturating_add);
         counters.count(
             "longhaul_decisions_total",
             "Leave to change something that was given, and all that was refused.",
@@ -155,7 +157,7 @@ pub fn from_door(said: DoorDecision, site: &SiteName, now: Timestamp) -> NewDeci
         decision: decision.sanitized(),
         since: said.since.min(at),
         at,
-        times: said.times,
+        times: said.times.clamp(1, REPORTED_TIMES_MAX),
     };
     NewDecision { at_door: Some((site.clone(), said.storage)), ..row(counted) }
 }
@@ -163,6 +165,39 @@ pub fn from_door(said: DoorDecision, site: &SiteName, now: Timestamp) -> NewDeci
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Counts from outside add up to no more than a number can hold.
+    #[test]
+    fn any_count_of_decisions_can_be_added_up() {
+        #[derive(Default)]
+        struct Total(Mutex<u64>);
+        impl Counters for Total {
+            fn count(&self, _: &'static str, _: &'static str, _: Vec<(&'static str, String)>, by: u64) {
+                let mut total = self.0.lock();
+                *total = total.saturating_add(by);
+            }
+        }
+        let said = DoorDecision {
+            storage: "disk".parse().unwrap(),
+            allowed: true,
+            since: Timestamp::ZERO,
+            at: Timestamp::ZERO,
+            times: u64::MAX,
+            who: "x".into(),
+            credential: "token".into(),
+            origin: String::new(),
+            operation: "door GET".into(),
+            object: "/x".into(),
+            why: String::new(),
+        };
+        let site: SiteName = "gamma".parse().unwrap();
+        let bounded = from_door(said, &site, Timestamp::ZERO);
+        assert_eq!(bounded.times, REPORTED_TIMES_MAX);
+        let wild = NewDecision { times: u64::MAX, ..bounded };
+        let total = Total::default();
+        count(&[wild.clone(), wild], &total);
+        assert_eq!(*total.0.lock(), u64::MAX);
+    }
 
     /// An agent may be anybody's: what it says is cut, of its own site, and of no time to come.
     #[test]

@@ -5,9 +5,11 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use longhaul_model::units::printable;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
@@ -55,13 +57,43 @@ impl Logging {
         // A second start (in tests) keeps the first.
         let _ = match self.format {
             LogFormat::Json => registry.with(layer.event_format(JsonLine)).try_init(),
-            LogFormat::Human => registry.with(layer).try_init(),
+            LogFormat::Human => registry.with(layer.fmt_fields(HumanFields)).try_init(),
         };
         Ok(())
     }
 }
 
 struct Clock;
+
+/// Formats `message key=value …`. Texts may come from outside: a line stays one line, and nothing moves the
+/// cursor.
+struct HumanFields;
+
+impl<'writer> FormatFields<'writer> for HumanFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> std::fmt::Result {
+        let mut visitor = HumanVisitor { writer, result: Ok(()), begun: false };
+        fields.record(&mut visitor);
+        visitor.result
+    }
+}
+
+struct HumanVisitor<'writer> {
+    writer: Writer<'writer>,
+    result: std::fmt::Result,
+    begun: bool,
+}
+
+impl Visit for HumanVisitor<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let gap = if std::mem::replace(&mut self.begun, true) { " " } else { "" };
+        let text = printable(&format!("{value:?}"));
+        let written = match field.name() {
+            "message" => write!(self.writer, "{gap}{text}"),
+            name => write!(self.writer, "{gap}{name}={text}"),
+        };
+        self.result = self.result.and(written);
+    }
+}
 
 /// Formats one object per line: `at`, `level`, `room` and `message`, then the event's own fields. The library
 /// calls the crate `target`, which our events use for where a file goes, and a key must not appear twice in
@@ -186,5 +218,24 @@ mod tests {
         );
         assert_eq!(line["lfn"], "new\nline\u{1b}\"");
         assert_eq!(line["level"], "info");
+    }
+
+    #[test]
+    fn a_line_for_people_is_one_line_whatever_is_logged() {
+        let taken = LogCapture::default();
+        let writer = taken.clone();
+        let layer = tracing_subscriber::fmt::layer()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .fmt_fields(HumanFields);
+        let subscriber = tracing_subscriber::registry().with(layer);
+        let hostile = "0.1.0\n2026 INFO forged\u{1b}[2J";
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(version = %hostile, fault = ?Some(hostile), host = hostile, n = 7, "said {hostile}");
+        });
+        let text = String::from_utf8(taken.0.lock().unwrap().clone()).unwrap();
+        assert_eq!((text.lines().count(), text.contains('\u{1b}')), (1, false), "{text}");
+        assert!(text.contains(r"said 0.1.0\n2026 INFO forged\u{1b}[2J version=0.1.0\n2026"), "{text}");
+        assert!(text.trim_end().ends_with("n=7"), "{text}");
     }
 }

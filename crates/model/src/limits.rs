@@ -23,3 +23,21 @@ pub const MANIFEST_LINE_BYTES_MAX: usize = 16 << 10;
 pub const BLOCK_FILES: u64 = 1_000;
 /// An automatically created block of this many bytes is closed even with fewer files.
 pub const BLOCK_BYTES: u64 = 1_000_000_000_000;
+
+/// Host names and addresses of agents, in bytes.
+pub const HOST_BYTES_MAX: usize = 255;
+/// Addresses of one agent's data port.
+pub const AGENT_ADDRESSES_MAX: usize = 16;
+/// Storages that one agent serves.
+pub const AGENT_STORAGES_MAX: usize = 256;
+/// The version of an agent's program, in bytes; longer ones are cut.
+pub const VERSION_BYTES_MAX: usize = 64;
+/// Any other text that an agent reports, in bytes; longer ones are cut.
+pub const REPORTED_TEXT_BYTES_MAX: usize = 4_096;
+/// The largest number of bytes that an agent can report; greater ones count as this.
+pub const REPORTED_BYTES_MAX: u64 = FILE_BYTES_MAX;
+/// The largest count of equal events that an agent can report; greater ones count as this.
+pub const REPORTED_TIMES_MAX: u64 = 1_000_000_000;
+/// A time that an agent reports may be ahead of the service's clock by this, in seconds; later ones count as
+/// this, earlier ones than 1970 as 1970.
+pub const REPORTED_AHEAD_S_MAX: u64 = 300;

@@ -117,6 +117,22 @@ pub fn printable(text: &str) -> String {
     out
 }
 
+/// The beginning of a text from outside, escaped by [`printable`] and at most so many bytes long.
+pub fn printable_prefix(text: &str, bytes_max: usize) -> String {
+    // What is escaped grows only: the rest cannot be part of the result.
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut out = printable(&text[..end]);
+    let mut end = out.len().min(bytes_max);
+    while !out.is_char_boundary(end) {
+        end -= 1;
+    }
+    out.truncate(end);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +149,16 @@ mod tests {
         assert_eq!(duration(Duration::from_secs(12_000)), "3 h 20 min");
         assert_eq!(duration(Duration::from_millis(2_300)), "2.3 s");
         assert_eq!(printable("a\nb\u{1b}[2J\u{202e}"), "a\\nb\\u{1b}[2J\\u{202e}");
+    }
+
+    #[test]
+    fn texts_from_outside_are_cut_and_escaped() {
+        assert_eq!(printable_prefix("0.1.0", 64), "0.1.0");
+        assert_eq!(printable_prefix("a\nb", 64), "a\\nb");
+        let long = printable_prefix(&"\u{1b}ü".repeat(100_000), 64);
+        assert!(long.len() <= 64 && long.starts_with("\\u{1b}ü"), "{long}");
+        assert_eq!(printable_prefix("üü", 3), "ü");
+        assert_eq!(printable_prefix("ü", 1), "");
     }
 
     #[test]

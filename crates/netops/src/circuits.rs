@@ -448,7 +448,7 @@ impl State {
         let (mut circuits, written) =
             before.map(|known| (known.circuits, known.written)).unwrap_or((BTreeMap::new(), now));
         let total = |circuits: &BTreeMap<String, RecordedCircuit>| -> u64 {
-            circuits.values().map(|kept| kept.circuit.carried_bytes).sum()
+            circuits.values().fold(0, |sum, kept| sum.saturating_add(kept.circuit.carried_bytes))
         };
         let carried = total(&circuits);
         let named: BTreeSet<String> = reported_circuits(&link).map(|circuit| circuit.id.clone()).collect();

@@ -15,7 +15,9 @@ use longhaul_catalog::{Admission, Claim, JoinRefusal, Phase, SpaceRow, Subject, 
 use longhaul_control::agents::Standing;
 use longhaul_control::brain::Input;
 use longhaul_control::commit_loop::{CommitWork, PendingReport, items};
+use longhaul_control::report_bounds::bound_report;
 use longhaul_jobs::{agent_streams, by_circuit};
+use longhaul_model::limits::{AGENT_ADDRESSES_MAX, AGENT_STORAGES_MAX, HOST_BYTES_MAX};
 use longhaul_model::{AgentId, Fault, FaultCode, SiteName, StorageId, StorageName, Timestamp};
 use longhaul_netops::measured::probe_state;
 use longhaul_netops::plan::Level;
@@ -25,9 +27,6 @@ use tokio::sync::{oneshot, watch};
 
 use super::{Operations, bad_request, busy, problem};
 
-const HOST_BYTES_MAX: usize = 255;
-const ADDRESSES_MAX: usize = 16;
-const STORAGES_MAX: usize = 256;
 /// A change of free space by this part of the whole is told to the catalog; the rest is noise.
 const SPACE_STEP: u64 = 200;
 
@@ -107,6 +106,7 @@ impl Operations {
         let now = self.now();
         let agents = &self.shared.control.agents;
         let standing = agents.contact(peer.agent, report.incarnation, now)?;
+        bound_report(&mut report, now);
         let offset_us = report.now.as_micros().saturating_sub(now.as_micros());
         agents.learn_clock(peer.agent, offset_us / 1_000);
         let say_hello = standing == Standing::AwaitingHello && report.hello.is_none();
@@ -436,13 +436,13 @@ fn host(host: &str) -> Result<&str, Problem> {
 fn check_hello(hello: &longhaul_api::agent::Hello) -> Result<(), Problem> {
     host(&hello.host)?;
     let bad = |detail: String| Err(Fault::new(FaultCode::BadRequest, detail).into());
-    if hello.data_addresses.len() > ADDRESSES_MAX
+    if hello.data_addresses.len() > AGENT_ADDRESSES_MAX
         || hello.data_addresses.iter().any(|text| host(text).is_err())
     {
-        return bad(format!("at most {ADDRESSES_MAX} data addresses, each host:port"));
+        return bad(format!("at most {AGENT_ADDRESSES_MAX} data addresses, each host:port"));
     }
-    if hello.storages.len() > STORAGES_MAX {
-        return bad(format!("at most {STORAGES_MAX} storages an agent"));
+    if hello.storages.len() > AGENT_STORAGES_MAX {
+        return bad(format!("at most {AGENT_STORAGES_MAX} storages an agent"));
     }
     for offer in &hello.storages {
         offer.rules.check().map_err(|error| {

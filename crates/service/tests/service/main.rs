@@ -10,6 +10,7 @@ mod circuits;
 mod confined;
 mod decisions;
 mod door;
+mod facts;
 mod fts;
 mod isolation;
 mod jobs;
