@@ -26,6 +26,7 @@ mod database;
 mod error;
 
 mod accounts;
+mod accusations;
 mod attempts;
 mod audit;
 mod block_replica;

@@ -3,6 +3,7 @@
 use crate::sql::{Row, Transaction};
 use longhaul_model::{BlockId, DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, Timestamp};
 
+use crate::accusations;
 use crate::block_replica::Presence;
 use crate::consequences;
 use crate::datasets::{file_by_id, find_file};
@@ -172,6 +173,7 @@ pub(crate) fn lose_replica(
 ) -> Result<(), CatalogError> {
     let was = ledger.set_presence(file.block, storage, file.id, file.size, Presence::Absent, None)?;
     if was != Presence::Absent {
+        accusations::forget(ledger.tx, file.id, storage)?;
         change.lost.push((file.id, file.block, storage));
     }
     Ok(())

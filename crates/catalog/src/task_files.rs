@@ -29,6 +29,9 @@ impl Catalog {
                 TaskKind::Scan { .. } => return Ok(TaskFiles::default()),
                 _ if task.done => return Ok(TaskFiles::default()),
                 TaskKind::Clear => return crate::relays::files_to_clear(tx, id, after, limit),
+                TaskKind::Verify if crate::accusations::is_of_accused(tx, id)? => {
+                    return crate::accusations::accused_files(tx, id, after, limit);
+                }
                 TaskKind::Verify => false,
                 TaskKind::Delete { force } => !force,
             };

@@ -3,6 +3,7 @@
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, TaskId, Timestamp};
 
+use crate::accusations;
 use crate::consequences;
 use crate::deletion::{preview, refuse_deletion};
 use crate::ledger::Ledger;
@@ -156,8 +157,10 @@ pub(crate) fn finish(
         .tx
         .prepare_cached("UPDATE tasks SET done = 1, fault = ?2, finished = ?3 WHERE id = ?1 AND done = 0")?
         .execute_deferred((key!(task.id), maybe_json(fault), ledger.now.0))?;
-    if task.kind == TaskKind::Clear {
-        relays::requeue_after_clear(ledger.tx, task.id, ledger.now)?;
+    match task.kind {
+        TaskKind::Clear => relays::requeue_after_clear(ledger.tx, task.id, ledger.now)?,
+        TaskKind::Verify => accusations::requeue_unsettled(ledger.tx, task.id, ledger.now)?,
+        TaskKind::Scan { .. } | TaskKind::Delete { .. } => {}
     }
     if matches!(task.kind, TaskKind::Delete { .. }) {
         for block in crate::deletion::blocks_at(ledger.tx, task.dataset, task.storage)? {
@@ -170,7 +173,7 @@ pub(crate) fn finish(
     Ok(())
 }
 
-fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), CatalogError> {
+pub(crate) fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), CatalogError> {
     let (algorithms, force) = match &new.kind {
         TaskKind::Scan { algorithms, .. } => (algorithms.as_slice(), false),
         TaskKind::Verify | TaskKind::Clear => (&[][..], false),

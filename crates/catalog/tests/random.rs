@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use longhaul_catalog::conformance::{NOW, World, agent, lfn, outcome};
+use longhaul_catalog::conformance::{NOW, World, agent, lfn};
 use longhaul_catalog::{
     Catalog, FileScope, LeaseResult, NewAttempt, NewTask, ReportItem, ReportedCheck, ReportedFact,
     SubscriptionPatch, TaskKind,
@@ -132,6 +132,8 @@ struct Model {
     leased: Vec<(u64, NewAttempt)>,
     /// Waiting live transfers by (file, target), with what a further attempt needs.
     waiting: BTreeMap<(u64, usize), NewAttempt>,
+    /// (file, source) to the targets whose agents found it bad, each with whether that was refuted since.
+    accusations: BTreeMap<(u64, usize), BTreeMap<usize, bool>>,
     done: u64,
 }
 
@@ -170,6 +172,19 @@ impl Model {
         let keep = |file: u64, target: usize| demanded.contains(&(files[&file], target));
         self.leased.retain(|(file, attempt)| keep(*file, attempt.target.0 as usize - 1));
         self.waiting.retain(|&(file, target), _| keep(file, target));
+    }
+
+    /// Two targets are believed about a replica that is not the last good one.
+    fn accuse(&mut self, file: u64, source: usize, target: usize) {
+        if !self.good(file, source) {
+            return;
+        }
+        let accusers = self.accusations.entry((file, source)).or_default();
+        accusers.entry(target).or_insert(false);
+        let believed = accusers.values().filter(|refuted| !**refuted).count() >= 2;
+        if believed && (0..3).any(|other| other != source && self.good(file, other)) {
+            self.replicas.insert((file, source), true);
+        }
     }
 
     fn can_lease(&self, file: u64, block: u8, source: usize, target: usize) -> bool {
@@ -313,7 +328,7 @@ impl Run {
         let (file, attempt) = self.model.leased[which % count].clone();
         let target = attempt.target.0 as usize - 1;
         let source = attempt.source.0 as usize - 1;
-        let mut told = outcome(&attempt, None);
+        let mut told = self.world.outcome(&attempt, None);
         match how {
             Ending::Repeated => {
                 let Some(items) = self.last_items.get(&target) else { return };
@@ -333,16 +348,16 @@ impl Run {
         match how {
             Ending::Good => {
                 self.model.leased.remove(which % count);
-                self.model.replicas.insert((file, target), false);
+                if self.model.replicas.insert((file, target), false) == Some(true) {
+                    self.model.accusations.remove(&(file, target));
+                }
                 self.model.done += 1;
             }
             Ending::Bad(code) => {
                 self.model.leased.remove(which % count);
                 self.model.waiting.insert((file, target), attempt);
-                if code == FaultCode::WrongDigest
-                    && let Some(suspect) = self.model.replicas.get_mut(&(file, source))
-                {
-                    *suspect = true;
+                if code == FaultCode::WrongDigest {
+                    self.model.accuse(file, source, target);
                 }
             }
             Ending::Repeated | Ending::Stale => {}
@@ -375,6 +390,7 @@ impl Run {
         let removed = self.world.catalog.remove_replicas(self.world.storages[at], &[id], force, NOW);
         assert_eq!(removed.is_ok(), allowed);
         if allowed {
+            self.model.accusations.remove(&(file, at));
             self.model.replicas.remove(&(file, at));
         }
     }
@@ -417,6 +433,7 @@ impl Run {
             vec![ReportedFact::Checked { task: id, files }, ReportedFact::TaskDone { task: id, fault: None }],
         );
         self.model.replicas.retain(|key, _| key.1 != at);
+        self.model.accusations.retain(|key, _| key.1 != at);
     }
 
     fn verify(&mut self, file: u64, at: usize) {
@@ -431,6 +448,8 @@ impl Run {
         let files = vec![ReportedCheck { lfn: lfn(self.dataset, file), fault: None }];
         self.world.report(at, vec![ReportedFact::Checked { task: id, files }]);
         self.model.replicas.insert((file, at), false);
+        let accusers = self.model.accusations.get_mut(&(file, at));
+        accusers.into_iter().flat_map(|accusers| accusers.values_mut()).for_each(|refuted| *refuted = true);
     }
 
     fn release(&mut self, target: usize) {

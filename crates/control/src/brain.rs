@@ -107,11 +107,6 @@ pub enum Order {
     Drop {
         transfer: TransferId,
     },
-    Suspect {
-        file: FileId,
-        source: StorageId,
-        fault: Fault,
-    },
     Fail {
         transfer: TransferId,
         fault: Fault,
@@ -387,8 +382,10 @@ impl Brain {
                 Decision::Cancel { attempt, agent, why, .. } if agent == self.executor.agent() => {
                     self.executor.take_back(attempt, why);
                 }
+                // The catalog has marked it with the outcome, and nothing of jobs has replicas.
+                Decision::Suspect { .. } => {}
                 // The executor of jobs has decided this already.
-                Decision::Suspect { file, .. } | Decision::Fail { file, .. } if of_jobs(file.0) => {}
+                Decision::Fail { file, .. } if of_jobs(file.0) => {}
                 Decision::Cancel { transfer, attempt, agent, why } => {
                     orders.push(Order::Cancel { transfer, attempt, agent, why });
                 }
@@ -400,9 +397,6 @@ impl Brain {
                     why: self.scheduler.explain_recall(&asked),
                 }),
                 Decision::Drop { transfer } => orders.push(Order::Drop { transfer }),
-                Decision::Suspect { file, source, fault, .. } => {
-                    orders.push(Order::Suspect { file, source, fault })
-                }
                 Decision::Fail { transfer, file, target, fault } => {
                     if self.failed.len() >= FAILED_MAX {
                         self.failed.pop_first();

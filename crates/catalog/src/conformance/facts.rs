@@ -2,7 +2,7 @@
 
 use longhaul_model::{DigestSet, Fault, FaultCode, TaskId, TransferState};
 
-use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, offer, outcome};
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, offer};
 use crate::{
     Claim, Incarnation, NewDecision, NewTask, ReportResult, ReportedCheck, ReportedFact, ReportedFile,
     TaskKind,
@@ -199,8 +199,8 @@ fn honest_repetitions_raise_nothing(world: &mut World) {
     let expired = Fault::new(FaultCode::LeaseExpired, "");
     world.catalog.revoke_leases(&[revoked.attempt], &expired, NOW).unwrap();
     let said = vec![
-        ReportedFact::Outcome(outcome(&first, None)),
-        ReportedFact::Outcome(outcome(&revoked, None)),
+        ReportedFact::Outcome(world.outcome(&first, None)),
+        ReportedFact::Outcome(world.outcome(&revoked, None)),
         ReportedFact::Checked { task: TaskId(4_711), files: vec![] },
         ReportedFact::TaskDone { task: TaskId(4_711), fault: None },
     ];
@@ -209,7 +209,7 @@ fn honest_repetitions_raise_nothing(world: &mut World) {
     let again = vec![ReportedFact::TaskDone { task, fault: None }];
     assert!(world.report(ALPHA, again).foreign.is_empty());
     let live = world.lease_next(&revoked, 2);
-    let stolen = ReportedFact::Outcome(outcome(&live, None));
+    let stolen = ReportedFact::Outcome(world.outcome(&live, None));
     let applied = world.report(GAMMA, vec![stolen]);
     assert_eq!((foreign(&applied, Claim::Outcome), applied.outcomes[0].applied.is_none()), (1, true));
     assert_eq!(world.catalog.live_transfers().unwrap()[0].state, TransferState::Leased);

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 mod accounts;
+mod accusations;
 mod circuits;
 mod decisions;
 mod facts;
@@ -46,6 +47,7 @@ pub fn check(make: &MakeCatalog<'_>) {
         jobs::SCENARIOS,
         tape::SCENARIOS,
         facts::SCENARIOS,
+        accusations::SCENARIOS,
     ];
     for scenario in all.into_iter().flatten() {
         let open = make();
@@ -185,7 +187,15 @@ impl World {
 
     pub fn finish(&mut self, attempt: &NewAttempt, fault: Option<Fault>) -> ReportResult {
         let place = self.storages.iter().position(|storage| *storage == attempt.target).unwrap();
-        self.report(place, vec![ReportedFact::Outcome(outcome(attempt, fault))])
+        let outcome = self.outcome(attempt, fault);
+        self.report(place, vec![ReportedFact::Outcome(outcome)])
+    }
+
+    /// The end of an attempt, as an honest agent reports it: a success shows the digests.
+    pub fn outcome(&self, attempt: &NewAttempt, fault: Option<Fault>) -> ReportedOutcome {
+        let file = self.catalog.read(|tx| crate::datasets::file_by_id(tx, attempt.file)).unwrap();
+        let shown = file.filter(|_| fault.is_none()).map(|file| file.digests).unwrap_or_default();
+        ReportedOutcome { digests: shown, ..outcome(attempt, fault) }
     }
 
     /// Brings a file with one attempt.
@@ -226,7 +236,7 @@ pub fn new_file(dataset: DatasetId, number: u64, block: Option<&str>, line: u64)
     }
 }
 
-pub fn outcome(attempt: &NewAttempt, fault: Option<Fault>) -> ReportedOutcome {
+fn outcome(attempt: &NewAttempt, fault: Option<Fault>) -> ReportedOutcome {
     ReportedOutcome {
         attempt: attempt.attempt,
         epoch: attempt.epoch,

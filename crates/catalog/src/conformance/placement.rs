@@ -14,7 +14,6 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     cancelling_one_leaves_the_others,
     suspended_subscriptions_demand_nothing,
     suspect_replicas_are_no_sources,
-    a_bad_source_becomes_suspect_with_the_outcome,
     deletions_keep_the_last_replica,
     a_deletion_runs_file_by_file,
     verification_proves_replicas,
@@ -140,20 +139,6 @@ fn suspect_replicas_are_no_sources(world: &mut World) {
     let change = world.catalog.clear_suspect(file.id, world.storages[ALPHA], NOW).unwrap();
     assert_eq!((change.found.len(), change.complete.len(), change.demands_gone.len()), (1, 1, 1));
     assert!(world.catalog.replicas_of_dataset(dataset).unwrap()[0].complete);
-}
-
-/// Promise 2, and "the reason names alpha".
-fn a_bad_source_becomes_suspect_with_the_outcome(world: &mut World) {
-    let dataset = world.dataset("a");
-    world.register(dataset, 0..1, Some(ALPHA), None);
-    world.subscribe(dataset, None, BETA);
-    let file = world.file(dataset, 0);
-    let attempt = world.lease(file.id, ALPHA, BETA);
-    let applied = world.finish(&attempt, Some(Fault::new(FaultCode::WrongDigest, "alpha: adler32 differs")));
-    assert_eq!(applied.replicas.lost, [(file.id, file.block, world.storages[ALPHA])]);
-    let again = world.new_attempt(file.id, ALPHA, BETA);
-    assert_eq!(world.begin(&again), crate::LeaseResult::Refused(crate::LeaseRefusal::SourceGone));
-    assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap().len(), 1, "nothing at beta");
 }
 
 fn deletions_keep_the_last_replica(world: &mut World) {

@@ -1,9 +1,11 @@
 //! Leases, outcomes, history.
 
-use longhaul_model::{Epoch, Fault, FaultCode, TransferState};
+use longhaul_model::{Blame, DigestSet, Epoch, Fault, FaultCode, TransferState, Verification};
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, outcome};
-use crate::{LeaseRefusal, LeaseResult, NewAttempt, ReportItem, ReportedFact, TransferFilter};
+use crate::{
+    LeaseRefusal, LeaseResult, NewAttempt, NewFile, ReportItem, ReportedFact, ReportedOutcome, TransferFilter,
+};
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     leases_are_refused_when_the_state_changed,
@@ -11,6 +13,8 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     failures_wait_and_are_recorded,
     lost_leases_wait_again,
     a_success_with_wrong_digests_is_a_failure,
+    a_success_without_digests_is_a_failure,
+    a_copy_is_never_recorded_as_better_verified_than_shown,
     expansion_skips_live_and_present_files,
     transfers_are_listed_newest_first,
     history_is_pruned,
@@ -61,9 +65,10 @@ fn leases_are_refused_when_the_state_changed(world: &mut World) {
 fn outcomes_are_applied_exactly_once(world: &mut World) {
     let files = wanted(world, 2);
     let (one, two) = (world.lease(files[0].id, ALPHA, BETA), world.lease(files[1].id, ALPHA, BETA));
-    let item = |sequence, attempt, fault| ReportItem {
-        sequence,
-        fact: ReportedFact::Outcome(outcome(attempt, fault)),
+    let item = |sequence, attempt: &NewAttempt, fault| {
+        let file = files.iter().find(|file| file.id == attempt.file).unwrap();
+        let told = ReportedOutcome { digests: file.digests.clone(), ..outcome(attempt, fault) };
+        ReportItem { sequence, fact: ReportedFact::Outcome(told) }
     };
     let items = [item(1, &one, None), item(2, &two, Some(Fault::new(FaultCode::Unreachable, "")))];
     let applied = world.catalog.apply_report(agent(BETA), &items, 2, NOW).unwrap();
@@ -154,11 +159,56 @@ fn lost_leases_wait_again(world: &mut World) {
 fn a_success_with_wrong_digests_is_a_failure(world: &mut World) {
     let files = wanted(world, 1);
     let attempt = world.lease(files[0].id, ALPHA, BETA);
-    let lie = crate::ReportedOutcome { digests: digests(1_234), ..outcome(&attempt, None) };
+    let lie = ReportedOutcome { digests: digests(1_234), ..outcome(&attempt, None) };
     let applied = world.report(BETA, vec![ReportedFact::Outcome(lie)]);
     let transfer = applied.outcomes[0].applied.as_ref().unwrap();
     assert_eq!(transfer.fault.as_ref().unwrap().code, FaultCode::WrongDigest);
     assert_eq!(world.catalog.replicas_of_file(&files[0].lfn).unwrap().unwrap().1.len(), 1, "only alpha's");
+}
+
+/// Promise 2: what is not shown is not believed.
+fn a_success_without_digests_is_a_failure(world: &mut World) {
+    let files = wanted(world, 2);
+    let other: DigestSet = "sha256:\
+        e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        .parse()
+        .unwrap();
+    for (file, shown) in files.iter().zip([DigestSet::default(), other]) {
+        let attempt = world.lease(file.id, ALPHA, BETA);
+        let claim = ReportedOutcome { digests: shown, ..outcome(&attempt, None) };
+        let applied = world.report(BETA, vec![ReportedFact::Outcome(claim)]);
+        let transfer = applied.outcomes[0].applied.as_ref().unwrap();
+        let fault = transfer.fault.as_ref().unwrap();
+        assert_eq!((fault.code, fault.blame), (FaultCode::WrongDigest, Blame::Target));
+        assert_eq!((transfer.state, transfer.verification), (TransferState::Waiting, None));
+        assert_eq!(world.catalog.replicas_of_file(&file.lfn).unwrap().unwrap().1.len(), 1, "only alpha's");
+        let honest = world.lease_next(&attempt, 2);
+        assert!(world.finish(&honest, None).outcomes[0].applied.as_ref().unwrap().fault.is_none());
+    }
+}
+
+/// Promise 2: without a digest in the catalog only the chunks' checksums were compared, whatever is said.
+fn a_copy_is_never_recorded_as_better_verified_than_shown(world: &mut World) {
+    let dataset = world.dataset("a");
+    let bare = |number, digests| NewFile { digests, ..super::new_file(dataset, number, None, number + 1) };
+    let files = vec![Ok(bare(0, DigestSet::default())), Ok(bare(1, digests(1)))];
+    world.try_register(dataset, files).unwrap();
+    world.subscribe(dataset, None, BETA);
+    let how = |world: &mut World, number: u64, said| {
+        let file = world.file(dataset, number);
+        let attempt = world.lease(file.id, ALPHA, BETA);
+        let claim = ReportedOutcome { verification: said, ..world.outcome(&attempt, None) };
+        let applied = world.report(BETA, vec![ReportedFact::Outcome(claim)]);
+        let recorded = applied.outcomes[0].applied.as_ref().unwrap().verification;
+        let detail = world.catalog.transfer(attempt.transfer).unwrap().unwrap();
+        assert_eq!(detail.transfer.verification, recorded);
+        let replicas = world.catalog.replicas_of_file(&file.lfn).unwrap().unwrap().1;
+        let there = replicas.iter().find(|row| row.storage == world.storages[BETA]).unwrap();
+        assert_eq!(Some(there.how), recorded.map(crate::VerificationState::Verified));
+        recorded.unwrap()
+    };
+    assert_eq!(how(world, 0, Verification::Readback), Verification::Wire);
+    assert_eq!(how(world, 1, Verification::EndToEnd), Verification::EndToEnd);
 }
 
 fn expansion_skips_live_and_present_files(world: &mut World) {

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use crate::sql::Transaction;
 use longhaul_model::{
     AgentId, Blame, BlockId, DatasetId, Fault, FaultCode, FileId, Retry, SiteId, StorageId, Timestamp,
-    TransferState,
+    TransferState, Verification,
 };
 
+use crate::accusations::{accuse, forget};
 use crate::attempts::{delete_live, find_leased, return_to_waiting};
 use crate::block_replica::Presence;
 use crate::consequences;
@@ -20,7 +21,6 @@ use crate::datasets::find_file;
 use crate::history::{AttemptEnd, record_end};
 use crate::ledger::Ledger;
 use crate::relays::on_relay_arrival;
-use crate::replicas::suspect_replica;
 use crate::rows::codec::{key, number};
 use crate::rows::live::LiveTransfer;
 use crate::sites::{acknowledged, find_storage};
@@ -138,8 +138,10 @@ impl ReportApplier<'_> {
         let admitted = self.admission(Claim::Outcome, subject) == Admission::Full;
         let Some(live) = live.filter(|_| admitted) else { return Ok(None) };
         let fault = outcome.fault.clone().or_else(|| contradiction(&live, outcome));
+        let fault = fault.map(|fault| self.blame_source(&live, fault)).transpose()?;
+        let verification = shown_verification(&live, outcome);
         let (state, not_before) = match &fault {
-            None => (self.succeeded(&live, outcome).map(|()| TransferState::Done)?, self.now),
+            None => (self.succeeded(&live, outcome, verification).map(|()| TransferState::Done)?, self.now),
             Some(fault) => (TransferState::Waiting, self.failed(&live, outcome, fault)?),
         };
         Ok(Some(TransferUpdate {
@@ -153,22 +155,48 @@ impl ReportApplier<'_> {
             subscription: live.subscription,
             state,
             attempts: live.attempts,
+            verification: fault.is_none().then_some(verification),
             fault,
             not_before,
         }))
     }
 
-    fn succeeded(&mut self, live: &LiveTransfer, outcome: &ReportedOutcome) -> Result<(), CatalogError> {
-        let ending = AttemptEnd {
-            state: Some(TransferState::Done),
-            fault: None,
-            outcome: Some(outcome),
-            at: self.now,
+    /// A fault that a target's agent ascribes to the source, which is another's: unless the replica is suspect
+    /// by now, the source is only left alone for a while.
+    fn blame_source(&mut self, live: &LiveTransfer, fault: Fault) -> Result<Fault, CatalogError> {
+        if !proves_replica_bad(&fault) {
+            return Ok(fault);
+        }
+        let file = FileRow {
+            id: live.file,
+            block: live.block,
+            dataset: live.dataset,
+            lfn: self.find_lfn(live.file)?,
+            size: live.size,
+            digests: live.digests.clone(),
         };
+        let accuser = (self.site, &fault);
+        let suspect = accuse(&mut self.ledger, &file, live.source, accuser, &mut self.applied.replicas)?;
+        self.applied.accused = true;
+        Ok(if suspect { fault } else { fault.retrying(Retry::Later) })
+    }
+
+    fn succeeded(
+        &mut self,
+        live: &LiveTransfer,
+        outcome: &ReportedOutcome,
+        verification: Verification,
+    ) -> Result<(), CatalogError> {
+        let shown = ReportedOutcome { verification, ..outcome.clone() };
+        let ending =
+            AttemptEnd { state: Some(TransferState::Done), fault: None, outcome: Some(&shown), at: self.now };
         record_end(self.tx, live, &ending)?;
         delete_live(self.tx, live.id)?;
-        let good = Presence::Good(VerificationState::Verified(outcome.verification));
+        let good = Presence::Good(VerificationState::Verified(verification));
         let was = self.ledger.set_presence(live.block, live.target, live.file, live.size, good, None)?;
+        if matches!(was, Presence::Suspect(_)) {
+            forget(self.tx, live.file, live.target)?;
+        }
         if live.hop && was == Presence::Absent {
             on_relay_arrival(self.tx, live, self.now)?;
         }
@@ -193,17 +221,6 @@ impl ReportApplier<'_> {
         if fault.code != FaultCode::GivenBack {
             self.count(live, ArrivalCounts { files: 0, bytes: 0, failed: 1 });
             *self.failures.entry(fault.blame).or_default() += 1;
-        }
-        if proves_replica_bad(fault) {
-            let file = FileRow {
-                id: live.file,
-                block: live.block,
-                dataset: live.dataset,
-                lfn: self.find_lfn(live.file)?,
-                size: live.size,
-                digests: live.digests.clone(),
-            };
-            suspect_replica(&mut self.ledger, &file, live.source, fault, &mut self.applied.replicas)?;
         }
         Ok(not_before)
     }
@@ -278,17 +295,27 @@ impl ReportApplier<'_> {
     }
 }
 
-/// Digests are compared a second time, after the engine: a report that contradicts the catalog creates no
-/// replica (promise 2).
+/// Digests are compared a second time, after the engine: a report that contradicts the catalog, or shows nothing
+/// that could be compared, creates no replica (promise 2).
 fn contradiction(live: &LiveTransfer, outcome: &ReportedOutcome) -> Option<Fault> {
-    let (ours, theirs) = live.digests.contradiction(&outcome.digests)?;
-    Some(
-        Fault::new(FaultCode::WrongDigest, format!("reported as done with {theirs}, registered with {ours}"))
-            .blaming(Blame::Ourselves),
-    )
+    if let Some((ours, theirs)) = live.digests.contradiction(&outcome.digests) {
+        let detail = format!("reported as done with {theirs}, registered with {ours}");
+        return Some(Fault::new(FaultCode::WrongDigest, detail).blaming(Blame::Ourselves));
+    }
+    if live.digests.is_empty() || live.digests.comparable(&outcome.digests) {
+        return None;
+    }
+    let detail = format!("reported as done without any digest of those registered: {}", live.digests);
+    Some(Fault::new(FaultCode::WrongDigest, detail).blaming(Blame::Target).retrying(Retry::Later))
 }
 
-/// Whether the fault makes this replica suspect: it is no source until it is found good again.
+/// How the copy was verified, as far as it was shown. Of a file without a digest in the catalog only the
+/// checksums of the source's chunks were compared, whatever the agent says.
+fn shown_verification(live: &LiveTransfer, outcome: &ReportedOutcome) -> Verification {
+    if live.digests.is_empty() { Verification::Wire } else { outcome.verification }
+}
+
+/// Whether the fault says of the replica at the source that it is bad.
 fn proves_replica_bad(fault: &Fault) -> bool {
     fault.blame == Blame::Source
         && fault.retry == Retry::Never

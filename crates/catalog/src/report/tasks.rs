@@ -4,6 +4,7 @@ use longhaul_model::{Blame, Fault, FaultCode, Lfn, TaskId, Verification};
 
 use super::ReportApplier;
 use super::admission::{fits, task_subject};
+use crate::accusations;
 use crate::block_replica::Presence;
 use crate::consequences;
 use crate::datasets::add_left_out;
@@ -74,6 +75,7 @@ impl ReportApplier<'_> {
                         fault,
                         &mut self.applied.replicas,
                     )?;
+                    accusations::forget(self.tx, file.id, task.storage)?;
                 }
                 (TaskKind::Clear, None) => relays::forget_relayed_file(self.tx, task.storage, file.id)?,
                 (TaskKind::Delete { .. } | TaskKind::Clear, Some(_)) => {}
@@ -102,6 +104,7 @@ impl ReportApplier<'_> {
         }
         let good = Presence::Good(VerificationState::Verified(Verification::Readback));
         self.ledger.set_presence(file.block, task.storage, file.id, file.size, good, None)?;
+        accusations::refute(self.tx, file.id, task.storage, self.now)?;
         if matches!(was, Presence::Suspect(_)) {
             self.applied.replicas.found.push((file.id, file.block, task.storage));
         }

@@ -185,6 +185,8 @@ pub struct ReportResult {
     pub replicas: ReplicaChange,
     /// Tasks that made progress, as they are now.
     pub tasks: Vec<super::TaskRow>,
+    /// Replicas were found bad by agents of their targets: see [`crate::Catalog::order_verifications`].
+    pub accused: bool,
     /// Claims about things of other sites, by kind, each with how many there were.
     pub foreign: std::collections::BTreeMap<crate::Claim, u64>,
 }
@@ -210,6 +212,8 @@ pub struct TransferUpdate {
     pub state: TransferState,
     pub attempts: u32,
     pub fault: Option<Fault>,
+    /// How the new replica was verified, as far as the agent has shown it.
+    pub verification: Option<Verification>,
     /// A waiting transfer is not tried before this time.
     pub not_before: Timestamp,
 }

@@ -36,7 +36,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 pub enum CommitWork {
     Orders(Vec<Order>),
     Report(Box<PendingReport>),
-    /// Removes from relays what is no longer needed there.
+    /// Removes from relays what is no longer needed there, and orders verifications that are due.
     ClearRelays,
     /// Delivers a new task to its storage's agent, if that is connected.
     Task(TaskId),
@@ -78,7 +78,10 @@ impl CommitLoop {
         match work {
             CommitWork::Orders(orders) => self.orders(orders),
             CommitWork::Report(report) => self.report(*report),
-            CommitWork::ClearRelays => self.clear_relays(),
+            CommitWork::ClearRelays => {
+                self.clear_relays();
+                self.order_verifications();
+            }
             CommitWork::Task(task) => self.deliver_task(task),
             // The asker may have given up.
             CommitWork::Fence(reached) => drop(reached.send(())),

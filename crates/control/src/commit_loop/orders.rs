@@ -203,10 +203,6 @@ impl CommitLoop {
                 )?;
                 self.control.live.settled(transfer);
             }
-            Order::Suspect { file, source, fault } => {
-                let change = catalog.mark_suspect(file, source, &fault, now)?;
-                self.notify_replicas(change);
-            }
             Order::Fail { transfer, fault } => {
                 tracing::warn!(%transfer, fault = %fault.chain(), "a transfer has failed for good");
                 catalog.cancel_transfers(&[transfer], &fault, now)?;

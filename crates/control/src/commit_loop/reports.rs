@@ -227,7 +227,11 @@ impl CommitLoop {
             ReportedFact::Outcome(outcome) => Some(outcome),
             _ => None,
         });
+        let accused = applied.accused;
         self.tell_applied(outcomes, applied, now);
+        if accused {
+            self.order_verifications();
+        }
         for task in next_pages {
             self.turn_page(task)?;
         }
@@ -355,7 +359,7 @@ impl CommitLoop {
                 transfer.size,
             );
             tracing::info!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target,
-                %lfn, bytes = transfer.size, verification = %reported.verification, "done");
+                %lfn, bytes = transfer.size, verification = ?transfer.verification, "done");
             if let (Some(started), Some(committed)) = (reported.times.started, reported.times.committed) {
                 let seconds = committed.since(started).as_secs_f64();
                 self.kernel.metrics.observe(

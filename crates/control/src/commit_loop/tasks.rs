@@ -44,6 +44,23 @@ impl CommitLoop {
         }
     }
 
+    /// Has replicas that other sites found bad verified where they are.
+    pub(super) fn order_verifications(&self) {
+        if self.kernel.trouble().is_some() {
+            return;
+        }
+        match self.kernel.catalog.order_verifications(|| self.kernel.new_id(), self.kernel.now()) {
+            Ok(tasks) => {
+                for task in tasks {
+                    tracing::info!(task = %task.id, storage = %task.storage_name, files = task.files_total,
+                        "files that a target found bad are verified at their source");
+                    self.deliver_task(task.id);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "a verification could not be ordered"),
+        }
+    }
+
     pub(super) fn send_task(&self, agent: AgentId, row: &TaskRow) -> Result<(), CatalogError> {
         let kind = match &row.kind {
             longhaul_catalog::TaskKind::Scan { path, algorithms } => TaskKind::Scan {
