@@ -32,8 +32,8 @@ const FILES_PER_CALL_MAX: i64 = 2_000;
 /// What stands as the path of a verification of accused files only; a dataset's verification has none.
 pub(crate) const ACCUSED_PATH: &str = "accused";
 
-/// Notes that an agent of `site` found a file bad at its source. Returns whether the replica is suspect now, or
-/// no good one any more.
+/// Notes that an agent of `site` found a file bad at its source. Returns whether the replica is suspect now,
+/// or no good one any more.
 pub(crate) fn accuse(
     ledger: &mut Ledger<'_>,
     file: &FileRow,
@@ -47,7 +47,8 @@ pub(crate) fn accuse(
     let (tx, now) = (ledger.tx, ledger.now);
     let row = (key!(file.id), key!(storage), key!(site));
     let mut select = tx.prepare_cached(
-        "SELECT refuted FROM accusations WHERE file = ?1 AND storage = ?2 AND site = ?3 AND refuted IS NOT NULL",
+        "SELECT refuted FROM accusations
+         WHERE file = ?1 AND storage = ?2 AND site = ?3 AND refuted IS NOT NULL",
     )?;
     let refuted = select.query_row(row, |row| row.time(0)).optional()?;
     if refuted.is_some_and(|refuted| now.since(refuted) < REFUTED_TTL) {

@@ -16,9 +16,9 @@
 //! make them from threads that may.
 //!
 //! Start with [`Catalog`]. Its operations are grouped by file in the order in which the data meets them:
-//! `sites`, `datasets`, `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `relay_cleanup`,
-//! `tasks`, `task_files`, `deletion`, `history`, `check`; `jobs`, `hosts`, `circuits`, `accounts`, `audit`
-//! and `decisions` are independent.
+//! `sites`, `datasets`, `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `accusations`,
+//! `relay_cleanup`, `tasks`, `task_files`, `deletion`, `history`, `check`; `jobs`, `hosts`, `circuits`,
+//! `accounts`, `audit` and `decisions` are independent.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;

@@ -86,8 +86,8 @@ impl Catalog {
         })
     }
 
-    /// Ends a task before it is done, with the fault `Cancelled`. Later reports of its agent still count as far
-    /// as replicas were lost or found bad.
+    /// Ends a task before it is done, with the fault `Cancelled`. Later reports of its agent still count as
+    /// far as replicas were lost or found bad.
     pub fn cancel_task(
         &self,
         id: TaskId,

@@ -1,6 +1,6 @@
-//! Bounds of what agents report, where it enters: numbers and times become ones that can be, texts are cut and
-//! made printable. Nothing is refused here, so that an agent with a wrong clock or a long path goes on. The
-//! names of hosts are checked apart, since they are used as addresses.
+//! Bounds of what agents report, where it enters: numbers and times become ones that can be, texts are cut
+//! and made printable. Nothing is refused here, so that an agent with a wrong clock or a long path goes on.
+//! The names of hosts are checked apart, since they are used as addresses.
 
 use std::time::Duration;
 

@@ -231,7 +231,7 @@ mod tests {
         let subscriber = tracing_subscriber::registry().with(layer);
         let hostile = "0.1.0\n2026 INFO forged\u{1b}[2J";
         tracing::subscriber::with_default(subscriber, || {
-            tracing::info!(version = %hostile, fault = ?Some(hostile), host = hostile, n = 7, "said {hostile}");
+            tracing::info!(version = %hostile, fault = ?Some(hostile), n = 7, "said {hostile}");
         });
         let text = String::from_utf8(taken.0.lock().unwrap().clone()).unwrap();
         assert_eq!((text.lines().count(), text.contains('\u{1b}')), (1, false), "{text}");

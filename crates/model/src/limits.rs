@@ -41,3 +41,6 @@ pub const REPORTED_TIMES_MAX: u64 = 1_000_000_000;
 /// A time that an agent reports may be ahead of the service's clock by this, in seconds; later ones count as
 /// this, earlier ones than 1970 as 1970.
 pub const REPORTED_AHEAD_S_MAX: u64 = 300;
+/// Payload bytes that one attempt can have moved for each byte of its file: chunks that arrive damaged are
+/// asked for again up to three times, and the last ones over a second stream.
+pub const MOVED_PER_FILE_BYTE_MAX: u64 = 8;

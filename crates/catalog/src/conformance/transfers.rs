@@ -15,6 +15,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     a_success_with_wrong_digests_is_a_failure,
     a_success_without_digests_is_a_failure,
     a_copy_is_never_recorded_as_better_verified_than_shown,
+    an_attempt_moves_no_more_than_it_can,
     expansion_skips_live_and_present_files,
     transfers_are_listed_newest_first,
     history_is_pruned,
@@ -209,6 +210,22 @@ fn a_copy_is_never_recorded_as_better_verified_than_shown(world: &mut World) {
     };
     assert_eq!(how(world, 0, Verification::Readback), Verification::Wire);
     assert_eq!(how(world, 1, Verification::EndToEnd), Verification::EndToEnd);
+}
+
+/// What a target says it has moved counts against the source's limits.
+fn an_attempt_moves_no_more_than_it_can(world: &mut World) {
+    let files = wanted(world, 2);
+    for (file, fault) in files.iter().zip([None, Some(Fault::new(FaultCode::Stalled, ""))]) {
+        let attempt = world.lease(file.id, ALPHA, BETA);
+        let told = world.outcome(&attempt, fault);
+        let wild = ReportedOutcome { bytes_moved: u64::MAX, bytes_resent: u64::MAX, ..told };
+        let applied = world.report(BETA, vec![ReportedFact::Outcome(wild)]);
+        let transfer = applied.outcomes[0].applied.as_ref().unwrap();
+        let most = file.size * longhaul_model::limits::MOVED_PER_FILE_BYTE_MAX;
+        assert_eq!((transfer.bytes_moved, transfer.bytes_resent), (most, most));
+        let detail = world.catalog.transfer(attempt.transfer).unwrap().unwrap();
+        assert_eq!(detail.attempts[0].finished.as_ref().unwrap().bytes_moved, most);
+    }
 }
 
 fn expansion_skips_live_and_present_files(world: &mut World) {

@@ -1,5 +1,6 @@
--- Replicas that agents of targets found bad at their source: the storage's own agent verifies them before they are
--- suspect. `task` verifies them then, 0 before. Not verified before `due`. `refuted`: when its own agent found it good.
+-- Replicas that agents of targets found bad at their source: the storage's own agent verifies them before they
+-- are suspect. `task` verifies them then, 0 before. Not verified before `due`. `refuted`: when its own agent
+-- found it good.
 CREATE TABLE accusations (
   file INTEGER NOT NULL,
   storage INTEGER NOT NULL,

@@ -8,6 +8,7 @@ mod tasks;
 use std::collections::BTreeMap;
 
 use crate::sql::Transaction;
+use longhaul_model::limits::MOVED_PER_FILE_BYTE_MAX;
 use longhaul_model::{
     AgentId, Blame, BlockId, DatasetId, Fault, FaultCode, FileId, Retry, SiteId, StorageId, Timestamp,
     TransferState, Verification,
@@ -139,9 +140,9 @@ impl ReportApplier<'_> {
         let Some(live) = live.filter(|_| admitted) else { return Ok(None) };
         let fault = outcome.fault.clone().or_else(|| contradiction(&live, outcome));
         let fault = fault.map(|fault| self.blame_source(&live, fault)).transpose()?;
-        let verification = shown_verification(&live, outcome);
+        let outcome = &as_shown(&live, outcome);
         let (state, not_before) = match &fault {
-            None => (self.succeeded(&live, outcome, verification).map(|()| TransferState::Done)?, self.now),
+            None => (self.succeeded(&live, outcome).map(|()| TransferState::Done)?, self.now),
             Some(fault) => (TransferState::Waiting, self.failed(&live, outcome, fault)?),
         };
         Ok(Some(TransferUpdate {
@@ -155,14 +156,16 @@ impl ReportApplier<'_> {
             subscription: live.subscription,
             state,
             attempts: live.attempts,
-            verification: fault.is_none().then_some(verification),
+            verification: fault.is_none().then_some(outcome.verification),
+            bytes_moved: outcome.bytes_moved,
+            bytes_resent: outcome.bytes_resent,
             fault,
             not_before,
         }))
     }
 
-    /// A fault that a target's agent ascribes to the source, which is another's: unless the replica is suspect
-    /// by now, the source is only left alone for a while.
+    /// A fault that a target's agent ascribes to the source, which is another's: unless the replica is
+    /// suspect by now, the source is only left alone for a while.
     fn blame_source(&mut self, live: &LiveTransfer, fault: Fault) -> Result<Fault, CatalogError> {
         if !proves_replica_bad(&fault) {
             return Ok(fault);
@@ -181,18 +184,16 @@ impl ReportApplier<'_> {
         Ok(if suspect { fault } else { fault.retrying(Retry::Later) })
     }
 
-    fn succeeded(
-        &mut self,
-        live: &LiveTransfer,
-        outcome: &ReportedOutcome,
-        verification: Verification,
-    ) -> Result<(), CatalogError> {
-        let shown = ReportedOutcome { verification, ..outcome.clone() };
-        let ending =
-            AttemptEnd { state: Some(TransferState::Done), fault: None, outcome: Some(&shown), at: self.now };
+    fn succeeded(&mut self, live: &LiveTransfer, outcome: &ReportedOutcome) -> Result<(), CatalogError> {
+        let ending = AttemptEnd {
+            state: Some(TransferState::Done),
+            fault: None,
+            outcome: Some(outcome),
+            at: self.now,
+        };
         record_end(self.tx, live, &ending)?;
         delete_live(self.tx, live.id)?;
-        let good = Presence::Good(VerificationState::Verified(verification));
+        let good = Presence::Good(VerificationState::Verified(outcome.verification));
         let was = self.ledger.set_presence(live.block, live.target, live.file, live.size, good, None)?;
         if matches!(was, Presence::Suspect(_)) {
             forget(self.tx, live.file, live.target)?;
@@ -295,8 +296,8 @@ impl ReportApplier<'_> {
     }
 }
 
-/// Digests are compared a second time, after the engine: a report that contradicts the catalog, or shows nothing
-/// that could be compared, creates no replica (promise 2).
+/// Digests are compared a second time, after the engine: a report that contradicts the catalog, or shows
+/// nothing that could be compared, creates no replica (promise 2).
 fn contradiction(live: &LiveTransfer, outcome: &ReportedOutcome) -> Option<Fault> {
     if let Some((ours, theirs)) = live.digests.contradiction(&outcome.digests) {
         let detail = format!("reported as done with {theirs}, registered with {ours}");
@@ -309,10 +310,18 @@ fn contradiction(live: &LiveTransfer, outcome: &ReportedOutcome) -> Option<Fault
     Some(Fault::new(FaultCode::WrongDigest, detail).blaming(Blame::Target).retrying(Retry::Later))
 }
 
-/// How the copy was verified, as far as it was shown. Of a file without a digest in the catalog only the
-/// checksums of the source's chunks were compared, whatever the agent says.
-fn shown_verification(live: &LiveTransfer, outcome: &ReportedOutcome) -> Verification {
-    if live.digests.is_empty() { Verification::Wire } else { outcome.verification }
+/// The outcome as far as it was shown. Of a file without a digest in the catalog only the checksums of the
+/// source's chunks were compared, whatever the agent says. Bytes beyond what one attempt can move would count
+/// against the limits of the source, which may be another site's.
+fn as_shown(live: &LiveTransfer, outcome: &ReportedOutcome) -> ReportedOutcome {
+    let moved_max = live.size.saturating_mul(MOVED_PER_FILE_BYTE_MAX);
+    let bytes_moved = outcome.bytes_moved.min(moved_max);
+    ReportedOutcome {
+        verification: if live.digests.is_empty() { Verification::Wire } else { outcome.verification },
+        bytes_moved,
+        bytes_resent: outcome.bytes_resent.min(bytes_moved),
+        ..outcome.clone()
+    }
 }
 
 /// Whether the fault says of the replica at the source that it is bad.

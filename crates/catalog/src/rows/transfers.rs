@@ -214,6 +214,9 @@ pub struct TransferUpdate {
     pub fault: Option<Fault>,
     /// How the new replica was verified, as far as the agent has shown it.
     pub verification: Option<Verification>,
+    /// As reported, and never more than one attempt can move.
+    pub bytes_moved: u64,
+    pub bytes_resent: u64,
     /// A waiting transfer is not tried before this time.
     pub not_before: Timestamp,
 }

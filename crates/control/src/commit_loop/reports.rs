@@ -267,7 +267,7 @@ impl CommitLoop {
                 attempt: reported.attempt,
                 epoch: reported.epoch,
                 fault: transfer.fault.clone(),
-                bytes_moved: reported.bytes_moved,
+                bytes_moved: transfer.bytes_moved,
             }));
         }
         let complete = applied.complete.iter().map(|(totals, storage)| (totals.block, *storage)).collect();
@@ -315,13 +315,13 @@ impl CommitLoop {
             "longhaul_moved_bytes_total",
             "Payload that crossed the wire.",
             link(),
-            reported.bytes_moved,
+            transfer.bytes_moved,
         );
         self.kernel.metrics.count(
             "longhaul_resent_bytes_total",
             "Payload that had to be sent again.",
             link(),
-            reported.bytes_resent,
+            transfer.bytes_resent,
         );
         if let Some(mark) = running.map(|running| running.mark).filter(|mark| !mark.is_none()) {
             let number = |part: Option<u16>| part.map(|part| part.to_string()).unwrap_or_default();
@@ -333,7 +333,7 @@ impl CommitLoop {
                 "longhaul_marked_bytes_total",
                 "Payload that crossed the wire, by the mark that its packets were to bear.",
                 labels,
-                reported.bytes_moved,
+                transfer.bytes_moved,
             );
         }
         if given_back {
