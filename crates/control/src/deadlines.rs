@@ -154,15 +154,18 @@ pub fn promise(
         return Some(Promise { chance: Some(0.0), words, in_danger_since });
     }
     let chance = outlook.chance_by(deadline, now);
-    let words = match (chance, &outlook.why_none) {
-        (Some(chance), _) => {
+    let words = match (chance, &outlook.why_none, &outlook.stuck) {
+        (Some(chance), ..) => {
             let rests_on =
                 outlook.rests_on.map(|basis| format!("; the rate rests on {basis}")).unwrap_or_default();
             let spare = spare(outlook.median, deadline);
             format!("{} chance by {deadline}{spare}{rests_on}", percent(chance))
         }
-        (None, Some(why)) => format!("no chance can be told for {deadline}: {why}"),
-        (None, None) => format!("no chance can be told for {deadline}"),
+        (None, Some(why), _) => format!("no chance can be told for {deadline}: {why}"),
+        (None, None, Some(stuck)) => {
+            format!("not all of it can be there by {deadline} as things are: {}", stuck.why)
+        }
+        (None, None, None) => format!("no chance can be told for {deadline}"),
     };
     let plan = if outlook.expedited { "; it goes before all other work of its activity now" } else { "" };
     Some(Promise { chance, words: format!("{words}{plan}"), in_danger_since })

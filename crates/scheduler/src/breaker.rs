@@ -31,6 +31,11 @@ impl Breaker {
         }
     }
 
+    /// Until when it stays open, probes aside; none while closed.
+    pub(crate) fn open_until(&self) -> Option<Timestamp> {
+        self.open_until
+    }
+
     /// An attempt started; while open it is the probe.
     pub(crate) fn record_start(&mut self, attempt: AttemptId) {
         if self.open_until.is_some() {

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 
 use longhaul_model::{BlockId, SubscriptionId, Timestamp, TransferId, limits};
 
+use crate::arrival_history::ArrivalHistory;
 use crate::decision::{CancelWhy, Decision};
 use crate::event::{AdoptedTransfer, Demand, DemandId, WantedFile};
 use crate::lanes::LEVELS;
@@ -46,6 +47,7 @@ impl Scheduler {
             bytes_left: 0,
             bytes_ranked: 0,
             expedited: false,
+            arrivals: ArrivalHistory::default(),
         });
         let want = &mut self.wants[index];
         if subscription.wants.insert(index) {

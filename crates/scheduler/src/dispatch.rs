@@ -459,6 +459,9 @@ impl Scheduler {
         transfer.phase = Phase::Leased(lease);
         let (size, target) = (u128::from(transfer.size), transfer.target);
         self.count(index, true);
+        let want = &mut self.wants[self.transfers[index].want];
+        want.leased += 1;
+        want.attempts_since.get_or_insert(now);
         self.by_attempt.insert(lease.attempt.0, index);
         let sent = self.storages[lease.source].bytes_sent;
         let row = &mut self.storages[target];

@@ -12,6 +12,7 @@
 //! lease), `outcome` (what follows), `lease_recall` (stragglers). By which rule a source is chosen is a
 //! [`Strategy`]. `examples/fake_clock.rs` drives it by hand.
 
+mod arrival_history;
 mod backoff_reset;
 mod breaker;
 mod cached_min_set;
@@ -35,6 +36,7 @@ mod limits;
 mod link_shares;
 mod links;
 mod monotonic_clock;
+mod obstacles;
 mod outcome;
 mod outlook;
 mod pick;
@@ -71,7 +73,9 @@ pub use event::{
 pub use imported_knowledge::ImportedKnowledge;
 pub use limits::{CircuitRule, Limit, LimitKind, Limits, Pattern};
 pub use link_shares::{LinkShares, LinkWeight};
-pub use query::{Counts, LeaseStatus, LinkBacklog, LinkStatus, MissingBytes, Outlook, TransferStatus};
+pub use query::{
+    Counts, LeaseStatus, LinkBacklog, LinkStatus, MissingBytes, Outlook, StuckFiles, TransferStatus,
+};
 pub use scheduler::Scheduler;
 pub use settings::{Backoff, Rules, Settings};
 pub use shares::{CommunityShare, Party, Shares};

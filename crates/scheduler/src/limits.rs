@@ -86,7 +86,7 @@ impl CircuitRule {
 
 /// Scope of a limit: storages by index, communities by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum LimitScope {
+pub(crate) enum LimitScope {
     Link(u32, u32),
     Into(u32),
     Out(u32),
@@ -183,7 +183,7 @@ impl LimitTable {
         self.testers == Some(parties.community(party))
     }
 
-    fn rate(&self, of: &LimitScope) -> Option<u64> {
+    pub(crate) fn rate(&self, of: &LimitScope) -> Option<u64> {
         self.by_scope.get(of)?.limit.bytes_per_s
     }
 
@@ -229,6 +229,7 @@ impl Scheduler {
         self.limits.uncommissioned = closed;
         self.limits.testers = testers;
         self.limits.circuits = limits.circuits;
+        self.subscriptions.values_mut().for_each(|row| row.arrivals.restart());
         if commissioning {
             self.requeue_after_commissioning(now);
         }

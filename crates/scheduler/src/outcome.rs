@@ -57,6 +57,7 @@ impl Scheduler {
         self.storages[lease.source].bytes_ahead -= u128::from(more);
         if more > 0 {
             self.count_arrival(target, lease.source, more, true, now);
+            self.record_arrival(want, more, now);
             if done == more
                 && let Some(link) = self.storages[target].target.links.get_mut(lease.source)
             {
@@ -91,8 +92,17 @@ impl Scheduler {
         self.count_arrival(target, lease.source, bytes, false, now);
         let transfer = &self.transfers[index];
         let rest = u128::from(transfer.size - lease.bytes_done);
-        let want = &mut self.wants[transfer.want];
+        let want_index = transfer.want;
+        let want = &mut self.wants[want_index];
         want.bytes_arrived -= u128::from(lease.bytes_done);
+        want.leased -= 1;
+        want.last_attempt_failed = end != AttemptEnd::Arrived;
+        if want.leased == 0 && end == AttemptEnd::Arrived {
+            want.attempts_since = None;
+        }
+        if end == AttemptEnd::Arrived {
+            self.record_arrival(want_index, bytes, now);
+        }
         let row = &mut self.storages[target];
         row.target.leased.remove(&index);
         row.target.leased_bytes -= rest;

@@ -1,17 +1,23 @@
 //! Queries about the present state: expected completion, what delays it, what is in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-use longhaul_model::{Fault, StorageId, SubscriptionId, Timestamp, TransferId, units};
-use longhaul_network::{Basis, Estimate, Link};
+use longhaul_model::{StorageId, SubscriptionId, Timestamp, TransferId, units};
+use longhaul_network::{Estimate, Link};
 
+use crate::decision::Unusable;
+use crate::dispatch::TargetUnusable;
 use crate::explain::{describe_bytes, describe_unusable};
-use crate::query::{Counts, LeaseStatus, LinkBacklog, LinkStatus, MissingBytes, Outlook, TransferStatus};
+use crate::limits::LimitScope;
+use crate::obstacles::{DeliveryStatus, describe_files};
+use crate::query::{
+    Counts, LeaseStatus, LinkBacklog, LinkStatus, MissingBytes, Outlook, StuckFiles, TransferStatus,
+};
 use crate::scheduler::Scheduler;
 use crate::settings::REASONS_MAX;
-use crate::state::{Class, Phase, Subscription};
+use crate::state::{Class, Subscription};
 
 /// Minimum spread of a target's rate: the future is not the past.
 const RATE_SPREAD_MIN: f64 = 0.1;
@@ -20,23 +26,15 @@ pub(crate) const NORMAL_QUANTILE_90: f64 = 1.2816;
 /// Rate for files without bytes while nothing is known about the pace of files.
 const FILES_PER_S_DEFAULT: f64 = 500.0;
 
-/// How the transfers of a subscription stand.
-#[derive(Default)]
-struct SubscriptionProgress {
-    queued: u64,
-    in_backoff: u64,
-    unlinked: u64,
-    /// Kept from their links, since these are not commissioned, and a source of such a link.
-    uncommissioned: u64,
-    uncommissioned_source: Option<String>,
-    parked: u64,
-    failed: u64,
-    fault: Option<Fault>,
-    /// Queued transfers that could use each source.
-    sources: BTreeMap<u32, u64>,
-    bytes_arrived: u128,
-    has_parked_files: bool,
-}
+/// Silence no longer than this is the normal rhythm of reports and of the ends of files.
+const SILENCE_S_USUAL: f64 = 5.0;
+/// After a longer silence nobody can say when it ends.
+const SILENCE_S_MAX: f64 = 600.0;
+/// How much longer a silence lasts is distributed as its length so far (Pareto, with an exponent of one): in
+/// half of the cases it is over after as much time again, in nine of ten after this many times as much.
+const SILENCE_FACTOR_90: f64 = 9.0;
+/// A limit of this share of what would come without it is told.
+const BINDING_LIMIT_SHARE_MIN: f64 = 1.2;
 
 impl Scheduler {
     /// When the rest of a subscription will be there, or why nobody can say.
@@ -50,119 +48,87 @@ impl Scheduler {
         if row.files_left == 0 {
             return Outlook { why_none: Some("nothing is missing".to_owned()), ..Outlook::default() };
         }
-        let progress = self.progress_of(row);
+        let steady = self.clock.steady_time(now);
+        let status = self.delivery_status(row, steady);
+        let obstacles = self.describe_obstacles(row, &status, now);
+        let silence = silence_s(row, &status, steady);
         let mut outlook = Outlook { expedited: row.expedited, ..Outlook::default() };
-        let barred = self.target_unusable(row.target, self.clock.steady_time(now));
-        let blocked = self.blocked_sources(row, &progress, now);
-        let all_blocked = !progress.sources.is_empty() && blocked.len() == progress.sources.len();
-        // A limit in use and a window that is full are signs of work, not of standstill.
-        let moving = !self.storages[row.target].target.leased.is_empty();
-        let bar = barred.map(|barred| self.describe_target_unusable(row.target, barred, now));
-        outlook.why_none = match &bar {
-            Some(bar) if !moving => Some(bar.clone()),
-            _ if progress.parked > 0 => Some(describe_sourceless(progress.parked, progress.fault.as_ref())),
-            _ if all_blocked && !moving => Some(format!("no source can be used now: {}", blocked.join("; "))),
-            _ if progress.failed >= row.files_left => Some(describe_failed(progress.failed, None)),
-            _ => None,
-        };
-        outlook.held_up_by.extend(bar);
-        outlook.held_up_by.extend(blocked);
-        self.add_delays(row, subscription, &progress, &mut outlook.held_up_by);
+        outlook.why_none = self.why_no_forecast(row, &status, &obstacles, silence);
+        if outlook.why_none.is_none() {
+            if status.stuck_files > 0 {
+                let why = obstacles.join("; ");
+                outlook.stuck = Some(StuckFiles { files: status.stuck_files, why });
+            }
+            let work = self.remaining_work(row, subscription, &status, steady);
+            let (median, ninety) = work.finish(silence, now);
+            outlook.rests_on = Some(work.estimate.basis.describe());
+            (outlook.median, outlook.ninety) = (Some(median), Some(ninety));
+            outlook.held_up_by.extend(self.describe_silence(&status, silence));
+            outlook.held_up_by.extend(work.binding_limit);
+            outlook.held_up_by.extend(obstacles);
+        }
+        self.add_delays(row, subscription, &status, steady, &mut outlook.held_up_by);
         outlook.held_up_by.retain(|reason| Some(reason) != outlook.why_none.as_ref());
         outlook.held_up_by.truncate(REASONS_MAX);
-        if outlook.why_none.is_none() {
-            let (median, ninety, basis) = self.finish_time(row, subscription, &progress, now);
-            outlook.rests_on = Some(basis.describe());
-            outlook.median = Some(median);
-            outlook.ninety = Some(ninety);
-        }
         outlook
     }
 
-    /// Over the transfers in memory only: their number is bounded by the horizon.
-    fn progress_of(&self, row: &Subscription) -> SubscriptionProgress {
-        let mut progress = SubscriptionProgress::default();
-        for &want in &row.wants {
-            let want = &self.wants[want];
-            progress.failed += want.failed.len() as u64;
-            progress.has_parked_files |= want.has_parked_files;
-            progress.bytes_arrived += want.bytes_arrived;
-            progress.fault = progress.fault.or_else(|| want.last_failure.clone());
-            for &index in &want.transfers {
-                let transfer = &self.transfers[index];
-                match transfer.phase {
-                    Phase::Queued => {
-                        progress.queued += 1;
-                        for source in transfer.sources.iter() {
-                            *progress.sources.entry(source.storage).or_default() += 1;
-                        }
-                    }
-                    Phase::InBackoff => progress.in_backoff += 1,
-                    Phase::Unlinked => match self.uncommissioned_source(transfer) {
-                        Some(source) => {
-                            progress.uncommissioned += 1;
-                            progress.uncommissioned_source = Some(source);
-                        }
-                        None => progress.unlinked += 1,
-                    },
-                    Phase::Parked => progress.parked += 1,
-                    Phase::Leased(_) | Phase::New => {}
-                }
-            }
-        }
-        progress
-    }
-
-    fn blocked_sources(
+    fn why_no_forecast(
         &self,
         row: &Subscription,
-        progress: &SubscriptionProgress,
-        now: Timestamp,
-    ) -> Vec<String> {
-        use crate::decision::Unusable::{ActiveOut, WindowFull};
-        let Some(party) = row.wants.first().map(|&want| self.wants[want].party) else { return Vec::new() };
-        let now = self.clock.steady_time(now);
-        let mut reasons = Vec::new();
-        for (&source, &files) in &progress.sources {
-            let why = match self.unusable(source, row.target, party, now) {
-                None | Some(WindowFull { .. } | ActiveOut { .. }) => continue,
-                Some(why) => self.to_caller_times(why),
-            };
-            let name = self.name(self.storages[source].id);
-            let files = describe_files(files);
-            reasons.push(format!("{name} {} ({files} could come from there)", describe_unusable(why)));
+        status: &DeliveryStatus,
+        obstacles: &[String],
+        silence: f64,
+    ) -> Option<String> {
+        let target = &self.storages[row.target].target;
+        if status.stuck_files >= row.files_left && !obstacles.is_empty() {
+            return Some(obstacles.join("; "));
         }
-        reasons
+        if status.known == 0 && target.leased.is_empty() {
+            return Some("its files have not been looked up yet".to_owned());
+        }
+        if silence > SILENCE_S_MAX {
+            return self.describe_silence(status, silence);
+        }
+        None
+    }
+
+    fn describe_silence(&self, status: &DeliveryStatus, silence: f64) -> Option<String> {
+        if silence <= SILENCE_S_USUAL {
+            return None;
+        }
+        let sources: Vec<String> =
+            status.leased_sources.iter().map(|&source| self.name(self.storages[source].id)).collect();
+        let length = units::duration(Duration::from_secs_f64(silence));
+        Some(match sources.as_slice() {
+            [] => format!("nothing has come for {length}: its attempts fail"),
+            sources => format!(
+                "nothing has come for {length}, though {} from {} are under way",
+                describe_files(status.leased),
+                sources.join(" and ")
+            ),
+        })
     }
 
     fn add_delays(
         &self,
         row: &Subscription,
         id: SubscriptionId,
-        progress: &SubscriptionProgress,
+        status: &DeliveryStatus,
+        now: Timestamp,
         reasons: &mut Vec<String>,
     ) {
-        let fault = progress.fault.as_ref();
-        if progress.parked > 0 {
-            reasons.push(describe_sourceless(progress.parked, fault));
+        let fault = status.fault.as_ref();
+        if let Some(full @ TargetUnusable::AttemptsInFull { .. }) = self.target_unusable(row.target, now) {
+            reasons.push(self.describe_target_unusable(row.target, full, self.clock.caller_time(now)));
         }
-        if progress.failed > 0 {
-            reasons.push(describe_failed(progress.failed, fault));
-        }
-        if progress.unlinked > 0 {
-            let files = describe_files(progress.unlinked);
+        if status.relayed > 0 {
+            let files = describe_files(status.relayed);
             reasons
                 .push(format!("{files} come over other storages: their sources have no link to the target"));
         }
-        if let Some(source) = &progress.uncommissioned_source {
-            let files = describe_files(progress.uncommissioned);
-            reasons.push(format!(
-                "{files} do not come over the link from {source}, which is not commissioned: only test \
-                    transfers may use it"
-            ));
-        }
-        if progress.in_backoff > 0 {
-            let files = describe_files(progress.in_backoff);
+        if status.in_backoff > 0 {
+            let files = describe_files(status.in_backoff);
             let last = fault.map_or_else(String::new, |fault| format!("; the last failure: {fault}"));
             reasons.push(format!("{files} wait for the next try{last}"));
         }
@@ -174,16 +140,30 @@ impl Scheduler {
                 describe_bytes(ahead)
             ));
         }
-        if progress.has_parked_files {
-            reasons
-                .push("some of its sources cannot be used, and many files wait for them already".to_owned());
-        }
-        for &source in progress.sources.keys() {
+        self.add_source_delays(row, status, now, reasons);
+    }
+
+    /// Limits in use at its sources, and sources that cannot be used while others can.
+    fn add_source_delays(
+        &self,
+        row: &Subscription,
+        status: &DeliveryStatus,
+        now: Timestamp,
+        reasons: &mut Vec<String>,
+    ) {
+        let Some(party) = row.wants.first().map(|&want| self.wants[want].party) else { return };
+        for (&source, &files) in &status.sources {
             let storage = &self.storages[source];
-            let site = &self.sites[storage.site];
-            if !site.has_slot(false) {
-                let (name, limit) = (self.name(storage.id), site.limit(false));
-                reasons.push(format!("{name} has {limit} of {limit} attempts out running, its site's limit"));
+            let (name, files) = (self.name(storage.id), describe_files(files));
+            match self.unusable(source, row.target, party, now) {
+                Some(Unusable::ActiveOut { limit }) if limit > 0 => reasons
+                    .push(format!("{name} has {limit} of {limit} attempts out running, its site's limit")),
+                None | Some(Unusable::WindowFull { .. }) => {}
+                Some(why) if status.stuck_files == 0 || !status.blocked_sources.contains(&source) => {
+                    let why = describe_unusable(self.to_caller_times(why));
+                    reasons.push(format!("{name} {why} ({files} could come from there)"));
+                }
+                Some(_) => {}
             }
         }
     }
@@ -221,28 +201,39 @@ impl Scheduler {
         })
     }
 
-    fn finish_time(
+    /// What is to come, and at what rate.
+    fn remaining_work(
         &self,
         row: &Subscription,
         id: SubscriptionId,
-        progress: &SubscriptionProgress,
+        status: &DeliveryStatus,
         now: Timestamp,
-    ) -> (Timestamp, Timestamp, Basis) {
-        let estimate = self.target_rate(row.target, progress);
-        let site = self.sites[self.storages[row.target].site].info.as_ref();
-        let limit =
-            site.and_then(|info| info.limits.in_bytes_per_s).map_or(f64::MAX, |limit| limit.max(1) as f64);
-        let rate = estimate.bytes_per_s.clamp(1.0, limit.max(1.0));
-        let bytes = row.bytes_left.saturating_sub(progress.bytes_arrived) + self.bytes_before(row, id);
-        let rate = self.entitled_rate(row, rate, bytes);
+    ) -> RemainingWork {
+        let estimate = self.target_rate(row.target, status);
+        let limit = self.rate_limit(row, status);
+        let rate = limit.as_ref().map_or(estimate.bytes_per_s, |limit| limit.rate.min(estimate.bytes_per_s));
+        let gone = status.bytes_arrived + status.stuck_bytes;
+        let bytes = row.bytes_left.saturating_sub(gone);
+        let ahead = self.bytes_before(row, id);
+        let rate = self.entitled_rate(row, rate.max(1.0), bytes + ahead);
         let pace =
             self.knowledge.intake_rate(self.storages[row.target].id).files_per_s.max(FILES_PER_S_DEFAULT);
-        let seconds = (bytes as f64 / rate).max(row.files_left as f64 / pace);
-        // The longer it takes, the more the ups and downs even out; what remains is that the rate itself
-        // changes.
-        let spread = estimate.spread / (1.0 + seconds / 60.0).sqrt() + RATE_SPREAD_MIN;
-        let at = |seconds: f64| now + Duration::from_secs_f64(seconds.clamp(0.0, 3e9));
-        (at(seconds), at(seconds * (NORMAL_QUANTILE_90 * spread).exp()), estimate.basis)
+        let files = row.files_left.saturating_sub(status.stuck_files);
+        let expected = ((bytes + ahead) as f64 / rate).max(files as f64 / pace);
+        // What came lately says more of the subscription, as long as it was not the turn of others.
+        let own_part = (1.0 - ahead as f64 / (bytes as f64).max(1.0)).max(0.0);
+        let own = row.arrivals.rate(now).map(|(rate, trust)| (bytes as f64 / rate, trust * own_part));
+        let (seconds, differs) = match own {
+            Some((own, trust)) if own > 0.0 && expected > 0.0 => {
+                let log_ratio = (own / expected).ln();
+                (expected * (trust * log_ratio).exp(), (1.0 - trust) * log_ratio.abs())
+            }
+            _ => (expected, 0.0),
+        };
+        let binding = limit
+            .filter(|limit| estimate.bytes_per_s * BINDING_LIMIT_SHARE_MIN >= limit.rate)
+            .map(|limit| limit.words);
+        RemainingWork { seconds, differs, estimate, binding_limit: binding }
     }
 
     /// The rate at which `bytes` of an activity's turn will come, beside those of others: its share while
@@ -256,19 +247,82 @@ impl Scheduler {
         rate * part.max(of_all).clamp(1e-6, 1.0)
     }
 
-    /// What a target will take in: as measured, else as its best usable source is expected to give.
-    fn target_rate(&self, target: u32, progress: &SubscriptionProgress) -> Estimate {
+    /// What a target will take in: as measured, but no more than its usable sources may be expected to give.
+    fn target_rate(&self, target: u32, status: &DeliveryStatus) -> Estimate {
         let now = self.clock.now();
         let id = self.storages[target].id;
-        if let Some(total) = self.knowledge.end_rate(id, true, now) {
-            return total;
-        }
-        let rates = progress
-            .sources
-            .keys()
+        let usable = status.sources.keys().filter(|source| !status.blocked_sources.contains(source));
+        let sources: BTreeSet<u32> = usable.chain(&status.leased_sources).copied().collect();
+        let rates = sources
+            .iter()
             .map(|&source| self.knowledge.rate(Link { source: self.storages[source].id, target: id }, now));
-        let best = rates.max_by(|one, other| one.bytes_per_s.total_cmp(&other.bytes_per_s));
+        let rates: Vec<Estimate> = rates.collect();
+        if let Some(total) = self.knowledge.end_rate(id, true, now) {
+            let possible: f64 = rates.iter().map(|rate| rate.high).sum();
+            let most = if rates.is_empty() { f64::MAX } else { possible };
+            return Estimate { bytes_per_s: total.bytes_per_s.min(most), ..total };
+        }
+        let best = rates.into_iter().max_by(|one, other| one.bytes_per_s.total_cmp(&other.bytes_per_s));
         best.unwrap_or_else(|| self.knowledge.rate(Link { source: StorageId(u64::MAX), target: id }, now))
+    }
+
+    /// The least of the limits that administrators set on what can come, and which it is.
+    fn rate_limit(&self, row: &Subscription, status: &DeliveryStatus) -> Option<RateLimit> {
+        let target = self.name(self.storages[row.target].id);
+        let site_limit = |storage: u32, inward: bool| {
+            let info = self.sites[self.storages[storage].site].info.as_ref()?;
+            let limit =
+                if inward { info.limits.in_bytes_per_s } else { info.limits.out_bytes_per_s }?.max(1) as f64;
+            let direction = if inward { "takes in" } else { "gives out" };
+            let words = format!("site {} {direction} {} at most, its limit", info.name, units::rate(limit));
+            Some(RateLimit { rate: limit, words })
+        };
+        let into = self.limits.rate(&LimitScope::Into(row.target)).map(|limit| RateLimit {
+            rate: limit.max(1) as f64,
+            words: format!("{target} takes in {} at most, its limit", units::rate(limit as f64)),
+        });
+        let community = row.wants.first().and_then(|&want| {
+            let community = self.parties.community(self.wants[want].party);
+            let limit = self.limits.rate(&LimitScope::Community(community))?;
+            let name = &self.parties.party(self.wants[want].party).community;
+            let words = format!("{name} moves {} at most, its limit", units::rate(limit as f64));
+            Some(RateLimit { rate: limit.max(1) as f64, words })
+        });
+        let sources: BTreeSet<u32> = status.sources.keys().chain(&status.leased_sources).copied().collect();
+        let of_sources: Option<Vec<RateLimit>> = sources
+            .iter()
+            .map(|&source| {
+                let name = self.name(self.storages[source].id);
+                let own = [LimitScope::Out(source), LimitScope::Link(source, row.target)];
+                let own = own.iter().filter_map(|scope| self.limits.rate(scope)).min();
+                let own = own.map(|limit| RateLimit {
+                    rate: limit.max(1) as f64,
+                    words: format!("{name} sends {} at most, its limit", units::rate(limit as f64)),
+                });
+                RateLimit::least([own, site_limit(source, false)])
+            })
+            .collect();
+        // Each of its sources is limited: together they give the sum.
+        let of_sources = of_sources.filter(|limits| !limits.is_empty()).map(|limits| RateLimit {
+            rate: limits.iter().map(|limit| limit.rate).sum(),
+            words: limits
+                .into_iter()
+                .map(|limit| limit.words)
+                .collect::<BTreeSet<String>>()
+                .into_iter()
+                .collect::<Vec<_>>()
+                .join("; "),
+        });
+        RateLimit::least([site_limit(row.target, true), into, community, of_sources])
+    }
+
+    /// Counts bytes of a want for the subscriptions that it serves.
+    pub(crate) fn record_arrival(&mut self, want: u32, bytes: u64, now: Timestamp) {
+        for (subscription, _) in self.wants[want].demands.iter() {
+            if let Some(row) = self.subscriptions.get_mut(&subscription) {
+                row.arrivals.record(bytes, now);
+            }
+        }
     }
 
     // ---- lists and counts ----------------------------------------------------------------------------
@@ -423,16 +477,44 @@ impl Scheduler {
     }
 }
 
-fn describe_files(files: u64) -> String {
-    if files == 1 { "1 file".to_owned() } else { format!("{} files", units::count(files)) }
+/// A limit of administrators in bytes per second, and a sentence that names it.
+struct RateLimit {
+    rate: f64,
+    words: String,
 }
 
-fn describe_sourceless(files: u64, fault: Option<&Fault>) -> String {
-    let last = fault.map_or_else(String::new, |fault| format!("; the last failure: {fault}"));
-    format!("{} without a usable replica anywhere{last}", describe_files(files))
+impl RateLimit {
+    fn least(limits: impl IntoIterator<Item = Option<RateLimit>>) -> Option<RateLimit> {
+        limits.into_iter().flatten().min_by(|one, other| one.rate.total_cmp(&other.rate))
+    }
 }
 
-fn describe_failed(files: u64, fault: Option<&Fault>) -> String {
-    let last = fault.map_or_else(String::new, |fault| format!(": {fault}"));
-    format!("{} failed for good and must be asked for again{last}", describe_files(files))
+/// What of a subscription is to come, as long as something comes.
+struct RemainingWork {
+    seconds: f64,
+    /// How far the rate of the target and that of the subscription differ (logarithm).
+    differs: f64,
+    estimate: Estimate,
+    binding_limit: Option<String>,
+}
+
+impl RemainingWork {
+    /// The median, and the time by which it is there in nine of ten cases, after `silence` seconds without
+    /// an arrival.
+    fn finish(&self, silence: f64, now: Timestamp) -> (Timestamp, Timestamp) {
+        // The longer it takes, the more the ups and downs even out; what remains is that the rate itself
+        // changes.
+        let evened = self.estimate.spread / (1.0 + self.seconds / 60.0).sqrt();
+        let spread = evened + RATE_SPREAD_MIN + self.differs;
+        let late = (silence - SILENCE_S_USUAL).max(0.0);
+        let at = |seconds: f64| now + Duration::from_secs_f64(seconds.clamp(0.0, 3e9));
+        let ninety = self.seconds * (NORMAL_QUANTILE_90 * spread).exp() + SILENCE_FACTOR_90 * late;
+        (at(self.seconds + late), at(ninety))
+    }
+}
+
+/// Seconds without an arrival while attempts ran or failed.
+fn silence_s(row: &Subscription, status: &DeliveryStatus, now: Timestamp) -> f64 {
+    let since = status.attempts_since.map(|since| since.max(row.arrivals.last().unwrap_or(since)));
+    since.map_or(0.0, |since| now.since(since).as_secs_f64())
 }

@@ -17,12 +17,25 @@ pub struct Outlook {
     pub rests_on: Option<&'static str>,
     /// In words, most important first; at most [`crate::settings::REASONS_MAX`].
     pub held_up_by: Vec<String>,
+    /// Files that the estimate leaves out, since they cannot come now.
+    pub stuck: Option<StuckFiles>,
+}
+
+/// Files that cannot come until somebody acts, or what is away returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StuckFiles {
+    pub files: u64,
+    /// In words, with the number of files of each reason.
+    pub why: String,
 }
 
 impl Outlook {
-    /// How likely it is there by `deadline`, as seen at `now`; none without an estimate. The logarithm of the
-    /// time it takes is taken as normal, as `ninety` is.
+    /// How likely all of it is there by `deadline`, as seen at `now`; none without an estimate of all. The
+    /// logarithm of the time it takes is taken as normal, as `ninety` is.
     pub fn chance_by(&self, deadline: Timestamp, now: Timestamp) -> Option<f64> {
+        if self.stuck.is_some() && deadline > now {
+            return None;
+        }
         let (median, ninety) = (self.median?, self.ninety?);
         let seconds = |until: Timestamp| until.since(now).as_secs_f64().max(1e-3);
         if deadline <= now {

@@ -35,6 +35,7 @@ impl Scheduler {
     pub(crate) fn set_expedited(&mut self, id: SubscriptionId, hurry: bool, now: Timestamp) {
         let Some(row) = self.subscriptions.get_mut(&id) else { return };
         if std::mem::replace(&mut row.expedited, hurry) != hurry {
+            row.arrivals.restart();
             let wants: Vec<u32> = row.wants.iter().copied().collect();
             wants.into_iter().for_each(|index| self.rerank(index, now));
         }

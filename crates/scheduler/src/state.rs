@@ -9,6 +9,7 @@ use longhaul_model::{
     AgentId, AttemptId, BlockId, Fault, FileId, StorageId, StorageName, SubscriptionId, Timestamp, TransferId,
 };
 
+use crate::arrival_history::ArrivalHistory;
 use crate::breaker::Breaker;
 use crate::cached_min_set::CachedMinSet;
 use crate::concurrency::ConcurrencyTuner;
@@ -335,6 +336,12 @@ pub(crate) struct Want {
     /// Files that failed for good and were not asked for again.
     pub failed: BTreeSet<FileId>,
     pub last_failure: Option<Fault>,
+    /// Leased transfers.
+    pub leased: u32,
+    /// The last attempt that ended did not bring its file.
+    pub last_attempt_failed: bool,
+    /// The first lease since it had none under way and none had failed.
+    pub attempts_since: Option<Timestamp>,
     /// Positions given so far.
     pub positions: u64,
     /// Number of this want among those of its block: shifts where in the block it begins.
@@ -382,6 +389,9 @@ impl Want {
             failed: BTreeSet::new(),
             empty_answers: 0,
             last_failure: None,
+            leased: 0,
+            last_attempt_failed: false,
+            attempts_since: None,
             positions: 0,
             shift: 0,
         }
@@ -453,6 +463,7 @@ pub(crate) struct Subscription {
     pub bytes_ranked: u128,
     /// Its deadline is in danger.
     pub expedited: bool,
+    pub arrivals: ArrivalHistory,
 }
 
 /// The transfers of one file, at most one per target.

@@ -15,7 +15,10 @@ impl Scheduler {
         let site = self.site_index(info.id);
         let paused = info.state == SiteState::Paused;
         self.site_rates_changed(site, info.limits, now);
-        self.sites[site].info = Some(info);
+        let before = self.sites[site].info.replace(info);
+        if before.map(|info| info.limits) != self.sites[site].info.as_ref().map(|info| info.limits) {
+            self.subscriptions.values_mut().for_each(|row| row.arrivals.restart());
+        }
         if paused {
             self.revoke_unstarted(site, now);
         }

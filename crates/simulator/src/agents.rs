@@ -159,10 +159,13 @@ impl World<'_> {
     }
 
     /// Whether the replica is no good: some are gone, some have other bytes. The first of each block is
-    /// sound.
+    /// sound, except where all are damaged.
     fn bad_replica(&self, index: u32) -> Option<FaultCode> {
         let attempt = &self.attempts[index as usize];
         let block = &self.plan.work.blocks[attempt.block as usize];
+        if block.damaged.contains(&attempt.file) {
+            return Some(FaultCode::WrongDigest);
+        }
         let rank = block.at.iter().position(|&site| site == attempt.source)?;
         let dice = uniform_for(self.plan.seed ^ 0xbad, attempt.file.into(), attempt.source.into());
         if rank == 0 || dice >= block.bad {

@@ -395,6 +395,9 @@ pub struct Dataset {
     /// Share of the replicas beyond the first that are damaged or gone.
     #[serde(default)]
     pub bad: Share,
+    /// So many files of each dataset are damaged in every replica.
+    #[serde(default)]
+    pub damaged: u32,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -43,6 +43,8 @@ pub struct BlockPlan {
     pub at: Vec<u32>,
     /// Part of the replicas beyond the first that are bad.
     pub bad: f64,
+    /// Files whose replicas are all damaged.
+    pub damaged: Range<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -194,13 +196,30 @@ impl Workload {
         let mut from = first as u32;
         while from < end {
             let to = (from + block.max(1)).min(end);
-            self.blocks.push(BlockPlan { dataset, files: from..to, at: at.to_vec(), bad });
+            self.blocks.push(BlockPlan { dataset, files: from..to, at: at.to_vec(), bad, damaged: 0..0 });
             from = to;
         }
         let bytes = self.sizes[first..].iter().sum();
         let blocks = first_block..self.blocks.len() as u32;
         self.datasets.push(DatasetPlan { name, group: group.to_owned(), blocks, bytes });
         Ok(dataset)
+    }
+
+    /// Damages every replica of so many neighbouring files of a dataset, chosen by the seed.
+    fn damage_files(&mut self, dataset: u32, count: u32, random: &mut Random) {
+        let blocks = self.datasets[dataset as usize].blocks.clone();
+        let blocks = &mut self.blocks[blocks.start as usize..blocks.end as usize];
+        let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return };
+        let (start, end) = (first.files.start, last.files.end);
+        let count = count.min(end - start);
+        if count == 0 {
+            return;
+        }
+        let from = start + random.below((end - start - count + 1) as usize) as u32;
+        for block in blocks {
+            let to = (from + count).clamp(block.files.start, block.files.end);
+            block.damaged = from.clamp(block.files.start, block.files.end)..to;
+        }
     }
 
     fn add_request(
@@ -288,7 +307,8 @@ fn add_datasets(
         let at = sample_sites(&sites, dataset.copies, layout, random);
         let sizes: Vec<u64> = (0..dataset.files).map(|_| draw_size(&dataset.sizes, random)).collect();
         let block = dataset.block.unwrap_or(BLOCK_FILES_DEFAULT);
-        work.add_dataset(name, &dataset.name, sizes, block, &at, dataset.bad.0)?;
+        let index = work.add_dataset(name, &dataset.name, sizes, block, &at, dataset.bad.0)?;
+        work.damage_files(index, dataset.damaged, random);
     }
     Ok(())
 }

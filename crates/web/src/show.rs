@@ -73,6 +73,10 @@ pub fn expected(value: &Expected, complete: bool, now: Timestamp) -> Markup {
         @if complete { (state("good", "complete")) }
         @else if let Some(median) = value.median {
             (time(median, now)) " " span.soft { "in " (units::duration(median.since(now))) }
+            @if let Some(stuck) = &value.stuck {
+                br;
+                (state("bad", &format!("{} cannot come", units::count(stuck.files))))
+            }
             @if let Some(ninety) = value.ninety { br; span.soft { "90 %: " (time(ninety, now)) } }
         } @else if let Some(why) = &value.why_none { span.soft { "no estimate: " (why) } }
         @else { span.soft { "no estimate yet" } }

@@ -143,4 +143,16 @@ pub struct Expected {
     pub why_none: Option<String>,
     /// What delays completion, in words, most important first.
     pub held_up_by: Vec<String>,
+    /// Files that the estimate leaves out, since they cannot come now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stuck: Option<StuckFiles>,
+}
+
+/// Files that cannot come until somebody acts, or what is away returns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StuckFiles {
+    /// Their number.
+    pub files: u64,
+    /// Why they cannot come, in words, with the number of files of each reason.
+    pub why: String,
 }

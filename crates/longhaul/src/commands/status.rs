@@ -8,6 +8,7 @@ use longhaul_api::routes;
 use longhaul_model::units::{bytes, count, printable};
 use longhaul_model::{SubscriptionState, Timestamp};
 
+use super::subscription::stuck_clause;
 use super::{Context, words};
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
@@ -168,12 +169,15 @@ pub fn expected_cell(subscription: &SubscriptionView, now: Timestamp) -> Cell {
             Cell::both(format!("done {}", time_format::local(at, now)), at.to_string())
         });
     }
+    let stuck = stuck_clause(subscription);
     match (end.median, end.ninety) {
-        (Some(median), Some(ninety)) if ninety > median => Cell::both(
-            format!("{} (90 %: {})", time_format::expected(median, now), time_format::expected(ninety, now)),
-            median.to_string(),
-        ),
-        (Some(median), _) => Cell::both(time_format::expected(median, now), median.to_string()),
+        (Some(median), Some(ninety)) if ninety > median => {
+            let (until, ninety) = (time_format::expected(median, now), time_format::expected(ninety, now));
+            Cell::both(format!("{until} (90 %: {ninety}){stuck}"), median.to_string())
+        }
+        (Some(median), _) => {
+            Cell::both(format!("{}{stuck}", time_format::expected(median, now)), median.to_string())
+        }
         (None, _) => Cell::both("no estimate", ""),
     }
 }

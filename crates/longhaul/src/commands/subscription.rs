@@ -268,13 +268,21 @@ async fn watch(
     }
 }
 
+/// Says how many files an estimate leaves out; empty if it is of all.
+pub fn stuck_clause(view: &SubscriptionView) -> String {
+    let stuck = view.expected.stuck.as_ref();
+    stuck.map_or_else(String::new, |stuck| format!("; {} cannot come", units::count(stuck.files)))
+}
+
 /// Progress of a subscription as one line; also used for the demo's block.
 pub fn measure(view: &SubscriptionView, now: Timestamp) -> Measure {
     let end = match (view.complete, view.completed, view.expected.median) {
         (true, Some(at), _) => format!("done {}", time_format::local(at, now)),
         (true, None, _) => "done".to_owned(),
-        (false, _, Some(at)) if at > now => format!("done {}", time_format::expected(at, now)),
-        (false, _, Some(_)) => "done soon".to_owned(),
+        (false, _, Some(at)) => {
+            let end = if at > now { time_format::expected(at, now) } else { "soon".to_owned() };
+            format!("done {end}{}", stuck_clause(view))
+        }
         (false, _, None) => {
             view.expected.why_none.as_ref().map(|why| time_format::sentence(why, now)).unwrap_or_default()
         }
@@ -480,11 +488,13 @@ fn end_facts(view: &SubscriptionView, now: Timestamp) -> Vec<(&'static str, Stri
     if let (true, Some(at)) = (view.complete, view.completed) {
         return vec![("completed", time_format::local(at, now))];
     }
+    let stuck = stuck_clause(view);
     let expected = match (view.expected.median, view.expected.ninety) {
         (Some(median), Some(ninety)) => {
-            format!("{}; 90 %: {}", time_format::ahead(median, now), time_format::ahead(ninety, now))
+            let (median, ninety) = (time_format::ahead(median, now), time_format::ahead(ninety, now));
+            format!("{median}; 90 %: {ninety}{stuck}")
         }
-        (Some(median), None) => time_format::ahead(median, now),
+        (Some(median), None) => format!("{}{stuck}", time_format::ahead(median, now)),
         (None, _) => format!(
             "no estimate: {}",
             view.expected

@@ -13,6 +13,7 @@ mod exclusive_target;
 mod lease_recall;
 mod limits;
 mod link_shares;
+mod outlooks;
 mod routes;
 mod shares;
 mod strategies;

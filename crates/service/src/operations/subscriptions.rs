@@ -1,7 +1,9 @@
 //! Standing wishes: made, changed, and shown with their progress and expected end.
 
 use longhaul_api::Problem;
-use longhaul_api::native::{ChangeKind, Expected, Page, Subscribe, SubscriptionChange, SubscriptionView};
+use longhaul_api::native::{
+    ChangeKind, Expected, Page, StuckFiles, Subscribe, SubscriptionChange, SubscriptionView,
+};
 use longhaul_catalog::{
     NewSubscription, SubscriptionFilter, SubscriptionPatch, SubscriptionResult, SubscriptionRow,
 };
@@ -222,6 +224,7 @@ fn expected(state: SubscriptionState, complete: bool, outlook: Option<Outlook>) 
             ninety: outlook.ninety,
             why_none: outlook.why_none,
             held_up_by: outlook.held_up_by,
+            stuck: outlook.stuck.map(|stuck| StuckFiles { files: stuck.files, why: stuck.why }),
         },
     }
 }
