@@ -212,6 +212,34 @@ pub struct ForecastQuality {
     pub score_ratio: Option<f64>,
 }
 
+/// Quality of the forecasts for files of one decade of size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SizeDecadeQuality {
+    /// Upper bound of the sizes.
+    pub bytes_max: f64,
+    #[serde(flatten)]
+    pub quality: ForecastQuality,
+}
+
+/// Decades of size: below 10 bytes, below 100 bytes, …, the last without an upper bound.
+const SIZE_DECADES: usize = 15;
+/// Shrinkage of a decade's mean error: outcomes that the prior of zero weighs.
+const DECADE_PRIOR_OUTCOMES: f64 = 100.0;
+/// Outcomes over which the mean error of a decade is averaged.
+const DECADE_OUTCOMES_MAX: f64 = 300.0;
+
+/// Calibration of forecasts for files of one decade of size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct SizeDecade {
+    scores: IntervalScores,
+    /// What is added to the logarithm of the seconds, so that the mean error is zero.
+    correction: f32,
+}
+
+fn decade_index(bytes_log: f64) -> usize {
+    ((bytes_log / std::f64::consts::LN_10).floor().max(0.0) as usize).min(SIZE_DECADES - 1)
+}
+
 /// Outcomes are grouped by the history of their link in octaves: 0, 1, 2 to 3, 4 to 7, …
 const HISTORY_OCTAVES: usize = 17;
 
@@ -232,6 +260,11 @@ pub(crate) struct Calibration {
     classes: [HistoryClass; CLASS_OUTCOMES_MAX.len()],
     #[serde(default)]
     octaves: [IntervalScores; HISTORY_OCTAVES],
+    #[serde(default)]
+    decades: [SizeDecade; SIZE_DECADES],
+    /// Logarithm of the bytes of the largest outcome.
+    #[serde(default)]
+    bytes_log_max: f32,
     #[serde(rename = "blend", default)]
     pub(crate) combiner: ForecastCombiner,
 }
@@ -270,6 +303,33 @@ impl Calibration {
             .sqrt()
     }
 
+    /// What forecasts for work of this size are off by, as a logarithm.
+    pub(crate) fn size_correction(&self, bytes_log: f64) -> f64 {
+        f64::from(self.decades[decade_index(bytes_log)].correction)
+    }
+
+    pub(crate) fn bytes_log_max(&self) -> f64 {
+        f64::from(self.bytes_log_max)
+    }
+
+    fn score_decade(&mut self, one: &IntervalScores, error: f64, bytes_log: f64) {
+        let decade = &mut self.decades[decade_index(bytes_log)];
+        decade.scores.add(one, 1.0);
+        let memory = (decade.scores.scored + DECADE_PRIOR_OUTCOMES).min(DECADE_OUTCOMES_MAX);
+        let bounded = (error as f32).clamp(-ERROR_LOG_MAX, ERROR_LOG_MAX);
+        decade.correction += bounded / memory as f32;
+        self.bytes_log_max = self.bytes_log_max.max(bytes_log as f32);
+    }
+
+    /// Quality by decade of size, of those with outcomes.
+    pub(crate) fn decades(&self) -> Vec<SizeDecadeQuality> {
+        let of = |(number, decade): (i32, &SizeDecade)| SizeDecadeQuality {
+            bytes_max: 10f64.powi(number + 1),
+            quality: decade.scores.quality(None),
+        };
+        (0..).zip(&self.decades).filter(|(_, decade)| decade.scores.scored > 0.0).map(of).collect()
+    }
+
     pub(crate) fn score(&mut self, record: &mut LinkCalibration, outcome: &Outcome) {
         let Outcome { interval: (low, high), value, error: off, spread, bytes_log } = *outcome;
         if ![low, high, value, off, spread, bytes_log].iter().all(|number| number.is_finite()) || high < low {
@@ -289,6 +349,8 @@ impl Calibration {
                 (1.0, score, interval_score(low, high, value));
         }
         class.scores.add(&one, 1.0);
+        self.score_decade(&one, off, bytes_log);
+        let Some(class) = self.classes.get_mut(class_index(record.outcomes)) else { return };
         let octave = (u16::BITS - record.outcomes.leading_zeros()) as usize;
         if let Some(tally) = self.octaves.get_mut(octave) {
             tally.add(&one, 1.0);
@@ -347,6 +409,13 @@ impl Calibration {
             class.error_square = if fine { class.error_square } else { 0.0 };
         }
         self.octaves = self.octaves.map(IntervalScores::sanitized);
+        self.bytes_log_max =
+            if self.bytes_log_max.is_finite() { self.bytes_log_max.clamp(0.0, 50.0) } else { 0.0 };
+        for decade in &mut self.decades {
+            decade.scores = decade.scores.sanitized();
+            let fine = decade.correction.is_finite() && decade.correction.abs() <= ERROR_LOG_MAX;
+            decade.correction = if fine { decade.correction } else { 0.0 };
+        }
         self.combiner = self.combiner.sanitized();
         self
     }

@@ -185,7 +185,7 @@ impl Change {
             Shift::Rate { before, after } => after < before,
             Shift::RoundTrip { before_us, after_us } => after_us > before_us,
             Shift::Loss { before, after } => after > before,
-            Shift::Mtu { before, after, .. } => after < before,
+            Shift::Mtu { before, after, black_hole } => black_hole || after < before,
             Shift::Flapping { .. } => true,
         }
     }

@@ -76,6 +76,11 @@ impl GoodputMeter {
         GoodputMeter { active: self.active, counted: now, ..GoodputMeter::default() }
     }
 
+    /// Drops what came since the last window.
+    pub(crate) fn forget_window(&mut self) {
+        *self = self.restarted(self.counted);
+    }
+
     pub(crate) fn attempt_began(&mut self, now: Timestamp) {
         self.count_busy_time(now);
         self.active = self.active.saturating_add(1);

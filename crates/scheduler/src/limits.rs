@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use longhaul_model::job::of_jobs;
 use longhaul_model::{ActivityName, AttemptId, CommunityName, StorageId, Timestamp, units};
+use longhaul_network::{Link, OwnLimits};
 use serde::{Deserialize, Serialize};
 
 use crate::decision::Unusable;
@@ -229,7 +230,7 @@ impl Scheduler {
         self.limits.uncommissioned = closed;
         self.limits.testers = testers;
         self.limits.circuits = limits.circuits;
-        self.subscriptions.values_mut().for_each(|row| row.arrivals.restart());
+        self.limited_rates_changed();
         if commissioning {
             self.requeue_after_commissioning(now);
         }
@@ -253,6 +254,35 @@ impl Scheduler {
             };
             self.limits.version = self.limits.version.wrapping_add(1);
         }
+    }
+
+    /// Says which rates are bounded by limits, so that these are not taken for the network's.
+    pub(crate) fn limited_rates_changed(&mut self) {
+        self.subscriptions.values_mut().for_each(|row| row.arrivals.restart());
+        let mut own = OwnLimits::default();
+        for site in self.site_of.values().filter_map(|&site| self.sites[site].info.as_ref()) {
+            let rate = |limit: Option<u64>| limit.map(|limit| limit as f64);
+            own.out_of_site.extend(rate(site.limits.out_bytes_per_s).map(|limit| (site.id, limit)));
+            own.into_site.extend(rate(site.limits.in_bytes_per_s).map(|limit| (site.id, limit)));
+        }
+        let id = |storage: u32| self.storages[storage].id;
+        for (scope, state) in &self.limits.by_scope {
+            let Some(limit) = state.limit.bytes_per_s.map(|limit| limit as f64) else { continue };
+            match *scope {
+                LimitScope::Link(source, target) => {
+                    own.links.insert(Link { source: id(source), target: id(target) }, limit);
+                }
+                LimitScope::Into(storage) => {
+                    own.into_storage.insert(id(storage), limit);
+                }
+                LimitScope::Out(storage) => {
+                    own.out_of_storage.insert(id(storage), limit);
+                }
+                // A community's share of a link is not the link's rate; those of sites were taken above.
+                LimitScope::Community(_) | LimitScope::IntoSite(_) | LimitScope::OutOfSite(_) => {}
+            }
+        }
+        self.knowledge.set_own_limits(own);
     }
 
     fn community_number(&mut self, community: CommunityName) -> u32 {

@@ -17,7 +17,7 @@ impl Scheduler {
         self.site_rates_changed(site, info.limits, now);
         let before = self.sites[site].info.replace(info);
         if before.map(|info| info.limits) != self.sites[site].info.as_ref().map(|info| info.limits) {
-            self.subscriptions.values_mut().for_each(|row| row.arrivals.restart());
+            self.limited_rates_changed();
         }
         if paused {
             self.revoke_unstarted(site, now);

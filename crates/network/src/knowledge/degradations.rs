@@ -61,6 +61,8 @@ impl Knowledge {
                     Shift::Rate { .. } => state.rate.has_data().then(|| state.rate.mean().exp()),
                     Shift::RoundTrip { .. } => state.rtt_us(),
                     Shift::Loss { .. } => state.loss_share(),
+                    // Packets that vanish come back when none vanishes any more.
+                    Shift::Mtu { black_hole: true, .. } => (!state.black_hole).then_some(f64::MAX),
                     Shift::Mtu { .. } => state.mtu.map(f64::from),
                     Shift::Flapping { .. } => None,
                 }
@@ -112,7 +114,9 @@ fn has_recovered(shift: &Shift, now: Option<f64>) -> bool {
         Shift::Loss { before, after } => {
             now.unwrap_or(after) <= (LOSS_RECOVERED_FACTOR * before).max(LOSS_NEGLIGIBLE_SHARE)
         }
-        Shift::Mtu { before, after, .. } => now.unwrap_or(f64::from(after)) >= f64::from(before),
+        Shift::Mtu { before, after, black_hole } => {
+            now.map_or(!black_hole && after >= before, |now| now >= f64::from(before))
+        }
         Shift::Flapping { .. } => false,
     }
 }
@@ -173,8 +177,12 @@ mod tests {
         assert_eq!(knowledge.ongoing_degradations(at(end)), []);
     }
 
-    /// A round trip measured by a probe.
     fn rtt(knowledge: &mut Knowledge, ms: f64, second: i64) {
+        probe(knowledge, Metric::Rtt { us: ms * 1e3 }, second);
+    }
+
+    /// A measurement between two sites by a probe.
+    fn probe(knowledge: &mut Knowledge, metric: Metric, second: i64) {
         let seen = Observation {
             id: ObservationId(second as u64),
             origin: Origin::Probe,
@@ -185,7 +193,7 @@ mod tests {
                 path: PathSelector::default(),
             },
             at: at(second),
-            metric: Metric::Rtt { us: ms * 1e3 },
+            metric,
         };
         knowledge.observe(&seen, at(second)).unwrap();
     }
@@ -201,5 +209,23 @@ mod tests {
         assert_eq!(change.kind(), "round-trip");
         (60..80).for_each(|step| rtt(&mut knowledge, 20.0, step * 60));
         assert_eq!(knowledge.ongoing_degradations(at(4_800)), []);
+    }
+
+    #[test]
+    fn packets_that_vanish_are_a_degradation_until_none_does() {
+        let mut knowledge = Knowledge::default();
+        knowledge.set_storage_site(StorageId(1), SiteId(1));
+        knowledge.set_storage_site(StorageId(2), SiteId(2));
+        let mtu = |black_hole| Metric::Mtu { bytes: 1_500, black_hole };
+        (0..10).for_each(|step| probe(&mut knowledge, mtu(false), step * 60));
+        (10..20).for_each(|step| probe(&mut knowledge, mtu(true), step * 60));
+        let [change] = knowledge.ongoing_degradations(at(1_200))[..] else { panic!("one change") };
+        assert!(change.kind() == "mtu" && change.is_worse(), "{change:?}");
+        (20..30).for_each(|step| probe(&mut knowledge, mtu(false), step * 60));
+        assert_eq!(knowledge.ongoing_degradations(at(1_800)), []);
+        let smaller = Shift::Mtu { before: 9_000, after: 1_500, black_hole: true };
+        assert!(Change { shift: smaller, ..change }.is_worse());
+        let larger = Shift::Mtu { before: 1_500, after: 9_000, black_hole: false };
+        assert!(!Change { shift: larger, ..change }.is_worse());
     }
 }

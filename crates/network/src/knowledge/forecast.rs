@@ -8,12 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::prior::Prior;
 use super::{Basis, Estimate, Knowledge, Link};
-use crate::calibration::{ForecastQuality, Outcome};
+use crate::calibration::{ForecastQuality, Outcome, SizeDecadeQuality};
 use crate::forecast_combiner::ModelPredictions;
 use crate::observation::PathSelector;
 
 /// Additional standard deviation where the concurrency was never measured.
 const UNMEASURED_SPREAD: f64 = 0.4;
+/// Work of up to ten times (as a logarithm) the bytes of the largest outcome of a link is like it.
+const KNOWN_SIZE_LOG: f64 = std::f64::consts::LN_10;
 /// Longest forecast; longer is as good as never.
 const FORECAST_S_MAX: f64 = 1e9;
 
@@ -140,7 +142,8 @@ impl Knowledge {
     /// Forecasts the duration of work next to what is under way.
     pub fn forecast(&self, link: Link, work: Work, now: Timestamp) -> Forecast {
         let at_once = work.at_once.clamp(1, work.files.max(1));
-        let rate = self.rate_under_load(link, at_once, now).mean.exp().max(1.0);
+        let estimate = self.rate_under_load(link, at_once, now).estimate();
+        let rate = estimate.bytes_per_s.max(1.0);
         let state = self.links.get(&link);
         let active = f64::from(state.map_or(0, |state| state.meter.active()).saturating_add(at_once));
         // Its share of the link is that of its files.
@@ -162,18 +165,28 @@ impl Knowledge {
             models: models.map(|model| (starts + model).clamp(1e-3, FORECAST_S_MAX) as f32),
             start: starts as f32,
         };
-        let all = self.calibration.combiner.predict(&guesses);
+        let bytes_log = (work.bytes.max(1) as f64).ln();
+        let all = self.calibration.combiner.predict(&guesses) + self.calibration.size_correction(bytes_log);
         let outcomes = state.map_or(0, |state| state.calibration.outcomes());
         let own = all + state.map_or(0.0, |state| f64::from(state.bias.mean(outcomes)));
         let record = state.map(|state| &state.calibration);
         let usual = self.calibration.spread(record);
         let spread = f64::from(state.map_or(usual, |state| state.bias.spread(usual, outcomes)));
         let [low, middle, high] = self.calibration.quantiles(record);
-        let at = |point: f64| (own + point * spread).exp().clamp(1e-3, 10.0 * FORECAST_S_MAX) as f32;
+        // What was learned from smaller work does not carry over decades: larger work takes as long as its
+        // bytes at the estimated rate, or at an end of its interval.
+        let largest = state.map_or(0.0, |state| f64::from(state.bytes_log_max));
+        let largest = if largest > 0.0 { largest } else { self.calibration.bytes_log_max() };
+        let known = bytes_log <= largest + KNOWN_SIZE_LOG;
+        let floor = |per_s: f64| if known { 0.0 } else { data_s * rate / per_s.max(1.0) };
+        let at = |point: f64, per_s: f64| {
+            let fitted = (own + point * spread).exp().max(floor(per_s));
+            fitted.clamp(1e-3, 10.0 * FORECAST_S_MAX) as f32
+        };
         Forecast {
-            seconds: at(middle),
-            low_s: at(low),
-            high_s: at(high),
+            seconds: at(middle, rate),
+            low_s: at(low, estimate.high),
+            high_s: at(high, estimate.low),
             data_s: data_s as f32,
             predictions: guesses,
             log_mean: all as f32,
@@ -196,6 +209,7 @@ impl Knowledge {
         let level = state.bias.mean(state.calibration.outcomes());
         self.calibration.combiner.update(&forecast.predictions, value, f64::from(level));
         state.startup.observe(f64::from(forecast.data_s), seconds, now);
+        state.bytes_log_max = state.bytes_log_max.max((bytes.max(1) as f64).ln() as f32);
     }
 
     /// Records a completed transfer, with or without a forecast, for the baseline.
@@ -209,6 +223,11 @@ impl Knowledge {
     /// Quality of the forecasts by the history of their links.
     pub fn quality(&self) -> Vec<ForecastQuality> {
         self.calibration.quality()
+    }
+
+    /// Quality of the forecasts by decade of size.
+    pub fn size_decades(&self) -> Vec<SizeDecadeQuality> {
+        self.calibration.decades()
     }
 
     /// Quality in four quarters of equally many outcomes, links with the least history first.

@@ -44,6 +44,8 @@ pub(crate) struct LinkState {
     /// Over single windows, which come soon enough on a link that has become very slow.
     pub drops: DropDetector,
     pub calibration: LinkCalibration,
+    /// Logarithm of the bytes of its largest outcome.
+    pub bytes_log_max: f32,
     /// Bias of its outcomes against the forecast of all links.
     pub bias: LinkBias,
     pub history: RateHistory,
@@ -103,11 +105,16 @@ impl LinkState {
         if !telling || !sample.informative {
             return alarm;
         }
+        alarm.or(self.observe_drop(sample, now))
+    }
+
+    /// Compares one window with the curve, and learns the curve from it.
+    fn observe_drop(&mut self, sample: &Sample, now: Timestamp) -> Option<Alarm> {
         let corrected = sample.bytes_per_s.max(1.0) * self.startup_correction(sample)?;
         let expected = self.curve.measured_log_rate(sample.files);
         self.curve.observe(sample.files, corrected, sample.seconds, now);
         let off = corrected.ln() - expected?;
-        alarm.or(self.drops.observe(off, self.detector.slack(), now))
+        self.drops.observe(off, self.detector.slack(), now)
     }
 
     /// Compares an aggregate with the curve, or with `share`, the link's fair share of an end busy with other
@@ -158,6 +165,22 @@ impl LinkState {
                 None
             }
         }
+    }
+
+    /// Observes a window that a limit of ours explains: it counts for the present rate only.
+    pub(super) fn observe_limited_window(&mut self, sample: &Sample, now: Timestamp) {
+        self.fast.observe(sample.bytes_per_s, sample.weight, now);
+        self.history.add(sample.bytes_per_s.max(1.0).ln(), sample.seconds, now);
+        self.block = FiveMinuteBlock::default();
+        self.aggregator = WindowAggregator::default();
+    }
+
+    /// Forgets the present rate and what of it is not complete.
+    pub(super) fn forget_window(&mut self) {
+        self.meter.forget_window();
+        self.fast.restart();
+        self.block = FiveMinuteBlock::default();
+        self.aggregator = WindowAggregator::default();
     }
 
     /// Adds a window to the aggregate; returns it when complete.
@@ -281,5 +304,47 @@ impl FailureStats {
             self.failures = self.failures.map(|failures| failures.min(most));
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(files_per_s: f64) -> Sample {
+        Sample {
+            bytes_per_s: 50e6,
+            files_per_s,
+            squares: 0.0,
+            files: 1.0,
+            seconds: 10.0,
+            informative: true,
+            weight: 10.0,
+        }
+    }
+
+    /// Hours of five-minute means, the later ones far lower; whether an alarm comes.
+    fn falls(state: &mut LinkState, sample: &Sample) -> bool {
+        (0..60 * 30).any(|number| {
+            let off = if number < 30 * 30 { 0.0 } else { -1.5 };
+            state.block.add_alone(off);
+            let now = Timestamp::from_seconds(1_800_000_000 + number * 10);
+            state.observe_window(sample, true, now).is_some()
+        })
+    }
+
+    #[test]
+    fn an_alarm_of_the_means_does_not_depend_on_the_window_that_closes_them() {
+        assert!(falls(&mut LinkState::default(), &window(0.1)), "files take their bytes' time");
+        // The window says nothing by itself: it is all start-up.
+        let mut starts = LinkState::default();
+        starts.calibration = LinkCalibration::from_stored((Default::default(), 9));
+        (0..20).for_each(|second| starts.startup.observe(0.0, 1.0, Timestamp::from_seconds(second)));
+        assert!(starts.startup_correction(&window(1.0)).is_none());
+        assert!(falls(&mut starts, &window(1.0)));
+        // Nor does one with a number of files at once that was never measured.
+        let mut state = LinkState::default();
+        let alone = Sample { files: 1e6, ..window(0.1) };
+        assert!(falls(&mut state, &alone));
     }
 }

@@ -10,6 +10,7 @@ mod estimate;
 mod forecast;
 mod link;
 mod observe;
+mod own_limits;
 mod prior;
 mod reachability;
 mod report;
@@ -30,6 +31,7 @@ pub use forecast::{Backlog, Forecast, Work};
 pub use link::IntakeRate;
 pub(crate) use link::{LinkState, StorageEndState};
 pub(crate) use observe::{PathKey, Uplink};
+pub use own_limits::OwnLimits;
 pub use report::{Bottleneck, LinkReport, PathReport};
 pub use what_if::{WHAT_IF_FILE_BYTES, WHAT_IF_FILES_MAX, WHAT_IF_QUERIES_MAX, WhatIfAnswer, WhatIfQuery};
 
@@ -87,6 +89,8 @@ pub struct Knowledge {
     calibration: Calibration,
     /// Router addresses by digest.
     router_addresses: BTreeMap<u32, IpAddr>,
+    /// Not persisted: the scheduler sets them again.
+    own_limits: OwnLimits,
     /// Not persisted: probes report it again.
     unreachable_pairs: reachability::UnreachablePairs,
 }
@@ -200,6 +204,13 @@ impl Knowledge {
         let telling = self.informativeness(link, rate, ends.map(|bytes| bytes / sample.seconds), now);
         sample.weight *= telling;
         let on_circuit = self.circuits.contains(link);
+        let per_s = ends.map(|bytes| bytes / sample.seconds);
+        if self.explained_by_limit(link, [rate, per_s[0], per_s[1]], now).is_some()
+            && let Some(state) = self.links.get_mut(&link)
+        {
+            state.rate_last = rate as f32;
+            return state.observe_limited_window(&sample, now);
+        }
         let expected = match on_circuit {
             true => self.posterior(link, now).mean,
             false => self.learn(link, rate.max(1.0).ln(), sample.weight, now),

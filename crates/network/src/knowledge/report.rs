@@ -3,6 +3,7 @@
 use longhaul_model::{Timestamp, units};
 use serde::Serialize;
 
+use super::own_limits::LimitPosition;
 use super::reachability::UPLINK_FULL_SHARE;
 use super::{Estimate, Knowledge, Link};
 use crate::advice::{Family, PathShape, STREAMS_DEFAULT, STREAMS_MAX};
@@ -19,6 +20,8 @@ const NETWORK_HEADROOM_FACTOR: f64 = 2.5;
 const SENDER_LIMIT_SHARE_MIN: f64 = 0.4;
 /// An address family is preferred if it is faster by this factor.
 const FAMILY_ADVANTAGE_MIN: f64 = 1.2;
+/// No stream of a host is faster than this (200 Gbit/s): a higher bound limits nothing.
+const STREAM_RATE_MAX: f64 = 25e9;
 /// Loss from which more streams are advised.
 const LOSS_ADVISED_SHARE_MIN: f64 = 1e-6;
 
@@ -26,6 +29,12 @@ const LOSS_ADVISED_SHARE_MIN: f64 = 1e-6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bottleneck {
+    /// A limit of ours on what leaves the source or its site.
+    SourceLimit,
+    /// A limit of ours on what enters the target or its site.
+    TargetLimit,
+    /// A limit of ours on the link.
+    LinkLimit,
     SourceRead,
     SourceUplink,
     SendBuffer,
@@ -43,6 +52,9 @@ pub enum Bottleneck {
 impl Bottleneck {
     pub fn describe(self) -> &'static str {
         match self {
+            Bottleneck::SourceLimit => "our own limit on what leaves the source or its site",
+            Bottleneck::TargetLimit => "our own limit on what enters the target or its site",
+            Bottleneck::LinkLimit => "our own limit on the link",
             Bottleneck::SourceRead => "reading at the source",
             Bottleneck::SourceUplink => "the uplink of the source's site, which is full",
             Bottleneck::SendBuffer => "the sender's socket buffers",
@@ -155,8 +167,14 @@ impl Knowledge {
         self.paths_of(link).map(report).collect()
     }
 
-    /// Finds the bottleneck: by uplink counters first, then by kernels' sender limits, then by comparisons.
+    /// Finds the bottleneck: by limits of ours first, by uplink counters, then by kernels' sender limits, then by comparisons.
     pub fn bottleneck(&self, link: Link, now: Timestamp) -> Bottleneck {
+        match self.binding_limit(link, now) {
+            Some(LimitPosition::Source) => return Bottleneck::SourceLimit,
+            Some(LimitPosition::Target) => return Bottleneck::TargetLimit,
+            Some(LimitPosition::Link) => return Bottleneck::LinkLimit,
+            None => {}
+        }
         let full = |home, into| {
             self.uplink_utilization(home, into, now).is_some_and(|used| used >= UPLINK_FULL_SHARE)
         };
@@ -279,6 +297,12 @@ impl Knowledge {
         }
         lines.extend(self.family_advice(link));
         match self.bottleneck(link, now) {
+            Bottleneck::SourceLimit | Bottleneck::TargetLimit | Bottleneck::LinkLimit => {
+                lines.push(
+                    "raise the limit, if it may be: `longhaul limit list` and `longhaul site show` name it"
+                        .into(),
+                );
+            }
             Bottleneck::SourceRead => {
                 lines.push("look at the source's disks: connections wait for data to send".into())
             }
@@ -349,10 +373,11 @@ impl PathReport {
         if !facts.is_empty() {
             lines.push(format!("{named}: {}", facts.join(", ")));
         }
-        if let Some(limit) = self.window_limit_bytes_per_s {
+        let limits_streams = |limit: &f64| *limit <= STREAM_RATE_MAX;
+        if let Some(limit) = self.window_limit_bytes_per_s.filter(limits_streams) {
             lines.push(format!("{named} its window lets one stream have {}", units::rate(limit)));
         }
-        if let Some(limit) = self.loss_limit_bytes_per_s {
+        if let Some(limit) = self.loss_limit_bytes_per_s.filter(limits_streams) {
             lines.push(format!("{named} loss and round trip let one stream have {}", units::rate(limit)));
         }
         if self.trouble_with_load.is_some_and(|with_load| with_load > 0.5) {

@@ -63,6 +63,8 @@ struct LinkSnapshot {
     falls: DropDetector,
     points: (QuantileTracker, u16),
     #[serde(default)]
+    bytes_log_max: f32,
+    #[serde(default)]
     level: LinkBias,
     bins: RateHistory,
     files_log: f32,
@@ -116,6 +118,7 @@ impl LinkSnapshot {
             detector: state.detector,
             falls: state.drops,
             points: state.calibration.to_stored(),
+            bytes_log_max: state.bytes_log_max,
             level: state.bias,
             bins: state.history,
             files_log: state.files_log,
@@ -132,6 +135,11 @@ impl LinkSnapshot {
             detector: self.detector.sanitized(),
             drops: self.falls.sanitized(),
             calibration: LinkCalibration::from_stored(self.points),
+            bytes_log_max: if self.bytes_log_max.is_finite() {
+                self.bytes_log_max.clamp(0.0, 50.0)
+            } else {
+                0.0
+            },
             bias: self.level.sanitized(),
             history: self.bins.sanitized(),
             files_log: if self.files_log.is_finite() { self.files_log.clamp(0.0, 20.0) } else { 0.0 },

@@ -258,3 +258,75 @@ fn the_prior_of_a_cold_path_is_bounded_by_its_loss() {
     assert_eq!(before.basis, Basis::Endpoints);
     assert!(after.bytes_per_s < before.bytes_per_s / 10.0, "{before:?} {after:?}");
 }
+
+/// Outcomes of small files that say little of the rate, as of a link that is busy with them.
+fn small_files(bytes: u64, seconds: f64, rate: f64) -> (Knowledge, f64) {
+    let mut knowledge = sites(2);
+    let mut noise = Dice(5);
+    let mut now = 0.0;
+    for _ in 0..400 {
+        let forecast = knowledge.forecast(link(1, 2), Work::file(bytes), at(now));
+        knowledge.attempt_began(link(1, 2), at(now));
+        let took = (bytes as f64 / rate).max(seconds) * (0.2 * noise.normal()).exp();
+        now += took;
+        knowledge.attempt_ended(link(1, 2), bytes, AttemptEnd::Arrived, at(now));
+        knowledge.score(link(1, 2), &forecast, bytes, Duration::from_secs_f64(took * 0.1), at(now));
+    }
+    (knowledge, now)
+}
+
+/// A forecast for far more bytes than ever came at once goes by the rate, whatever small files taught.
+#[test]
+fn a_long_extrapolation_promises_no_more_than_the_rate() {
+    for (bytes, seconds, rate) in [(2_000_000, 0.6, 3.25e6), (300_000, 0.1, 3.25e6), (50_000_000, 0.3, 167e6)]
+    {
+        let (knowledge, now) = small_files(bytes, seconds, rate);
+        let estimate = knowledge.rate_with(link(1, 2), 1, at(now));
+        assert!((estimate.bytes_per_s / rate).ln().abs() < 0.4, "{estimate:?}");
+        let mut last = 0.0;
+        for work in [1_000_000_000, 100_000_000_000, 10_000_000_000_000, 1_800_000_000_000_000] {
+            let query = WhatIfQuery { bytes: vec![work], ..WhatIfQuery::default() };
+            for forecast in [
+                knowledge.forecast(link(1, 2), Work::file(work), at(now)),
+                knowledge.what_if(link(1, 2), &query, at(now)).times[0].1,
+            ] {
+                let [low, middle, high] = [forecast.low_s, forecast.seconds, forecast.high_s]
+                    .map(|seconds| f64::from(seconds) * 1.001);
+                let at_rate = |per_s: f64| work as f64 / per_s;
+                assert!(low >= at_rate(estimate.high), "{work} bytes at {estimate:?}: {forecast:?}");
+                assert!(
+                    middle >= at_rate(estimate.bytes_per_s),
+                    "{work} bytes at {estimate:?}: {forecast:?}"
+                );
+                assert!(high >= at_rate(estimate.low) && low <= middle && middle <= high, "{forecast:?}");
+                assert!(middle > last, "more bytes take longer");
+            }
+            last = f64::from(knowledge.forecast(link(1, 2), Work::file(work), at(now)).seconds);
+        }
+    }
+}
+
+/// Files of all sizes over one link, of which large ones are slower by a rule that no model has.
+#[test]
+fn forecasts_are_calibrated_in_each_decade_of_size() {
+    let mut knowledge = sites(2);
+    let mut noise = Dice(8);
+    let mut now = 0.0;
+    for _ in 0..6_000 {
+        let bytes = 10_f64.powf(4.0 + 7.0 * noise.uniform());
+        let slower = 1.0 + (bytes / 1e9).ln().max(0.0);
+        let took = (0.1 + bytes / 20e6 * slower) * (0.2 * noise.normal()).exp();
+        let forecast = knowledge.forecast(link(1, 2), Work::file(bytes as u64), at(now));
+        knowledge.attempt_began(link(1, 2), at(now));
+        now += took;
+        knowledge.attempt_ended(link(1, 2), bytes as u64, AttemptEnd::Arrived, at(now));
+        knowledge.score(link(1, 2), &forecast, bytes as u64, Duration::from_secs_f64(took), at(now));
+    }
+    let decades = knowledge.size_decades();
+    assert_eq!(decades.len(), 7);
+    for decade in decades {
+        println!("{decade:?}");
+        let within = decade.quality.within;
+        assert!((0.8..=0.98).contains(&within), "{decade:?}");
+    }
+}

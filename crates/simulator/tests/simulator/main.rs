@@ -9,6 +9,7 @@ mod concurrency;
 mod forecasts;
 mod knowledge_report;
 mod mistakes;
+mod outlooks;
 mod replay;
 mod slow_first;
 mod strategies;
