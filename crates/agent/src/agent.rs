@@ -66,7 +66,8 @@ pub struct Agent {
 
 impl Agent {
     /// Runs the agent that has joined with `config.state_dir` until `shutdown` completes (returns `Ok`, and
-    /// all leases go on with the next start) or until it cannot go on. `clock` is this host's wall clock.
+    /// all leases go on with the next start) or until it cannot go on. `clock` is this host's, and never
+    /// steps.
     pub async fn run(config: Config, clock: Clock, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
         config.check()?;
         let state = StateDir::open(&config.state_dir)?;

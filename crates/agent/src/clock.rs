@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::step::AgentTime;
 
-/// This host's wall clock plus an offset learnt from the service's replies.
+/// This host's clock, which never steps, plus an offset learnt from the service's replies.
 #[derive(Clone)]
 pub(crate) struct ServiceClock {
     local: Clock,

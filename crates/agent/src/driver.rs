@@ -125,21 +125,19 @@ pub(crate) async fn run_renewal(context: Arc<AgentContext>) -> Fault {
 }
 
 /// Passes a reply to its loop, off the event loop, and completes even if the agent shuts down meanwhile: work
-/// that is durable is also given to the engine. A panic counts as a failed request.
+/// that is durable is also given to the engine. A panic is final: the agent ends, and its next start
+/// recovers.
 async fn hand_back<L: Send + 'static, R: Send + 'static>(
     context: &Arc<AgentContext>,
     state: &Arc<Mutex<L>>,
     reply: Result<R, Fault>,
-    answer: impl Fn(&mut L, Result<R, Fault>) -> Result<(), Fault> + Clone + Send + 'static,
+    answer: impl FnOnce(&mut L, Result<R, Fault>) -> Result<(), Fault> + Send + 'static,
 ) -> Result<(), Fault> {
-    let (held, answered, apply) = (context.clone(), state.clone(), answer.clone());
+    let (held, answered) = (context.clone(), state.clone());
     let applied = blocking(move || {
-        let result = apply(&mut answered.lock(), reply);
+        let result = answer(&mut answered.lock(), reply);
         drop(held);
-        Ok(result)
+        result
     });
-    match applied.await {
-        Ok(result) => result,
-        Err(panicked) => answer(&mut state.lock(), Err(panicked)),
-    }
+    applied.await
 }

@@ -9,18 +9,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use longhaul_api::agent::StorageSpace;
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, units};
 use longhaul_storage::{Space, Storage, TempName};
+use longhaul_threads::spawn_core;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use crate::state_dir::random_u64;
 use crate::step::{AgentTime, PeriodicLoop};
-use crate::threads::guarded;
 
 /// A storage is full with less than 1 % free, or less than this, whichever is smaller.
 const FREE_MARGIN_BYTES_MAX: u64 = 256 << 20;
@@ -183,8 +182,9 @@ impl StorageWatch {
     /// Runs the loop in a thread of its own.
     pub(crate) fn spawn(self) {
         let storage = self.failures.storage.clone();
-        let body = move || drop(guarded("watching a storage", || self.run()));
-        if let Err(error) = thread::Builder::new().name("storage-watch".into()).spawn(body) {
+        let failures = self.failures.clone();
+        let may_return = move || failures.queue.lock().is_closed;
+        if let Err(error) = spawn_core("storage-watch", may_return, move || self.run()) {
             tracing::error!(%error, %storage, "cannot watch the storage");
         }
     }

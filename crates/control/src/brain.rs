@@ -31,12 +31,13 @@ use crate::executor::Executor;
 use crate::kernel::WriterHandle;
 use crate::query_loop::ExpandQuery;
 use crate::recorded::Recorded;
+use crate::turns::LoopTurn;
 
 /// Bound of the input queue: senders wait when it is full (backpressure).
 pub const INPUTS_MAX: usize = 10_000;
 /// Inputs handled in one step, before decisions are made: bounds their delay.
 const INPUTS_PER_STEP_MAX: usize = 1_000;
-/// The longest sleep without an event: bounds what a jump of the clock can do.
+/// The longest sleep without an event.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Files remembered as failed for good, which are not expanded again; beyond it the first are tried again.
 const FAILED_MAX: usize = 100_000;
@@ -184,8 +185,8 @@ impl Brain {
     }
 
     /// Runs until told to stop; gives the scheduler back, whose knowledge outlives the process.
-    pub fn run(mut self, clock: &Clock) -> Scheduler {
-        drive(&mut self, clock);
+    pub fn run(mut self, clock: &Clock, turn: &LoopTurn) -> Scheduler {
+        drive(&mut self, clock, turn);
         self.end()
     }
 
@@ -483,7 +484,7 @@ impl Brain {
 impl EventLoop for Brain {
     type Input = Input;
     const BATCH_MAX: usize = INPUTS_PER_STEP_MAX;
-    const WAIT_MAX: Option<Duration> = Some(SLEEP_MAX);
+    const WAIT_MAX: Duration = SLEEP_MAX;
 
     fn inputs(&mut self) -> &mut InputQueue<Input> {
         &mut self.inputs

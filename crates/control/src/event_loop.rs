@@ -12,14 +12,16 @@ use std::time::Duration;
 use longhaul_identity::Clock;
 use longhaul_model::Timestamp;
 
+use crate::turns::LoopTurn;
+
 /// One loop of the control plane.
 pub trait EventLoop {
     type Input;
 
     /// Inputs handled in one step.
     const BATCH_MAX: usize;
-    /// Longest wait without an input: bounds what a jump of the clock can do. None: waits for inputs only.
-    const WAIT_MAX: Option<Duration>;
+    /// Longest wait without an input: it bounds the age of the last turn of a loop that is well.
+    const WAIT_MAX: Duration;
 
     fn inputs(&mut self) -> &mut InputQueue<Self::Input>;
 
@@ -88,13 +90,14 @@ impl<T> InputQueue<T> {
     }
 }
 
-/// Drives a loop in the calling thread until it has ended, or nobody can give it inputs any more.
-pub fn drive<L: EventLoop>(event_loop: &mut L, clock: &Clock) {
+/// Drives a loop in the calling thread until it has ended, or nobody can give it inputs any more; marks each
+/// of its turns.
+pub fn drive<L: EventLoop>(event_loop: &mut L, clock: &Clock, turn: &LoopTurn) {
     let mut wake_at = event_loop.first_wake();
     loop {
         let wait = wake_at.map(|at| at.since(clock()));
-        let wait = wait.into_iter().chain(L::WAIT_MAX).min();
-        if !event_loop.inputs().wait(wait) {
+        let wait = wait.map_or(L::WAIT_MAX, |wait| wait.min(L::WAIT_MAX));
+        if !event_loop.inputs().wait(Some(wait)) {
             return;
         }
         event_loop.inputs().load(L::BATCH_MAX);
@@ -102,6 +105,7 @@ pub fn drive<L: EventLoop>(event_loop: &mut L, clock: &Clock) {
             LoopStep::Wait { until } => wake_at = until,
             LoopStep::Stop => return,
         }
+        turn.mark(clock());
     }
 }
 
@@ -111,6 +115,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+    use crate::turns::LoopTurns;
 
     #[test]
     fn a_wait_takes_nothing_away_and_a_batch_is_bounded() {
@@ -134,7 +139,7 @@ mod tests {
     impl EventLoop for Countdown {
         type Input = ();
         const BATCH_MAX: usize = 1;
-        const WAIT_MAX: Option<Duration> = Some(Duration::ZERO);
+        const WAIT_MAX: Duration = Duration::ZERO;
 
         fn inputs(&mut self) -> &mut InputQueue<()> {
             &mut self.0
@@ -152,7 +157,10 @@ mod tests {
     fn a_driven_loop_is_stepped_after_its_longest_wait_until_it_ends() {
         let (_sender, receiver) = channel();
         let mut countdown = Countdown(InputQueue::new(receiver), Vec::new());
-        drive(&mut countdown, &(Arc::new(|| Timestamp(7)) as Clock));
+        let (turns, clock) = (LoopTurns::default(), Arc::new(|| Timestamp(7)) as Clock);
+        let turn = turns.add("countdown", Duration::ZERO, Timestamp::ZERO);
+        drive(&mut countdown, &clock, &turn);
         assert_eq!(countdown.1, [Timestamp(7); 3]);
+        assert_eq!(turns.ages(Timestamp(9))[0].age, Duration::from_micros(2), "the last turn was at 7");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{Catalog, CatalogError, DemandRow, SiteRow, StorageRow};
-use longhaul_identity::Clock;
+use longhaul_identity::{Clock, Clocks};
 use longhaul_model::{Fault, FaultCode, IdMaker, SiteId, StorageId, StorageName, Timestamp};
 use longhaul_network::exchange::Imported;
 use longhaul_network::{Observation, ObservationError, RegionId};
@@ -23,12 +23,15 @@ use crate::changes::Changes;
 use crate::commit_loop::CommitWork;
 use crate::metrics::Metrics;
 use crate::recorded::Recorded;
+use crate::turns::LoopTurns;
 
 /// The scheduler loop answers within milliseconds; longer means that it is stopping.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
 pub struct Kernel {
+    /// Never steps.
     pub clock: Clock,
+    wall: Clock,
     ids: Mutex<IdMaker>,
     pub catalog: Catalog,
     /// Seals and unseals secrets that the catalog stores.
@@ -36,6 +39,8 @@ pub struct Kernel {
     directory: RwLock<Arc<Directory>>,
     pub metrics: Arc<Metrics>,
     pub changes: Changes,
+    /// When each loop made its last turn.
+    pub turns: LoopTurns,
     /// Why the catalog cannot be written now, if so.
     trouble: Mutex<Option<Fault>>,
     pub scheduler: SchedulerHandle,
@@ -77,7 +82,7 @@ impl Directory {
 
 impl Kernel {
     pub fn new(
-        clock: Clock,
+        clocks: Clocks,
         ids: IdMaker,
         catalog: Catalog,
         vault: Arc<Vault>,
@@ -86,13 +91,15 @@ impl Kernel {
         writer: WriterHandle,
     ) -> Kernel {
         Kernel {
-            clock,
+            clock: clocks.steady,
+            wall: clocks.wall,
             ids: Mutex::new(ids),
             catalog,
             vault,
             directory: RwLock::default(),
             metrics,
             changes: Changes::default(),
+            turns: LoopTurns::default(),
             trouble: Mutex::new(None),
             scheduler,
             writer,
@@ -101,6 +108,15 @@ impl Kernel {
 
     pub fn now(&self) -> Timestamp {
         (self.clock)()
+    }
+
+    /// The host's time: for certificates, which others judge by their own clocks.
+    pub fn wall_time(&self) -> Timestamp {
+        (self.wall)()
+    }
+
+    pub fn wall_clock(&self) -> Clock {
+        self.wall.clone()
     }
 
     pub fn new_id<T: From<u64>>(&self) -> T {
@@ -220,14 +236,9 @@ impl WriterHandle {
     }
 }
 
-/// Starts a named thread.
-pub fn spawn<T: Send + 'static>(
-    name: &str,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> Result<std::thread::JoinHandle<T>, Fault> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(body).map_err(|error| {
-        Fault::new(FaultCode::Busy, format!("no thread for the {name}: {error}")).with_source(error)
-    })
+/// The fault of a thread that could not be started.
+pub fn thread_fault(name: &str, error: std::io::Error) -> Fault {
+    Fault::new(FaultCode::Busy, format!("no thread for the {name}: {error}")).with_source(error)
 }
 
 fn site_events(row: &SiteRow) -> [Event; 2] {

@@ -15,6 +15,7 @@
 //! Not here: what moves next (`scheduler`), what is stored how (`catalog`), HTTP (`service`). Start with
 //! [`Kernel`], which every subsystem holds, and [`Control`].
 
+pub mod agent_health;
 pub mod agents;
 pub mod brain;
 pub mod changes;
@@ -38,6 +39,7 @@ mod rates;
 pub mod recorded;
 pub mod report_bounds;
 pub mod steering;
+pub mod turns;
 
 pub use control::Control;
-pub use kernel::{Directory, Kernel, SchedulerHandle, WriterHandle, spawn};
+pub use kernel::{Directory, Kernel, SchedulerHandle, WriterHandle, thread_fault};

@@ -12,9 +12,12 @@ use crate::brain::Input;
 use crate::event_loop::{EventLoop, InputQueue, LoopStep, drive};
 use crate::executor::DemandSource;
 use crate::kernel::SchedulerHandle;
+use crate::turns::LoopTurn;
 
 /// Queries answered in one step.
 const QUERIES_PER_STEP_MAX: usize = 64;
+/// The longest wait for a question.
+const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Which files of a block a target still lacks. At most one is under way per demand.
 pub struct ExpandQuery {
@@ -44,8 +47,8 @@ impl QueryLoop {
     }
 
     /// Runs until the scheduler loop is gone.
-    pub fn run(mut self, clock: &Clock) {
-        drive(&mut self, clock);
+    pub fn run(mut self, clock: &Clock, turn: &LoopTurn) {
+        drive(&mut self, clock, turn);
     }
 
     fn answer(&self, question: &ExpandQuery, now: Timestamp) -> Input {
@@ -61,7 +64,7 @@ impl QueryLoop {
 impl EventLoop for QueryLoop {
     type Input = ExpandQuery;
     const BATCH_MAX: usize = QUERIES_PER_STEP_MAX;
-    const WAIT_MAX: Option<Duration> = None;
+    const WAIT_MAX: Duration = IDLE_WAIT_MAX;
 
     fn inputs(&mut self) -> &mut InputQueue<ExpandQuery> {
         &mut self.inputs

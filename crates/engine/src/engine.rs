@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_security::{Credentials, PermitVerifier};
+use longhaul_threads::{spawn_core, spawn_worker};
 use longhaul_wire::limits::MANIFEST_FILES_MAX;
 use longhaul_wire::receiver::ORIGINS_MAX;
 use parking_lot::Mutex;
@@ -191,8 +192,7 @@ impl Engine {
     /// take long, so it holds no reference to the engine either.
     fn spawn_responder(&self) -> Result<(), Fault> {
         let calls = self.shared.calls.clone();
-        let thread = std::thread::Builder::new().name("data-calls".to_owned());
-        thread.spawn(move || calls.run_worker()).map(drop).map_err(thread_fault)
+        spawn_worker("data-calls", move || calls.run_worker()).map(drop).map_err(thread_fault)
     }
 
     /// Starts a thread that moves data, pinned to the configured cores in turn.
@@ -221,15 +221,9 @@ impl Engine {
         name: &str,
         work: impl FnOnce(&Arc<EngineContext>) + Send + 'static,
     ) -> Result<(), Fault> {
-        let shared = self.shared.clone();
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                if let Err(fault) = crate::sync::catch_panic("a thread of the engine", || work(&shared)) {
-                    tracing::error!(fault = %fault.chain(), "a thread of the engine ended");
-                }
-            })
-            .map_err(thread_fault)?;
+        let (shared, stopping) = (self.shared.clone(), Arc::downgrade(&self.shared));
+        let may_return = move || stopping.upgrade().is_none_or(|shared| shared.is_stopping());
+        let thread = spawn_core(name, may_return, move || work(&shared)).map_err(thread_fault)?;
         self.threads.lock().push(thread);
         Ok(())
     }

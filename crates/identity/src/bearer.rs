@@ -73,7 +73,7 @@ pub(crate) async fn presented(
     let Some(issuers) = &identity.issuers else {
         return Err(unknown("no issuer of tokens is trusted here (service.fts.issuers)"));
     };
-    let verified = issuers.verify(token, Audience::Ours, identity.now()).await;
+    let verified = issuers.verify(token, Audience::Ours, identity.wall_time()).await;
     Ok(PresentedToken::Verified(Box::new(verified.map_err(refused)?), token.to_owned()))
 }
 

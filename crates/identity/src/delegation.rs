@@ -78,13 +78,14 @@ impl Identity {
 
     pub fn accept_delegation(&self, person: &Person, pem: &[u8]) -> Result<(), Refusal> {
         let (users, now) = (&self.users, self.now());
+        let valid_at = self.wall_time();
         let _alone = users.delegating();
         let none = || Refusal::bad("No credential cache found");
         let mut row = self.delegation_of(person)?.ok_or_else(none)?;
         let key = row.request.as_deref().and_then(|key| std::str::from_utf8(key).ok()).ok_or_else(none)?;
         let trust = users.trust().ok_or_else(|| Refusal::forbidden("Certificate required"))?;
         let delegated = proxies::accept_proxy(key, pem).map_err(bad)?;
-        proxies::check_owner(&delegated, trust, &person.dn, now).map_err(bad)?;
+        proxies::check_owner(&delegated, trust, &person.dn, valid_at).map_err(bad)?;
         row.proxy = Some(delegated.credential_pem.as_bytes().to_vec());
         row.expires = Some(delegated.not_after);
         row.changed = now;

@@ -18,6 +18,22 @@ use crate::{FtsConfig, GridUsers, bearer};
 /// The source of time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
+/// The two clocks of a service.
+#[derive(Clone)]
+pub struct Clocks {
+    /// Never steps: for whatever is compared with a time of this service (`longhaul_model::SteadyClock`).
+    pub steady: Clock,
+    /// The host's: for credentials, whose times others judge by their own clocks.
+    pub wall: Clock,
+}
+
+impl From<Clock> for Clocks {
+    /// One clock for both.
+    fn from(clock: Clock) -> Clocks {
+        Clocks { steady: clock.clone(), wall: clock }
+    }
+}
+
 /// Bans and grants that administrators set at run time; their store belongs to the FTS configuration.
 pub trait AccessRules: Send + Sync {
     /// Whether a person is banned, by subject or name.
@@ -43,7 +59,7 @@ pub struct IdentitySettings {
 /// People, their credentials and sessions, and the audit log.
 pub struct Identity {
     pub(crate) settings: IdentitySettings,
-    clock: Clock,
+    clocks: Clocks,
     pub(crate) catalog: Catalog,
     pub(crate) access_rules: Arc<dyn AccessRules>,
     pub(crate) counters: Arc<dyn Counters>,
@@ -60,7 +76,7 @@ pub struct Identity {
 impl Identity {
     pub fn open(
         settings: IdentitySettings,
-        clock: Clock,
+        clocks: Clocks,
         catalog: Catalog,
         vault: Arc<Vault>,
         access_rules: Arc<dyn AccessRules>,
@@ -69,13 +85,13 @@ impl Identity {
         Ok(Identity {
             issuers: bearer::open(&settings.fts, &settings.public_url, &settings.names)?,
             logins: Logins::open(&settings.login, &settings.public_url, &catalog)?,
-            users: Arc::new(GridUsers::load(&settings.fts, &settings.names, clock())?),
+            users: Arc::new(GridUsers::load(&settings.fts, &settings.names, (clocks.wall)())?),
             owner_cache: OwnerCache::default(),
             sessions: Sessions::new(),
             audit: AuditLog::default(),
             credentials: DelegatedCredentials::new(catalog.clone(), vault),
             settings,
-            clock,
+            clocks,
             catalog,
             access_rules,
             counters,
@@ -83,7 +99,12 @@ impl Identity {
     }
 
     pub fn now(&self) -> Timestamp {
-        (self.clock)()
+        (self.clocks.steady)()
+    }
+
+    /// The time by which credentials of others are valid or not.
+    pub fn wall_time(&self) -> Timestamp {
+        (self.clocks.wall)()
     }
 
     pub fn users(&self) -> &Arc<GridUsers> {
@@ -119,7 +140,7 @@ impl Identity {
     /// Fetches keys of issuers that are getting old. If an issuer does not answer, its former keys remain.
     pub async fn refresh_issuers(&self) {
         let Some(issuers) = &self.issuers else { return };
-        for (issuer, fault) in issuers.refresh(self.now()).await {
+        for (issuer, fault) in issuers.refresh(self.wall_time()).await {
             tracing::warn!(issuer, fault = %fault.chain(), "an issuer of tokens did not tell its keys");
         }
     }

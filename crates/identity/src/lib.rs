@@ -33,7 +33,7 @@ pub use caller::{Caller, Login, charge, not_authenticated};
 pub use delegated_credentials::DelegatedCredentials;
 pub use fts_config::{FtsConfig, FtsIssuer, FtsPerson, Reach};
 pub use grid_users::GridUsers;
-pub use identity::{AccessRules, Clock, Identity, IdentitySettings};
+pub use identity::{AccessRules, Clock, Clocks, Identity, IdentitySettings};
 pub use job_owner::{KnownBy, OwnerCache, job_details};
 pub use logins::{
     ACCOUNT_NAME_BYTES_MAX, CertificateRule, CertificateStatus, ClaimRule, LoginBegun, LoginConfig,

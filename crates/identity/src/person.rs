@@ -195,7 +195,7 @@ impl Identity {
             Some(Err(fault)) => return Err(unknown(&fault.detail)),
         };
         // A connection may outlive what it was opened with.
-        if certificate.not_after <= self.now() {
+        if certificate.not_after <= self.wall_time() {
             return Err(unknown(format!("the certificate expired at {}", certificate.not_after)));
         }
         if let Some(problem) = &certificate.fqan_problem {

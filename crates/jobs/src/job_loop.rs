@@ -10,6 +10,7 @@ use longhaul_catalog::{CatalogError, JobChanges, JobFileTransition, NewJob, Subm
 use longhaul_control::brain::Input;
 use longhaul_control::event_loop::{EventLoop, InputQueue, LoopStep, drive};
 use longhaul_control::limits;
+use longhaul_control::turns::LoopTurn;
 use longhaul_model::job::TRANSFER_CANCELED;
 use longhaul_model::{
     AttemptId, Epoch, Fault, FaultCode, FileId, JobFileState, JobKind, Retry, StorageId, Timestamp,
@@ -79,7 +80,7 @@ enum Recovery {
 impl EventLoop for JobLoop {
     type Input = Work;
     const BATCH_MAX: usize = WORK_BATCH_MAX;
-    const WAIT_MAX: Option<Duration> = Some(WRITE_RETRY_DELAY);
+    const WAIT_MAX: Duration = WRITE_RETRY_DELAY;
 
     fn inputs(&mut self) -> &mut InputQueue<Work> {
         &mut self.inputs
@@ -166,9 +167,9 @@ impl JobLoop {
     }
 
     /// Works until told to stop. Copies that run then are stopped, and taken up at the next start.
-    pub fn run(mut self) {
+    pub fn run(mut self, turn: &LoopTurn) {
         let clock = self.job_control.kernel.clock.clone();
-        drive(&mut self, &clock);
+        drive(&mut self, &clock, turn);
         self.stop();
     }
 

@@ -25,7 +25,8 @@ Output
 
 Exit status
   0 success   1 other error   2 usage error   3 not found   4 not allowed   5 temporary failure, try again
-  6 permanent failure   7 partial success   8 timed out   10 content differs   130 interrupted";
+  6 permanent failure   7 partial success   8 timed out   10 content differs   70 the core of a service or
+  agent ended   130 interrupted";
 
 #[derive(Debug, Parser)]
 #[command(

@@ -113,7 +113,7 @@ where
     ) -> std::fmt::Result {
         let metadata = event.metadata();
         let head = [
-            ("at", clock::now().to_string()),
+            ("at", clock::wall().to_string()),
             ("level", metadata.level().as_str().to_ascii_lowercase()),
             ("room", metadata.target().to_owned()),
         ];
@@ -164,7 +164,7 @@ impl Visit for Fields {
 
 impl FormatTime for Clock {
     fn format_time(&self, writer: &mut Writer<'_>) -> std::fmt::Result {
-        write!(writer, "{}", clock::now())
+        write!(writer, "{}", clock::wall())
     }
 }
 

@@ -24,6 +24,7 @@ pub mod mark;
 pub mod name;
 pub mod percent;
 pub mod rules;
+pub mod steady_clock;
 pub mod time;
 pub mod token_bucket;
 pub mod tree;
@@ -46,6 +47,7 @@ pub use name::{
     StorageName,
 };
 pub use rules::NameRules;
+pub use steady_clock::{SteadyClock, SteadyReading};
 pub use time::Timestamp;
 pub use token_bucket::TokenBucket;
 pub use tree::Tree;

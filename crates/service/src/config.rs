@@ -44,6 +44,8 @@ pub struct Config {
     pub history_days: u32,
     /// Finished transfers beyond this number are forgotten, oldest first.
     pub history_rows: u64,
+    /// Seconds between two checks of the state's invariants by itself, at low priority; 0: none.
+    pub check_every_s: u32,
     /// Where everything is recorded that the scheduler hears and decides; none: nowhere.
     pub record_dir: Option<PathBuf>,
     /// All recordings there together; the oldest go.
@@ -115,6 +117,7 @@ impl Default for Config {
             report_every_ms: 1_000,
             history_days: 30,
             history_rows: 2_000_000,
+            check_every_s: 86_400,
             record_dir: None,
             record_bytes: 4_000_000_000,
             probe_every_s: 10,

@@ -11,6 +11,8 @@ use longhaul_storage_remote::Remote;
 
 use crate::Config;
 use crate::messages::Messages;
+use crate::state_check::LastCheck;
+use crate::state_place::PlaceChange;
 
 pub struct ServiceContext {
     pub config: Config,
@@ -25,6 +27,10 @@ pub struct ServiceContext {
     /// The client that asks storages; none if no storage can be asked.
     pub remote: Option<Arc<Remote>>,
     pub messages: Arc<Messages>,
+    /// What the last check of the state came to.
+    pub(crate) last_check: LastCheck,
+    /// Since the last start the state directory has come to another place.
+    pub(crate) place_change: Option<PlaceChange>,
     /// The state directory is ours as long as this lives.
     pub _lock: std::fs::File,
 }

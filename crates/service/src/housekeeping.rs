@@ -7,16 +7,19 @@ use longhaul_api::native::ChangeKind;
 use longhaul_control::agents::connection_events;
 use longhaul_control::brain::Input;
 use longhaul_control::commit_loop::CommitWork;
+use longhaul_control::deadlines;
 use longhaul_control::recorded::Recorded;
-use longhaul_control::{deadlines, spawn};
+use longhaul_control::turns::HOUSEKEEPING_TURN_AGE_MAX;
 use longhaul_model::Timestamp;
 use longhaul_netops::measured::changes;
 use longhaul_scheduler::Scheduler;
+use longhaul_threads::{end_process, panic_text, spawn_worker};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::context::ServiceContext;
 use crate::listener_tls::acceptor;
+use crate::state_check::{CheckSchedule, start_check};
 
 /// What the network room believes, kept across restarts.
 pub(crate) const KNOWLEDGE: &str = "network-knowledge";
@@ -52,11 +55,16 @@ pub(crate) struct Housekeeping {
     shared: Arc<ServiceContext>,
     ticks: u64,
     saves_on: SavesOn,
+    checks: CheckSchedule,
 }
 
 impl Housekeeping {
     pub(crate) fn new(shared: Arc<ServiceContext>, saves_on: SavesOn) -> Housekeeping {
-        Housekeeping { shared, ticks: 0, saves_on }
+        let every = u64::from(shared.config.check_every_s);
+        let every = (every > 0).then_some(Duration::from_secs(every));
+        let last = shared.last_check.outcome().map(|outcome| outcome.at);
+        let checks = CheckSchedule::new(every, last, shared.kernel.now());
+        Housekeeping { shared, ticks: 0, saves_on, checks }
     }
 
     /// Does what is due at this tick; returns when the next one is.
@@ -81,10 +89,14 @@ impl Housekeeping {
             write_audit_log(&self.shared);
         }
         if self.is_due(USERS_TICKS) {
-            self.shared.identity.users().reload(now);
+            self.shared.identity.users().reload(self.shared.kernel.wall_time());
         }
         if self.is_due(PRUNE_TICKS) {
             self.prune(now);
+        }
+        // A check waits for the commit loop: it cannot run where that is stepped.
+        if self.saves_on == SavesOn::OwnThread && self.checks.is_due(now) {
+            start_check(self.shared.clone());
         }
         now.plus(TICK)
     }
@@ -107,7 +119,7 @@ impl Housekeeping {
             let text = serde_json::to_string(scheduler.knowledge()).unwrap_or_default();
             let write = move || catalog.set_setting(KNOWLEDGE, &text);
             match saves_on {
-                SavesOn::OwnThread => drop(spawn("knowledge-saver", write)),
+                SavesOn::OwnThread => drop(spawn_worker("knowledge-saver", write)),
                 #[cfg(feature = "testing")]
                 SavesOn::SteppingThread => drop(write()),
             }
@@ -135,6 +147,7 @@ pub(crate) async fn run(
     let housekeeping = Arc::new(Mutex::new(Housekeeping::new(shared.clone(), SavesOn::OwnThread)));
     let mut ticks: u64 = 0;
     let mut issued = shared.kernel.now();
+    let turn = shared.kernel.turns.add("housekeeping", HOUSEKEEPING_TURN_AGE_MAX, issued);
     loop {
         tokio::select! {
             _ = tokio::time::sleep(TICK) => {}
@@ -153,9 +166,18 @@ pub(crate) async fn run(
             tokio::spawn(async move { shared.identity.refresh_issuers().await });
         }
         let (shared, housekeeping) = (shared.clone(), housekeeping.clone());
-        let work = tokio::task::spawn_blocking(move || housekeeping.lock().step(shared.kernel.now()));
-        if let Err(error) = work.await {
-            tracing::error!(%error, "housekeeping");
+        let step = move || {
+            housekeeping.lock().step(shared.kernel.now());
+            shared.kernel.now()
+        };
+        match tokio::task::spawn_blocking(step).await {
+            Ok(ended) => turn.mark(ended),
+            Err(error) if error.is_panic() => {
+                let panic = error.into_panic();
+                end_process("housekeeping", &format!("it panicked: {}", panic_text(panic.as_ref())));
+            }
+            // The runtime ends.
+            Err(_) => return,
         }
     }
 }

@@ -24,6 +24,8 @@ mod service;
 #[cfg(feature = "testing")]
 mod simulated;
 mod state;
+mod state_check;
+mod state_place;
 mod views;
 mod wiring;
 
@@ -32,7 +34,7 @@ pub use database::DatabaseConfig;
 #[cfg(feature = "testing")]
 pub use fts::ROUTES as FTS_ROUTES;
 pub use http::cookie;
-pub use longhaul_identity::{Clock, FtsConfig, LoginConfig};
+pub use longhaul_identity::{Clock, Clocks, FtsConfig, LoginConfig};
 pub use longhaul_jobs::{
     CopyOrder, Credential, DirectCopy, End, ExistingFile, ForeignMover, JobNews, Jobs, JobsConfig, Moved,
     Progress, Stop, TapeConfig, UserFiles, Verify,

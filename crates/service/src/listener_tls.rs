@@ -31,7 +31,7 @@ pub(crate) fn acceptor(shared: &ServiceContext) -> Result<TlsAcceptor, Fault> {
     names.extend(host.map(|authority| authority.host().trim_matches(['[', ']']).to_owned()));
     names.sort();
     names.dedup();
-    let pair = shared.control.authority.issue_service(&names, shared.kernel.now())?;
+    let pair = shared.control.authority.issue_service(&names, shared.kernel.wall_time())?;
     let credentials = Credentials {
         certificate_pem: pair.certificate_pem,
         key_pem: pair.key_pem,

@@ -3,17 +3,20 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use axum::Router;
 use longhaul_control::brain::{Brain, Input};
 use longhaul_control::commit_loop::{CommitLoop, CommitWork};
 use longhaul_control::query_loop::QueryLoop;
-use longhaul_control::spawn;
+use longhaul_control::thread_fault;
+use longhaul_control::turns::{BRAIN_TURN_AGE_MAX, LoopTurn, LoopTurns, TURN_AGE_MAX};
 use longhaul_jobs::{self as jobs, ForeignMover, JobLoop, Work};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_netops::measured::puller;
 use longhaul_netops::{Level, plan};
 use longhaul_scheduler::Scheduler;
+use longhaul_threads::{end_process, panic_text, spawn_core};
 use parking_lot::RwLock;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -27,7 +30,7 @@ use crate::messages;
 use crate::recovery::recover_live_state;
 use crate::state::State;
 use crate::wiring::{Wiring, public_url};
-use crate::{Clock, Config, Operations};
+use crate::{Clock, Clocks, Config, Operations};
 
 /// A running service. Dropping it without [`Service::stop`] ends it in the midst of things, and loses nothing
 /// either.
@@ -53,22 +56,24 @@ impl Service {
     /// browsers.
     pub async fn start(
         config: Config,
-        clock: Clock,
+        clocks: impl Into<Clocks>,
         pages: impl FnOnce(&Arc<Operations>) -> Router,
     ) -> Result<Service, Fault> {
         // What is wrong with the configuration is told by the check that follows.
         let mover = jobs::mover(&config.jobs, &config.state_dir);
-        Service::start_with(config, clock, mover, pages).await
+        Service::start_with(config, clocks, mover, pages).await
     }
 
     /// As [`Service::start`]; copies of jobs are done by `mover`, and wait where there is none.
     pub async fn start_with(
         config: Config,
-        clock: Clock,
+        clocks: impl Into<Clocks>,
         mover: Option<Arc<dyn ForeignMover>>,
         pages: impl FnOnce(&Arc<Operations>) -> Router,
     ) -> Result<Service, Fault> {
         config.check()?;
+        let clocks = clocks.into();
+        let clock = clocks.steady.clone();
         let now = clock();
         let opening = config.clone();
         let state = tokio::task::spawn_blocking(move || State::open(&opening, now))
@@ -77,10 +82,13 @@ impl Service {
         let sockets = Sockets::bind(&config).await?;
         let remote = mover.as_ref().and_then(|mover| mover.remote());
         let public_url = public_url(&config, &sockets.secure_addresses);
-        let wiring = Wiring::open(&config, &clock, state, public_url, remote.clone())?;
+        let wiring = Wiring::open(&config, &clocks, state, public_url, remote.clone())?;
         let Wiring { shared, brain, commit_loop, query_loop, work, tokens_wanted } = wiring;
         let operations = Arc::new(Operations::new(shared.clone()));
-        let mut threads = Threads::start(&clock, brain, commit_loop, query_loop)?;
+        // Dropped before what the loops take their inputs from: they may end when the start fails.
+        let (stop, stopped) = watch::channel(false);
+        let starting = CoreStart { clock: &clock, turns: &shared.kernel.turns, stopped: &stopped };
+        let mut threads = Threads::start(&starting, brain, commit_loop, query_loop)?;
         let recovering = shared.clone();
         tokio::task::spawn_blocking(move || recover_live_state(&recovering))
             .await
@@ -89,8 +97,8 @@ impl Service {
         // After the limits and shares of all: what jobs wait for is ordered by them.
         let runtime = tokio::runtime::Handle::current();
         let job_loop = JobLoop::new(shared.job_control.clone(), work, mover, runtime);
-        threads.job_loop = Some(spawn("job-loop", move || job_loop.run())?);
-        let (stop, stopped) = watch::channel(false);
+        let turn = starting.turn("job-loop", TURN_AGE_MAX);
+        threads.job_loop = Some(starting.spawn("job-loop", move || job_loop.run(&turn))?);
         let mut service = Service {
             addresses: sockets.secure_addresses.clone(),
             http_address: sockets.plain_address,
@@ -99,8 +107,10 @@ impl Service {
             tasks: JoinSet::new(),
             threads,
         };
-        service.tasks.spawn(jobs::tape::run(shared.job_control.clone(), remote, stopped.clone()));
-        service.tasks.spawn(jobs::run_tokens(shared.job_control.clone(), tokens_wanted, stopped.clone()));
+        let tape = jobs::tape::run(shared.job_control.clone(), remote, stopped.clone());
+        service.spawn_optional_task("tape", tape);
+        let tokens = jobs::run_tokens(shared.job_control.clone(), tokens_wanted, stopped.clone());
+        service.spawn_optional_task("tokens", tokens);
         service.listen(sockets, pages, stopped)?;
         tracing::info!(deployment = shared.control.authority.deployment(), url = %shared.public_url,
             "service \
@@ -114,12 +124,12 @@ impl Service {
         pages: impl FnOnce(&Arc<Operations>) -> Router,
         stopped: watch::Receiver<bool>,
     ) -> Result<(), Fault> {
-        let shared = &self.operations.shared;
+        let shared = self.operations.shared.clone();
         let limits = shared.config.limits.clone();
         let plain_hosts = self.http_address.map(plain_hosts).unwrap_or_default();
         let http = Arc::new(Http::new(self.operations.clone(), plain_hosts, stopped.clone()));
         let router = http::router(&http, pages(&self.operations));
-        let tls = Arc::new(RwLock::new(acceptor(shared)?));
+        let tls = Arc::new(RwLock::new(acceptor(&shared)?));
         let connections = Arc::new(Semaphore::new(limits.connections as usize));
         let deployment: Arc<str> = shared.control.authority.deployment().into();
         let secure = sockets.secure.into_iter().map(|listener| (listener, Some(tls.clone())));
@@ -129,23 +139,56 @@ impl Service {
                 tls,
                 deployment: deployment.clone(),
                 users: shared.identity.users().clone(),
-                clock: shared.kernel.clock.clone(),
+                clock: shared.kernel.wall_clock(),
                 router: router.clone(),
                 limits: limits.clone(),
                 connections: connections.clone(),
                 stop: stopped.clone(),
             };
-            self.tasks.spawn(listening.run());
+            self.spawn_task("listener", listening.run(), &stopped);
         }
         for (place, archive) in shared.config.perfsonar.iter().enumerate() {
-            self.tasks.spawn(puller::run(shared.netops.clone(), place, archive.clone(), stopped.clone()));
+            let pull = puller::run(shared.netops.clone(), place, archive.clone(), stopped.clone());
+            self.spawn_optional_task("puller", pull);
         }
         if shared.config.circuits.level == Level::Service {
-            self.tasks.spawn(plan::run(shared.netops.clone(), stopped.clone()));
+            self.spawn_task("circuit-plan", plan::run(shared.netops.clone(), stopped.clone()), &stopped);
         }
-        self.tasks.spawn(messages::run(shared.clone(), stopped.clone()));
-        self.tasks.spawn(housekeeping::run(shared.clone(), tls, stopped));
+        self.spawn_optional_task("messages", messages::run(shared.clone(), stopped.clone()));
+        self.spawn_task("housekeeping", housekeeping::run(shared, tls, stopped.clone()), &stopped);
         Ok(())
+    }
+
+    /// Starts a task that is needed until the service stops: it ends the process if it panics or ends before.
+    fn spawn_task(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+        stopped: &watch::Receiver<bool>,
+    ) {
+        let stopped = stopped.clone();
+        let task = async move {
+            task.await;
+            if !may_end(&stopped) {
+                end_process(name, "it ended before it was asked to");
+            }
+        };
+        self.spawn_optional_task(name, task);
+    }
+
+    /// Starts a task that ends by itself where nothing is configured for it: a panic ends the process. It is
+    /// aborted when the service is dropped.
+    fn spawn_optional_task(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(async move {
+            let mut core = JoinSet::new();
+            core.spawn(task);
+            if let Some(Err(error)) = core.join_next().await
+                && error.is_panic()
+            {
+                let panic = error.into_panic();
+                end_process(name, &format!("it panicked: {}", panic_text(panic.as_ref())));
+            }
+        });
     }
 
     pub fn operations(&self) -> &Arc<Operations> {
@@ -184,6 +227,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
+        let _ = self.stop.send(true);
         let shared = &self.operations.shared;
         // After `stop` nobody listens any more. Otherwise the threads end by themselves.
         shared.kernel.scheduler.try_notify(Input::Stop);
@@ -192,20 +236,54 @@ impl Drop for Service {
     }
 }
 
+/// What the start of a core thread needs.
+struct CoreStart<'a> {
+    clock: &'a Clock,
+    turns: &'a LoopTurns,
+    stopped: &'a watch::Receiver<bool>,
+}
+
+impl CoreStart<'_> {
+    fn turn(&self, name: &'static str, age_max: Duration) -> LoopTurn {
+        self.turns.add(name, age_max, (self.clock)())
+    }
+
+    /// Starts a thread that may end only when the service stops.
+    fn spawn<T: Send + 'static>(
+        &self,
+        name: &str,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<JoinHandle<T>, Fault> {
+        let stopped = self.stopped.clone();
+        spawn_core(name, move || may_end(&stopped), body).map_err(|error| thread_fault(name, error))
+    }
+}
+
+/// The service stops, or its start has failed.
+fn may_end(stopped: &watch::Receiver<bool>) -> bool {
+    *stopped.borrow() || stopped.has_changed().is_err()
+}
+
 impl Threads {
     /// Starts those that must run while the live state is recovered: their queues are bounded.
     fn start(
-        clock: &Clock,
+        starting: &CoreStart<'_>,
         brain: Brain,
         commit_loop: CommitLoop,
         query_loop: QueryLoop,
     ) -> Result<Threads, Fault> {
-        let of_brain = clock.clone();
-        let (of_commits, of_queries) = (clock.clone(), clock.clone());
+        let clock = starting.clock;
+        let (of_brain, of_commits, of_queries) = (clock.clone(), clock.clone(), clock.clone());
+        let brain_turn = starting.turn("brain", BRAIN_TURN_AGE_MAX);
+        let commit_turn = starting.turn("commit-loop", TURN_AGE_MAX);
+        let query_turn = starting.turn("query-loop", TURN_AGE_MAX);
+        let query = move || query_loop.run(&of_queries, &query_turn);
         Ok(Threads {
-            brain: Some(spawn("brain", move || brain.run(&of_brain))?),
-            commit_loop: Some(spawn("commit-loop", move || commit_loop.run(&of_commits))?),
-            query_loop: Some(spawn("query-loop", move || query_loop.run(&of_queries))?),
+            brain: Some(starting.spawn("brain", move || brain.run(&of_brain, &brain_turn))?),
+            commit_loop: Some(
+                starting.spawn("commit-loop", move || commit_loop.run(&of_commits, &commit_turn))?,
+            ),
+            query_loop: Some(starting.spawn("query-loop", query)?),
             job_loop: None,
         })
     }
@@ -267,4 +345,126 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
 
 fn plain_hosts(address: SocketAddr) -> Vec<String> {
     vec![address.to_string(), format!("localhost:{}", address.port())]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    use longhaul_model::Timestamp;
+    use longhaul_threads::CORE_ENDED_EXIT_CODE;
+
+    use super::*;
+
+    const VARIABLE: &str = "LONGHAUL_TEST_ENDING";
+
+    async fn start(directory: &std::path::Path) -> Service {
+        let config = Config {
+            state_dir: directory.join("state"),
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            ..Config::default()
+        };
+        let wall = || Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64);
+        crate::init(&config, wall()).unwrap();
+        Service::start(config, Arc::new(wall) as Clock, |_| Router::new()).await.unwrap()
+    }
+
+    /// In the process that is to end: the loop panics as it would at a defect.
+    async fn end(part: &str) {
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+        let directory = tempfile::tempdir().unwrap();
+        let mut service = start(directory.path()).await;
+        let (_stop, stopped) = watch::channel(false);
+        match part {
+            "brain" => {
+                let kernel = &service.operations.shared.kernel;
+                kernel.notify_scheduler(Input::Ask(Box::new(|_, _| panic!("attempt to add with overflow"))));
+            }
+            "messages" => {
+                service.spawn_optional_task("messages", async { panic!("attempt to add with overflow") })
+            }
+            _ => service.spawn_task("listener", async {}, &stopped),
+        }
+        std::future::pending().await
+    }
+
+    /// A sum that overflowed ended the committing thread: the service answered, said that it was well, and
+    /// wrote nothing until somebody restarted it.
+    #[tokio::test]
+    async fn a_loop_or_task_that_panics_ends_the_process_with_its_reason_in_the_last_line() {
+        if let Ok(part) = std::env::var(VARIABLE) {
+            return end(&part).await;
+        }
+        let name =
+            "service::tests::a_loop_or_task_that_panics_ends_the_process_with_its_reason_in_the_last_line";
+        let panicked = "it panicked: attempt to add with overflow";
+        let ended = "it ended before it was asked to";
+        for (part, why) in [("brain", panicked), ("messages", panicked), ("listener", ended)] {
+            let me = std::env::current_exe().unwrap();
+            let output =
+                Command::new(me).args(["--exact", name, "--nocapture"]).env(VARIABLE, part).output().unwrap();
+            let log = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(CORE_ENDED_EXIT_CODE), "{log}");
+            let last = log.lines().last().unwrap_or_default();
+            assert!(last.contains(part) && last.contains(why), "{last}");
+        }
+    }
+
+    #[tokio::test]
+    async fn readiness_names_each_loop_with_the_age_of_its_turn_and_fails_for_one_that_stands_still() {
+        let directory = tempfile::tempdir().unwrap();
+        let service = start(directory.path()).await;
+        let (operations, kernel) = (service.operations.clone(), &service.operations.shared.kernel);
+        let loops: Vec<String> = kernel.turns.ages(kernel.now()).iter().map(|age| age.name.into()).collect();
+        for expected in ["brain", "commit-loop", "query-loop", "job-loop"] {
+            assert!(loops.iter().any(|name| name == expected), "{expected} in {loops:?}");
+        }
+        let ready = operations.readyz();
+        assert!(ready.ok, "{ready:?}");
+        for part in ["scheduler", "catalog", "agents"] {
+            let row = ready.reasons.iter().find(|reason| reason.part == part).unwrap();
+            assert_eq!(row.last_turn_age_ms, None, "as in release 0.1.0");
+        }
+        kernel.turns.add("stuck-loop", Duration::from_secs(60), kernel.now() - Duration::from_secs(61));
+        let ready = operations.readyz();
+        let stuck = ready.reasons.iter().find(|reason| reason.part == "stuck-loop").unwrap();
+        assert!(!ready.ok && !stuck.ok && stuck.last_turn_age_ms >= Some(61_000), "{ready:?}");
+        assert!(operations.healthz().ok, "the process works");
+        // What has nothing to do ends by itself; nothing else has ended.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        service.stop().await;
+    }
+
+    #[tokio::test]
+    async fn an_agents_clock_and_certificate_and_a_broken_state_are_problems() {
+        let directory = tempfile::tempdir().unwrap();
+        let service = start(directory.path()).await;
+        let (operations, shared) = (service.operations.clone(), service.operations.shared.clone());
+        let titles = || -> Vec<String> {
+            let page = operations.problem_list(&crate::PageQuery::default()).unwrap();
+            page.items.into_iter().map(|problem| problem.fault.detail).collect()
+        };
+        assert!(titles().is_empty(), "{:?}", titles());
+        let (catalog, agents, now) = (&shared.kernel.catalog, &shared.control.agents, shared.kernel.now());
+        let (site, _) = catalog.add_site(&"beta".parse().unwrap(), now).unwrap();
+        let agent = longhaul_model::AgentId(7);
+        let expired = now - Duration::from_secs(60);
+        catalog.add_agent(agent, site.id, "worker1", expired, now).unwrap();
+        shared.kernel.refresh_directory().unwrap();
+        let row = catalog.agent(agent).unwrap().unwrap();
+        agents.add(row.clone());
+        agents.hello(row, Vec::new(), now);
+        let _poll = agents.open_poll(agent);
+        agents.learn_clock(agent, 2 * 3_600_000);
+        let told = titles();
+        for part in ["is 7200 s ahead of the service's", "expired at"] {
+            assert!(told.iter().any(|detail| detail.contains(part)), "{part} in {told:?}");
+        }
+        assert!(operations.check().unwrap().sound);
+        assert!(operations.metrics().contains("longhaul_state_check_findings 0"), "{}", operations.metrics());
+        service.stop().await;
+    }
 }

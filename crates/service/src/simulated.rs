@@ -93,7 +93,7 @@ impl SimulatedService {
         config.check()?;
         let state = State::open_with(&config, || Ok(catalog))?;
         let public_url = public_url(&config, &config.listen);
-        let wiring = Wiring::open(&config, &clock, state, public_url, None)?;
+        let wiring = Wiring::open(&config, &clock.clone().into(), state, public_url, None)?;
         let Wiring { shared, brain, commit_loop, query_loop, work, tokens_wanted: _ } = wiring;
         let operations = Arc::new(Operations::new_inline(shared.clone()));
         let brain = Arc::new(Mutex::new(brain));

@@ -28,7 +28,9 @@ use crate::context::ServiceContext;
 use crate::housekeeping::KNOWLEDGE;
 use crate::messages::Messages;
 use crate::state::State;
-use crate::{Clock, Config};
+use crate::state_check::LastCheck;
+use crate::state_place;
+use crate::{Clocks, Config};
 
 /// The rooms of a service and its loops, not yet driven by anybody.
 pub(crate) struct Wiring {
@@ -45,7 +47,7 @@ pub(crate) struct Wiring {
 impl Wiring {
     pub(crate) fn open(
         config: &Config,
-        clock: &Clock,
+        clocks: &Clocks,
         state: State,
         public_url: String,
         remote: Option<Arc<Remote>>,
@@ -55,7 +57,7 @@ impl Wiring {
         let (inputs, brain_inputs) = sync_channel(INPUTS_MAX);
         let (writer, commit_work) = channel();
         let handles = (SchedulerHandle::new(inputs), WriterHandle::new(writer));
-        let shared = Arc::new(share(config, clock, state, public_url, handles, (jobs, tokens, remote))?);
+        let shared = Arc::new(share(config, clocks, state, public_url, handles, (jobs, tokens, remote))?);
         let (brain, commit_loop, query_loop) = open_loops(&shared, brain_inputs, commit_work)?;
         Ok(Wiring { shared, brain, commit_loop, query_loop, work, tokens_wanted })
     }
@@ -63,13 +65,15 @@ impl Wiring {
 
 fn share(
     config: &Config,
-    clock: &Clock,
+    clocks: &Clocks,
     state: State,
     public_url: String,
     (scheduler, writer): (SchedulerHandle, WriterHandle),
     (jobs, tokens, remote): (Jobs, Tokens, Option<Arc<Remote>>),
 ) -> Result<ServiceContext, Fault> {
     let last_id = state.catalog.last_id()?;
+    let last_check = LastCheck::load(&state.catalog)?;
+    let place_change = state_place::note_start(&state.catalog, &config.state_dir, (clocks.wall)())?;
     let agents = Agents::default();
     state.catalog.agents()?.into_iter().for_each(|row| agents.add(row));
     let (vault, metrics) = (Arc::new(state.vault), Arc::new(Metrics::default()));
@@ -83,14 +87,14 @@ fn share(
             public_url: public_url.clone(),
             wait: config.limits.wait(),
         },
-        clock.clone(),
+        clocks.clone(),
         state.catalog.clone(),
         vault.clone(),
         config_store.clone(),
         metrics.clone(),
     )?);
     let kernel = Arc::new(Kernel::new(
-        clock.clone(),
+        clocks.clone(),
         IdMaker::after(last_id),
         state.catalog,
         vault,
@@ -137,9 +141,11 @@ fn share(
         identity,
         public_url,
         config: config.clone(),
-        started: clock(),
+        started: (clocks.steady)(),
         netops,
         messages,
+        last_check,
+        place_change,
         _lock: state.lock,
     })
 }

@@ -10,12 +10,13 @@ mod links;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use longhaul_engine::{Clock, Event, FetchBatch, Path, Snapshot};
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode};
 use longhaul_security::Credentials;
+use longhaul_threads::spawn_core;
 use parking_lot::{Condvar, Mutex};
 
 use link_queues::{LinkQueues, QueueEvent};
@@ -61,7 +62,8 @@ pub(crate) struct NullMoverSteps(Arc<NullMoverInner>);
 pub(crate) fn start(links: NullLinks, start: MoverStart) -> Result<Box<dyn Mover>, Fault> {
     let begun = Instant::now();
     let (mut mover, steps) = NullMover::new(links, start, Box::new(move || begun.elapsed()));
-    let thread = thread::Builder::new().name("null-mover".into()).spawn(move || steps.run());
+    let inner = steps.0.clone();
+    let thread = spawn_core("null-mover", move || inner.state.lock().stop, move || steps.run());
     let thread = thread.map_err(|error| {
         Fault::new(FaultCode::Busy, format!("no thread for the null mover: {error}")).with_source(error)
     })?;

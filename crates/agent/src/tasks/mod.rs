@@ -22,6 +22,7 @@ use longhaul_api::agent::{Fact, Task, TaskKind};
 use longhaul_engine::Export;
 use longhaul_model::{Fault, FaultCode, NameRules, TaskId};
 use longhaul_storage::Storage;
+use longhaul_threads::spawn_core;
 use parking_lot::{Condvar, Mutex};
 
 use crate::hooks::Hooks;
@@ -89,8 +90,8 @@ impl Tasks {
     /// Starts the threads.
     pub(crate) fn spawn(self: &Arc<Self>) -> Result<(), Fault> {
         for _ in 0..TASKS_RUNNING_MAX {
-            let runner = self.clone();
-            let thread = thread::Builder::new().name("task".into()).spawn(move || runner.work());
+            let (runner, stop) = (self.clone(), self.context.stop.clone());
+            let thread = spawn_core("task", move || stop.is_set(), move || runner.work());
             let thread = thread
                 .map_err(|error| Fault::new(FaultCode::Busy, format!("cannot start a thread: {error}")))?;
             self.threads.lock().push(thread);

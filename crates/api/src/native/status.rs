@@ -199,4 +199,7 @@ pub struct HealthReason {
     pub ok: bool,
     /// Explanation for people.
     pub detail: String,
+    /// Milliseconds since the last turn, where the part is a loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_turn_age_ms: Option<u64>,
 }

@@ -24,6 +24,7 @@ use crate::brain::{Input, Order};
 use crate::control::Control;
 use crate::event_loop::{EventLoop, InputQueue, LoopStep, drive};
 use crate::kernel::Kernel;
+use crate::turns::LoopTurn;
 
 pub use facts::{items, reason_word};
 
@@ -69,8 +70,8 @@ impl CommitLoop {
     }
 
     /// Runs until told to stop.
-    pub fn run(mut self, clock: &Clock) {
-        drive(&mut self, clock);
+    pub fn run(mut self, clock: &Clock, turn: &LoopTurn) {
+        drive(&mut self, clock, turn);
     }
 
     /// Returns whether to stop.
@@ -140,7 +141,7 @@ impl CommitLoop {
 impl EventLoop for CommitLoop {
     type Input = CommitWork;
     const BATCH_MAX: usize = WORK_BATCH_MAX;
-    const WAIT_MAX: Option<Duration> = Some(PROBE_INTERVAL);
+    const WAIT_MAX: Duration = PROBE_INTERVAL;
 
     fn inputs(&mut self) -> &mut InputQueue<CommitWork> {
         &mut self.inputs

@@ -21,9 +21,10 @@ use longhaul_network::exchange::Imported;
 use longhaul_network::{Knowledge, Observation, ObservationError};
 use longhaul_scheduler::record::{self, FORMAT_VERSION, Head, Line, LineKind};
 use longhaul_scheduler::{Decision, Event, ImportedKnowledge, Scheduler, Settings};
+use longhaul_threads::spawn_worker;
 use serde::Serialize;
 
-use crate::kernel::spawn;
+use crate::kernel::thread_fault;
 use files::Files;
 
 /// Bytes in a chunk for the writer; a smaller one leaves whenever the brain is idle.
@@ -65,7 +66,8 @@ impl Recorded {
         tracing::info!(directory = %files.run().display(), "recording what the scheduler hears and decides");
         let (to, chunks) = channel();
         let state = recording.clone();
-        let writer = spawn("recorder", move || write(files, &chunks, &state))?;
+        let writer = spawn_worker("recorder", move || write(files, &chunks, &state));
+        let writer = writer.map_err(|error| thread_fault("recorder", error))?;
         let mut tape =
             Tape { buffer: Vec::new(), number: 0, handed: 0, to: Some(to), writer: Some(writer), recording };
         let head = Head {

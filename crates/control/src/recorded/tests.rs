@@ -31,8 +31,9 @@ use crate::brain::{Brain, INPUTS_MAX, Input, Order};
 use crate::commit_loop::CommitWork;
 use crate::event_loop::InputQueue;
 use crate::executor::Executor;
-use crate::kernel::{SchedulerHandle, WriterHandle, spawn};
+use crate::kernel::{SchedulerHandle, WriterHandle};
 use crate::query_loop::ExpandQuery;
+use crate::turns::LoopTurn;
 
 const SITES: u64 = 5;
 /// Sites that hold the data; the others want it.
@@ -177,7 +178,7 @@ fn record_a_day(directory: &Path) -> u64 {
     let inputs_of_brain = InputQueue::new(heard);
     let brain =
         Brain::new(inputs_of_brain, scheduler, WriterHandle::new(writer), queries, Box::new(NoExecutor));
-    let thinking = spawn("brain", move || brain.run(&now)).unwrap();
+    let thinking = std::thread::spawn(move || brain.run(&now, &LoopTurn::default()));
     let mut day = Day {
         clock,
         brain: SchedulerHandle::new(inputs),

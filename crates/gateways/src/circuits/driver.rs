@@ -12,6 +12,7 @@ use longhaul_circuits::{
 };
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{read_private, write_private};
+use longhaul_threads::spawn_worker;
 use parking_lot::Mutex;
 
 use super::{CircuitConfig, Provider, open};
@@ -105,7 +106,7 @@ impl ProviderDriver {
             drop(ready);
             working.run(&inbox);
         };
-        let thread = std::thread::Builder::new().name("circuits".to_owned()).spawn(work);
+        let thread = spawn_worker("circuits", work);
         let failed = |error| {
             Fault::new(FaultCode::Internal, format!("no thread for circuits: {error}")).with_source(error)
         };
@@ -116,7 +117,7 @@ impl ProviderDriver {
     }
 
     pub fn send_event(&self, event: Event) {
-        // The thread ends only with this handle, or by a panic; then there are no circuits.
+        // The thread ends only with this handle.
         let _ = self.commands.send(Command::Handle(event));
     }
 

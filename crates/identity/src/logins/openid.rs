@@ -136,7 +136,7 @@ impl Identity {
             return Err(Fault::new(FaultCode::Busy, "many people log in at this moment: log in again"));
         };
         let answer = LoginAnswer { code: &back.code, issuer: back.issuer.as_deref(), login: &login };
-        issuer.redeem(answer, now).await
+        issuer.redeem(answer, self.wall_time()).await
     }
 
     fn admit_identity(

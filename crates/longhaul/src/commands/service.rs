@@ -159,7 +159,7 @@ async fn serve(mut config: Config) -> Result<(), Failure> {
     let shutdown = signals::shutdown()?;
     config.public_url = public_url(&config);
     let pages = |operations: &Arc<Operations>| longhaul_web::router(operations.clone());
-    let service = Service::start(config, clock::clock(), pages).await?;
+    let service = Service::start(config, clock::clocks(), pages).await?;
     shutdown.await;
     service.stop().await;
     Ok(())

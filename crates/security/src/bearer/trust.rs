@@ -298,7 +298,8 @@ impl Issuer {
     }
 
     fn may_fetch(&self, now: Timestamp) -> bool {
-        self.last_fetch.is_none_or(|asked| now.since(asked) >= FETCH_INTERVAL_MIN)
+        // Tokens are judged by the wall clock: after it was set back, a time ahead of it says nothing.
+        self.last_fetch.is_none_or(|asked| asked > now || now.since(asked) >= FETCH_INTERVAL_MIN)
     }
 }
 

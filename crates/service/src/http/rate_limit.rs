@@ -86,11 +86,14 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_locks_nobody_out() {
-        let (limiter, now) = (UserRateLimiter::new(10), Timestamp::from_seconds(1_000));
+        let (limiter, now) = (UserRateLimiter::new(10), Timestamp::from_seconds(1_000_000));
         assert_eq!(taken(&limiter, "anna", now, 100), 20);
-        let before = Timestamp::from_seconds(10);
-        let wait = limiter.take("anna", before).unwrap_err();
-        assert!(wait < Duration::from_secs(3), "{wait:?}");
+        for back_s in [60, 3 * 3_600] {
+            let before = Timestamp::from_seconds(1_000_000 - back_s);
+            let wait = limiter.take("anna", before).unwrap_err();
+            assert!(wait < Duration::from_secs(3), "{wait:?}");
+            assert!(limiter.take("anna", before + wait).is_ok(), "the wait ends");
+        }
     }
 
     #[test]

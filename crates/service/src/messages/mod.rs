@@ -160,7 +160,14 @@ pub async fn run(shared: Arc<ServiceContext>, stop: watch::Receiver<bool>) {
     }
     tasks.spawn(queues::publish_minutes(shared.clone(), spool.clone(), stop.clone()));
     tasks.spawn(spooler(shared.clone(), spool, directory.clone(), stop));
-    while tasks.join_next().await.is_some() {}
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            // It is the panic of the whole task, whose owner ends the process.
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
 }
 
 async fn spooler(

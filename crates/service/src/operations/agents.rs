@@ -41,12 +41,12 @@ impl Operations {
     pub fn agent_join(&self, request: &JoinRequest) -> Result<JoinReply, Problem> {
         agree(request.versions)?;
         let host = host(&request.host)?;
-        let now = self.now();
+        let (now, valid_from) = (self.now(), self.shared.kernel.wall_time());
         // First whether the signing request is of use at all: a bad one must not use the token up.
         let authority = &self.shared.control.authority;
         let agent: AgentId = self.shared.kernel.new_id();
         let nowhere = SiteName::parse("nowhere").map_err(|error| bad_request(error.to_string()))?;
-        authority.issue_agent(&request.signing_request, agent, &nowhere, now).map_err(|error| {
+        authority.issue_agent(&request.signing_request, agent, &nowhere, valid_from).map_err(|error| {
             Problem::from(
                 Fault::new(FaultCode::BadRequest, format!("the signing request: {error}")).with_source(error),
             )
@@ -65,8 +65,9 @@ impl Operations {
             };
             Problem::from(Fault::new(code, refusal.to_string()).with_source(refusal))
         })?;
-        let issued =
-            authority.issue_agent(&request.signing_request, agent, &site.name, now).map_err(Fault::from)?;
+        let issued = authority
+            .issue_agent(&request.signing_request, agent, &site.name, valid_from)
+            .map_err(Fault::from)?;
         self.shared.kernel.catalog.add_agent(agent, site.id, host, issued.expires, now).map_err(problem)?;
         if let Some(row) = self.shared.kernel.catalog.agent(agent).map_err(problem)? {
             self.shared.control.agents.add(row);
@@ -84,10 +85,10 @@ impl Operations {
     }
 
     pub fn agent_renew(&self, peer: &AgentPeer, request: &RenewRequest) -> Result<RenewReply, Problem> {
-        let now = self.now();
         let authority = &self.shared.control.authority;
+        let valid_from = self.shared.kernel.wall_time();
         let issued = authority
-            .issue_agent(&request.signing_request, peer.agent, &peer.site, now)
+            .issue_agent(&request.signing_request, peer.agent, &peer.site, valid_from)
             .map_err(Fault::from)?;
         self.shared.kernel.catalog.set_agent_certificate(peer.agent, issued.expires).map_err(problem)?;
         self.shared.control.agents.certificate_renewed(peer.agent, issued.expires);

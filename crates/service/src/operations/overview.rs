@@ -1,30 +1,29 @@
 //! The whole at a glance: status, problems, rates, invariants, health, metrics.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{
-    BlameCount, CheckReport, CheckResult, Health, HealthReason, LinkRates, LinkView, Page, ProblemView,
-    RateHistory, Status, SubscriptionView,
+    BlameCount, CheckReport, Health, HealthReason, LinkRates, LinkView, Page, ProblemView, RateHistory,
+    Status, SubscriptionView,
 };
 use longhaul_catalog::{LinkTotals, SiteState, Totals};
-use longhaul_control::commit_loop::CommitWork;
+use longhaul_control::agent_health;
 use longhaul_control::metrics::Gauges;
+use longhaul_control::turns::TurnAge;
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, SubscriptionState, Timestamp};
 use longhaul_netops::measured::{changes, probe_state};
 use longhaul_network::Link;
 
 use super::{Operations, PageQuery, SubscriptionList, page, problem};
+use crate::state_check::{self, CheckOutcome};
 
 /// Subscriptions in the status.
 const SUBSCRIPTIONS_MAX: u32 = 100;
 /// Seconds of history shown with the status.
 const HISTORY_S: u32 = 900;
 const SECONDS_DEFAULT: u32 = 3_600;
-/// Longest wait of a check for reports: it should also work while the catalog cannot be written.
-const REPORTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Operations {
     pub fn status(&self) -> Result<Status, Problem> {
@@ -103,6 +102,7 @@ impl Operations {
         if let Some(fault) = self.shared.kernel.trouble() {
             views.push(standing(fault, None, now));
         }
+        views.extend(self.own_problems(now));
         let directory = self.shared.kernel.directory();
         for site in directory.sites.values() {
             let why = site.reason.clone().map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -122,6 +122,11 @@ impl Operations {
             }
             let busy = |agent| self.shared.job_control.jobs.stream_ledger.busy(agent);
             let agents = self.shared.control.agents.views(site.id, now, busy);
+            let wall = self.shared.kernel.wall_time();
+            let found = agents.iter().flat_map(|agent| agent_health::problems(&site.name, agent, wall));
+            views.extend(
+                found.map(|found| ProblemView { remedy: found.remedy, ..standing(found.fault, None, now) }),
+            );
             for agent in agents.into_iter().filter(|agent| !agent.connected) {
                 let last = agent.last_contact.map_or("never".to_owned(), |last| format!("at {last}"));
                 let detail = format!("the agent of {} on {} was last heard of {last}", site.name, agent.host);
@@ -181,6 +186,23 @@ impl Operations {
         views.collect()
     }
 
+    /// Problems of the service's own state.
+    fn own_problems(&self, now: Timestamp) -> Vec<ProblemView> {
+        let checked = self.shared.last_check.outcome();
+        let checked = checked.and_then(|outcome| outcome.fault().map(|fault| (outcome.at, fault)));
+        let checked = checked.map(|(at, fault)| ProblemView {
+            first_seen: at,
+            remedy: CheckOutcome::REMEDY.to_owned(),
+            ..standing(fault, None, now)
+        });
+        let moved = self.shared.place_change.as_ref().map(|change| ProblemView {
+            first_seen: self.shared.started,
+            remedy: change.remedy(),
+            ..standing(change.fault(), None, now)
+        });
+        checked.into_iter().chain(moved).collect()
+    }
+
     pub fn rate_history(
         &self,
         source: Option<&StorageName>,
@@ -219,63 +241,28 @@ impl Operations {
 
     /// The invariants of the catalog, and those between it and what is in memory.
     pub fn check(&self) -> Result<CheckReport, Problem> {
-        let rows = self.shared.kernel.catalog.check().map_err(problem)?;
-        let mut checks: Vec<CheckResult> = rows
-            .into_iter()
-            .map(|row| CheckResult {
-                name: row.name.to_owned(),
-                violations: row.violations,
-                examples: row.examples,
-            })
-            .collect();
-        checks.push(self.check_running()?);
-        let sound = checks.iter().all(|check| check.violations == 0);
-        if !sound {
-            let broken: Vec<&str> =
-                checks.iter().filter(|check| check.violations > 0).map(|check| check.name.as_str()).collect();
-            tracing::error!(broken = broken.join(", "), "the state is not sound");
-        }
-        Ok(CheckReport { checks, sound })
-    }
-
-    /// Whatever an agent runs for us has a live lease in the catalog. An outcome is durable a moment before
-    /// it is counted: what ends meanwhile is looked at once more, behind the reports that were under way.
-    fn check_running(&self) -> Result<CheckResult, Problem> {
-        let mut suspects: Option<BTreeSet<_>> = None;
-        for look in 0..2 {
-            if look > 0 {
-                self.pass_reports();
-            }
-            let running = self.shared.control.live.attempts();
-            let live = self.shared.kernel.catalog.live_transfers().map_err(problem)?;
-            let leased: BTreeSet<_> = live.into_iter().map(|row| row.attempt).collect();
-            let now: BTreeSet<_> = running.into_iter().filter(|attempt| !leased.contains(attempt)).collect();
-            suspects = Some(match suspects {
-                None => now,
-                Some(before) => before.intersection(&now).copied().collect(),
-            });
-        }
-        let suspects = suspects.unwrap_or_default();
-        Ok(CheckResult {
-            name: "an attempt runs without a live lease".to_owned(),
-            violations: suspects.len() as u64,
-            examples: suspects.iter().take(5).map(|attempt| attempt.to_string()).collect(),
-        })
-    }
-
-    /// Waits until the reports that are under way are counted.
-    fn pass_reports(&self) {
-        let (reached, passed) = std::sync::mpsc::channel();
-        if self.shared.kernel.writer.send(CommitWork::Fence(reached)).is_ok() {
-            let _ = passed.recv_timeout(REPORTS_TIMEOUT);
-        }
+        state_check::check(&self.shared)
     }
 
     /// Whether the process works at all.
     pub fn healthz(&self) -> Health {
         let answers = self.query_scheduler(|_, _| ()).is_some();
         let detail = if answers { "answers" } else { "does not answer" };
-        health(vec![HealthReason { part: "scheduler".into(), ok: answers, detail: detail.into() }])
+        health(vec![reason("scheduler", answers, detail)])
+    }
+
+    /// The age of each loop's last turn. One that stands still is a reason not to be ready: what is accepted
+    /// would wait for it.
+    fn loop_reasons(&self) -> impl Iterator<Item = HealthReason> {
+        let ages = self.shared.kernel.turns.ages(self.now());
+        ages.into_iter().map(|TurnAge { name, age, is_late }| {
+            let still = if is_late { "stands still: its last turn was" } else { "made its last turn" };
+            let detail = format!("{still} {:.1} s ago", age.as_secs_f64());
+            HealthReason {
+                last_turn_age_ms: Some(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+                ..reason(name, !is_late, detail)
+            }
+        })
     }
 
     /// Whether requests will be answered, and work goes on.
@@ -283,19 +270,16 @@ impl Operations {
         let mut reasons = self.healthz().reasons;
         let read = self.shared.kernel.catalog.totals();
         let catalog = match (&read, self.shared.kernel.trouble()) {
-            (Err(error), _) => HealthReason { part: "catalog".into(), ok: false, detail: error.to_string() },
-            (Ok(_), Some(fault)) => {
-                HealthReason { part: "catalog".into(), ok: false, detail: fault.to_string() }
-            }
-            (Ok(_), None) => {
-                HealthReason { part: "catalog".into(), ok: true, detail: "reads and writes".into() }
-            }
+            (Err(error), _) => reason("catalog", false, error.to_string()),
+            (Ok(_), Some(fault)) => reason("catalog", false, fault.to_string()),
+            (Ok(_), None) => reason("catalog", true, "reads and writes"),
         };
         reasons.push(catalog);
         let (known, connected, _) = self.shared.control.agents.totals(self.now());
         let detail = format!("{connected} of {known} connected");
         // Agents come and go: the service is ready without them.
-        reasons.push(HealthReason { part: "agents".into(), ok: true, detail });
+        reasons.push(reason("agents", true, detail));
+        reasons.extend(self.loop_reasons());
         health(reasons)
     }
 
@@ -354,6 +338,7 @@ impl Operations {
             vec![],
             f64::from(u8::from(self.shared.kernel.trouble().is_none())),
         );
+        self.shared.last_check.gauges(&mut gauges);
         self.recording_gauges(&mut gauges);
         self.measured_gauges(&mut gauges);
         self.circuit_gauges(&mut gauges);
@@ -424,6 +409,10 @@ fn standing(fault: Fault, storage: Option<StorageName>, now: Timestamp) -> Probl
         examples: Vec::new(),
         open: true,
     }
+}
+
+fn reason(part: &str, ok: bool, detail: impl Into<String>) -> HealthReason {
+    HealthReason { part: part.to_owned(), ok, detail: detail.into(), last_turn_age_ms: None }
 }
 
 fn health(reasons: Vec<HealthReason>) -> Health {

@@ -50,6 +50,12 @@ const BESIDE_THE_WORLD: &[&str] = &[
 const CHOOSING: &[&str] =
     &["min_by", "max_by", "sort_by", "sort_unstable_by", "sort_by_key", ".choose(", ".rate("];
 
+/// Rooms whose threads hold state that others wait for: one that ends must end the process, which
+/// `longhaul_threads` sees to.
+const CORE_ROOMS: &[&str] = &["agent", "control", "engine", "identity", "jobs", "netops", "service"];
+/// A thread of one probe, whose end is the end of that probe.
+const OTHER_THREADS: &[&str] = &["crates/agent/src/measure/probes.rs"];
+
 /// Marks that must not land. Split so that this file does not find itself.
 const UNFINISHED: &[&str] =
     &[concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME"), concat!("XX", "X:")];
@@ -114,6 +120,22 @@ fn check_rust(name: &str, text: &str, findings: &mut Findings) {
         check_pure(name, text, findings);
     }
     check_obeying(name, text, findings);
+    check_threads(name, text, findings);
+}
+
+/// A core room starts its threads by `longhaul_threads`. Tests may do as they like.
+fn check_threads(name: &str, text: &str, findings: &mut Findings) {
+    let in_core = CORE_ROOMS.iter().any(|room| name.starts_with(&format!("crates/{room}/src/")));
+    let is_test = name.contains("/tests/") || name.contains("test") || OTHER_THREADS.contains(&name);
+    if !in_core || is_test {
+        return;
+    }
+    let code = text.split(concat!("#[cfg(", "test)]\nmod tests {")).next().unwrap_or_default();
+    for call in [concat!("thread::", "spawn("), concat!("thread::", "Builder::new()")] {
+        if let Some(line) = code.lines().position(|line| line.contains(call)) {
+            findings.push(format!("{name}:{}: starts a thread: use longhaul_threads::spawn_core", line + 1));
+        }
+    }
 }
 
 /// The simulator decides nothing.
@@ -191,6 +213,21 @@ mod tests {
         findings.clear();
         check_rust("crates/engine/src/x.rs", text, &mut findings);
         assert!(findings.is_empty(), "{findings:?}");
+    }
+
+    #[test]
+    fn a_core_room_starts_threads_in_one_way_only() {
+        let text =
+            "//! x\nthread::spawn(body);\n#[cfg(test)]\nmod tests {\n    std::thread::spawn(body);\n}\n";
+        let found = |name: &str| {
+            let mut findings = Findings::new();
+            check_threads(name, text, &mut findings);
+            findings
+        };
+        assert_eq!(found("crates/engine/src/x.rs").len(), 1, "the test's own is not counted");
+        for free in ["crates/engine/src/x/tests.rs", "crates/doctor/src/x.rs", OTHER_THREADS[0]] {
+            assert!(found(free).is_empty(), "{free}");
+        }
     }
 
     #[test]
