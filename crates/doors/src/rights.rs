@@ -9,6 +9,7 @@ use std::path::Path;
 
 use http::{HeaderMap, StatusCode, header};
 use longhaul_model::units::printable;
+use longhaul_security::grid::canonical;
 use longhaul_security::{PeerIdentity, SubjectPattern, constant_time_eq, hash_secret, read_private};
 
 use crate::answer::{Outcome, Refusal};
@@ -86,7 +87,7 @@ pub struct Grant {
 pub enum Subjects {
     /// Everybody with a certificate that is believed here.
     Certified,
-    /// `/DC=org/CN=name` or `longhaul://DEPLOYMENT/…`, exactly.
+    /// `/DC=org/CN=name` or `longhaul://DEPLOYMENT/…`, exactly, see [`Subjects::named`].
     Named(BTreeSet<String>),
     /// Identities of Longhaul's of one shape.
     Like(SubjectPattern),
@@ -235,6 +236,11 @@ impl Grant {
 }
 
 impl Subjects {
+    /// Names in any form in which files have them, as names of certificates are written.
+    pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        Subjects::Named(names.into_iter().map(canonical).collect())
+    }
+
     fn fits(&self, name: &str) -> bool {
         match self {
             Subjects::Certified => true,
@@ -348,6 +354,13 @@ mod tests {
             tokens: parse_tokens(&format!("# tokens\n\nwrite /drop/ {TOKEN} # a robot\n")).unwrap(),
             anonymous: None,
         }
+    }
+
+    #[test]
+    fn rules_name_nobody_whose_name_has_a_slash_within_a_value() {
+        let alice = Subjects::named(["/DC=org/DC=example/CN=alice", "/2.5.4.3=host/a.example"]);
+        assert!(alice.fits("/DC=org/DC=example/CN=alice") && alice.fits("/CN=host\\/a.example"));
+        assert!(!alice.fits("/DC=org/DC=example\\/CN=alice") && !alice.fits("/CN=host/CN=a.example"));
     }
 
     #[tokio::test]

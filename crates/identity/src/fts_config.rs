@@ -6,6 +6,7 @@ use std::time::Duration;
 use longhaul_api::fts::{Level, Levels};
 use longhaul_model::{CommunityName, Fault, FaultCode};
 use longhaul_security::MappingCalloutSettings;
+use longhaul_security::grid::same_subject;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -177,7 +178,7 @@ impl FtsConfig {
     }
 
     pub fn person(&self, name: &str) -> Option<&FtsPerson> {
-        self.people.iter().find(|person| person.name == name)
+        self.people.iter().find(|person| same_subject(&person.name, name))
     }
 
     pub fn serves(&self, vo: &str) -> bool {

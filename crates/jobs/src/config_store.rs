@@ -13,6 +13,7 @@ use longhaul_control::executor::LinkPolicy;
 use longhaul_identity::{AccessRules, catalog_problem, refusal};
 use longhaul_model::Timestamp;
 use longhaul_scheduler::{Limits, LinkShares};
+use longhaul_security::grid::{denies_subject, same_subject};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +53,7 @@ impl Objects {
     }
 
     pub fn is_banned(&self, dn: &str) -> bool {
-        self.banned_people.iter().any(|ban| ban.who == dn)
+        self.banned_people.iter().any(|ban| denies_subject(&ban.who, dn))
     }
 
     fn check(&self) -> Result<(), Refusal> {
@@ -176,7 +177,7 @@ impl AccessRules for ConfigStore {
 
     fn granted(&self, name: &str) -> Result<Vec<String>, Refusal> {
         let objects = self.get()?;
-        let grants = objects.grants.iter().filter(|grant| grant.dn == name);
+        let grants = objects.grants.iter().filter(|grant| same_subject(&grant.dn, name));
         Ok(grants.map(|grant| grant.operation.clone()).collect())
     }
 }
@@ -211,6 +212,14 @@ mod tests {
         assert!(
             objects.ban_of("https://a", "cms").is_none() && objects.ban_of("https://b", "atlas").is_none()
         );
+    }
+
+    #[test]
+    fn a_ban_of_before_holds_for_names_that_are_written_anew() {
+        let host = Ban { who: "/DC=org/CN=host/a".into(), ..ban("*", BanStatus::Cancel) };
+        let objects = Objects { banned_people: vec![host], ..Objects::default() };
+        assert!(objects.is_banned("/DC=org/CN=host\\/a") && objects.is_banned("/DC=org/CN=host/a"));
+        assert!(!objects.is_banned("/DC=org/CN=host/CN=a") && !objects.is_banned("/DC=org/CN=host"));
     }
 
     #[test]

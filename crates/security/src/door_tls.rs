@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use longhaul_model::Fault;
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CommonState, RootCertStore, ServerConfig};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::client_auth::agent_or_user_verifier;
+use crate::grid::subject_line;
 use crate::tls::{certificates, internal, provider};
 use crate::{Credentials, SecurityError, peer_identity};
 
@@ -83,37 +83,7 @@ pub fn subject_names(connection: &CommonState, identities: bool) -> Vec<String> 
     };
     let identity =
         peer_identity(certificate).ok().filter(|_| identities).map(|identity| identity.to_string());
-    one_line_subject(certificate).into_iter().chain(identity).collect()
-}
-
-/// The subject in OpenSSL's one-line form. None if an attribute is not text, or has a control character,
-/// which could forge another attribute.
-fn one_line_subject(certificate: &CertificateDer<'_>) -> Option<String> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let mut name = String::new();
-    for attribute in parsed.subject().iter_attributes() {
-        let value = attribute.as_str().ok()?;
-        if value.chars().any(char::is_control) {
-            return None;
-        }
-        let key = match attribute.attr_type().to_id_string().as_str() {
-            "2.5.4.3" => "CN",
-            "2.5.4.6" => "C",
-            "2.5.4.7" => "L",
-            "2.5.4.8" => "ST",
-            "2.5.4.10" => "O",
-            "2.5.4.11" => "OU",
-            "0.9.2342.19200300.100.1.25" => "DC",
-            "0.9.2342.19200300.100.1.1" => "UID",
-            "1.2.840.113549.1.9.1" => "emailAddress",
-            other => {
-                name.push_str(&format!("/{other}={value}"));
-                continue;
-            }
-        };
-        name.push_str(&format!("/{key}={value}"));
-    }
-    (!name.is_empty()).then_some(name)
+    subject_line(certificate).into_iter().chain(identity).collect()
 }
 
 #[cfg(test)]
@@ -122,7 +92,7 @@ mod tests {
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
     #[test]
-    fn subjects_are_written_with_slashes() {
+    fn a_slash_in_a_subject_is_no_separator() {
         let mut name = DistinguishedName::new();
         name.push(DnType::CustomDnType(vec![0, 9, 2342, 19200300, 100, 1, 25]), "org");
         name.push(DnType::OrganizationName, "Example");
@@ -131,7 +101,7 @@ mod tests {
         params.distinguished_name = name;
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        assert_eq!(one_line_subject(certificate.der()).unwrap(), "/DC=org/O=Example/CN=host/door.example");
+        assert_eq!(subject_line(certificate.der()).unwrap(), "/DC=org/O=Example/CN=host\\/door.example");
         assert!(door_server_tls(&certificate.pem(), &key.serialize_pem(), &[]).is_ok());
         assert!(door_server_tls(&certificate.pem(), &key.serialize_pem(), &[&certificate.pem()]).is_ok());
         assert!(door_server_tls(&certificate.pem(), "no key", &[]).is_err());

@@ -15,9 +15,9 @@
 //! longhaul://grid/agent/beta/01JD3QW longhaul
 //! ```
 //!
-//! A name with blanks has to be quoted; `\"`, `\\` and `\xHH` stand for bytes in quotes. `*` is any subject,
-//! and an account that begins with a dot is a pool of accounts. A subject may also be an identity of
-//! Longhaul's.
+//! A name with blanks has to be quoted; `\"`, `\\` and `\xHH` stand for bytes in quotes, `\/` and `\+` for
+//! those in the value of an attribute. `*` is any subject, and an account that begins with a dot is a pool of
+//! accounts. A subject may also be an identity of Longhaul's.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ pub fn parse(bytes: &[u8]) -> GridMap {
             Ok(None) => {}
             Err(why) => map.bad.push(BadLine { line: line_number, why }),
             Ok(Some(entry)) => {
-                let key = (entry.subject.clone(), entry.roles.clone());
+                let key = (canonical(&entry.subject), entry.roles.clone());
                 if let Some((earlier, accounts)) = first.get(&key) {
                     let differs = if *accounts == entry.accounts { "repeats" } else { "contradicts" };
                     let why = format!("{differs} line {earlier}, which counts");
@@ -218,15 +218,26 @@ fn quoted(text: &str) -> Result<(String, &str), String> {
                 if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
             {
                 let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
-                bytes.push(digit(*high) << 4 | digit(*low));
+                let byte = digit(*high) << 4 | digit(*low);
+                // It is in a value: as it stands it would begin the next attribute.
+                if matches!(byte, b'/' | b'+') {
+                    bytes.push(b'\\');
+                }
+                bytes.push(byte);
                 rest = after;
             }
             [b'\\', byte @ (b'"' | b'\\'), after @ ..] => {
                 bytes.push(*byte);
                 rest = after;
             }
+            // As names of certificates are written.
+            [b'\\', byte @ (b'/' | b'+'), after @ ..] => {
+                bytes.extend([b'\\', *byte]);
+                rest = after;
+            }
             [b'\\', ..] => {
-                return Err("has a backslash that escapes nothing (\\\", \\\\ and \\xHH are known)".into());
+                let known = "\\\", \\\\, \\/, \\+ and \\xHH are known";
+                return Err(format!("has a backslash that escapes nothing ({known})"));
             }
             [byte, after @ ..] => {
                 bytes.push(*byte);
@@ -329,6 +340,24 @@ mod tests {
         assert_eq!(communities.community_of("/C=CH/emailAddress=a@b"), Some("cms"));
         assert_eq!(communities.community_of("/DC=org/CN=bob"), None);
         assert_eq!(communities.community_of("*"), None);
+    }
+
+    #[test]
+    fn a_slash_in_a_value_maps_nobody_else() {
+        let map = parse(
+            b"\"/DC=org/DC=example\\/CN=alice\" forger\n\"/DC=org/CN=host/a.example\" host\n\
+              \"/DC=org/O=x\\x2FCN=b\" bytes\n\"/DC=org/CN=host\\/a.example\" later\n",
+        );
+        assert_eq!((map.bad, map.shadowed.len()), (vec![], 1));
+        let communities = CommunityMap::new(&parse(
+            b"\"/DC=org/DC=example/CN=alice\" atlas\n\"/DC=org/CN=host/a.example\" hosts\n\
+              \"/DC=org/O=x\\x2FCN=b\" bytes\n",
+        ));
+        assert_eq!(communities.community_of("/DC=org/DC=example\\/CN=alice"), None);
+        assert_eq!(communities.community_of("/DC=org/DC=example/CN=alice"), Some("atlas"));
+        assert_eq!(communities.community_of("/DC=org/CN=host\\/a.example"), Some("hosts"));
+        assert_eq!(communities.community_of("/DC=org/O=x/CN=b"), None);
+        assert_eq!(communities.community_of("/DC=org/O=x\\/CN=b"), Some("bytes"));
     }
 
     proptest! {

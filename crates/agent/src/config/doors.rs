@@ -1,6 +1,5 @@
 //! `[[agent.doors]]`: which storages are open to outside clients, where, and to whom.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -247,7 +246,7 @@ fn is_fqan(text: &str) -> bool {
 pub(crate) fn parse_subject(text: &str) -> Result<Subjects, String> {
     match text {
         "*" => Ok(Subjects::Certified),
-        text if text.starts_with('/') => Ok(Subjects::Named(BTreeSet::from([text.to_owned()]))),
+        text if text.starts_with('/') => Ok(Subjects::named([text])),
         text => text.parse().map(Subjects::Like),
     }
 }

@@ -112,7 +112,8 @@ impl DoorConfig {
             }
             if let Some(path) = &rule.grid_map {
                 let text = read.large(path)?;
-                rights.subjects.push((Subjects::Named(grid_map_subjects(path, &text)), grant));
+                let subjects = grid_map_subjects(path, &text);
+                rights.subjects.push((Subjects::named(subjects.iter().map(String::as_str)), grant));
             }
         }
         if let Some(path) = &self.tokens {

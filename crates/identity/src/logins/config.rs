@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use longhaul_model::address::IpNetwork;
 use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
+use longhaul_security::grid::same_subject;
 use longhaul_security::{ManagerScope, Role};
 use serde::{Deserialize, Serialize};
 
@@ -210,7 +211,7 @@ impl CertificateRule {
     }
 
     pub(super) fn fits(&self, subject: &str) -> bool {
-        self.subject == ANYBODY || self.subject == subject
+        self.subject == ANYBODY || same_subject(&self.subject, subject)
     }
 }
 

@@ -160,6 +160,12 @@ impl<'a> Certificate<'a> {
     }
 }
 
+/// The subject of a certificate in the one-line form; None if it has none, or it cannot be read.
+pub(crate) fn subject_line(der: &[u8]) -> Option<String> {
+    let line = Certificate::parse(der).ok()?.subject.one_line().ok()?;
+    (!line.is_empty()).then_some(line)
+}
+
 pub(crate) fn extensions(list: &[u8]) -> DerResult<Vec<Extension<'_>>> {
     let mut all: Vec<Extension<'_>> = Vec::new();
     let mut list = only(list, SEQUENCE)?;

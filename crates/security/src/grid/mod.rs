@@ -22,8 +22,8 @@ mod voms;
 
 pub use files::{GridSettings, ReloadReport, Revocation};
 pub use identity::GridIdentity;
-pub use name::{canonical, same_subject};
+pub use name::{DistinguishedName, NameError, canonical, denies_subject, same_subject};
 pub use trust::GridTrust;
 
-pub(crate) use certificate::{Certificate, public_key as key_parts};
+pub(crate) use certificate::{Certificate, public_key as key_parts, subject_line};
 pub(crate) use identity::delegation_id as delegation_id_of;

@@ -2,8 +2,17 @@
 //! `.namespaces` files (EUGridPMA).
 //!
 //! Patterns match whole subjects in the one-line form. A pattern that is not understood permits nothing.
+//!
+//! A slash between attributes and one within a value are different characters to a pattern, so
+//! `/DC=example/*` does not permit `DC="example/x"`. `[^/]` refuses both.
 
-use super::name::canonical;
+use super::name::{canonical, canonical_kind, leading_kind};
+
+/// A slash within a value, in patterns and in the subjects that they are compared with. No subject has this
+/// character: those that cannot be printed are escaped.
+const SLASH_IN_VALUE: char = '\u{e000}';
+/// A slash of either kind, in patterns.
+const ANY_SLASH: char = '\u{e001}';
 
 /// Bytes of a policy file.
 pub(super) const POLICY_BYTES_MAX: u64 = 256 << 10;
@@ -29,8 +38,10 @@ pub(super) enum Issuer {
 }
 
 impl Rule {
+    /// `subject` is in the canonical one-line form.
     pub(super) fn matches(&self, subject: &str) -> bool {
-        self.patterns.iter().any(|pattern| pattern.matches(subject))
+        let subject = subject.replace("\\/", &String::from(SLASH_IN_VALUE));
+        self.patterns.iter().any(|pattern| pattern.matches(&subject))
     }
 }
 
@@ -54,8 +65,8 @@ pub(super) fn signing_policy(bytes: &[u8]) -> Result<Vec<Rule>, String> {
             "neg_rights" => return bad("takes rights away, which is not understood"),
             "cond_subjects" if kind.eq_ignore_ascii_case("globus") => {
                 let Some(issuer) = &issuer else { return bad("stands before any authority") };
-                let patterns =
-                    quoted(value).iter().map(|text| wildcards(&canonical(text))).collect::<Result<_, _>>()?;
+                let compiled = |text: &String| wildcards(&pattern_text(text, Syntax::Wildcards));
+                let patterns = quoted(value).iter().map(compiled).collect::<Result<_, _>>()?;
                 if signs {
                     rules.push(Rule { issuer: Issuer::Named(issuer.clone()), permit: true, patterns });
                 }
@@ -129,7 +140,7 @@ fn namespace(line: &str) -> Result<Rule, String> {
         () if is(right, "DENY") => false,
         () => return Err(format!("says {right:?}, neither PERMIT nor DENY")),
     };
-    Ok(Rule { issuer, permit, patterns: vec![expression(&canonical(pattern))?] })
+    Ok(Rule { issuer, permit, patterns: vec![expression(&pattern_text(pattern, Syntax::Expression))?] })
 }
 
 /// Numbered lines with something in them; comments are none.
@@ -153,6 +164,64 @@ fn quoted(value: &str) -> Vec<String> {
     if value.is_empty() { Vec::new() } else { vec![value.to_owned()] }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Syntax {
+    Wildcards,
+    Expression,
+}
+
+impl Syntax {
+    /// Characters that stand for others.
+    fn special(self) -> &'static str {
+        match self {
+            Syntax::Wildcards => "*?",
+            Syntax::Expression => "*?.+[\\()|{}^$",
+        }
+    }
+
+    /// A slash that is escaped in a name.
+    fn escaped_slash(self) -> &'static str {
+        match self {
+            Syntax::Wildcards => "\\/",
+            Syntax::Expression => "\\\\/",
+        }
+    }
+}
+
+/// A pattern with today's types of attributes, and with its slashes told apart.
+///
+/// One before an attribute is between attributes, an escaped one is within a value, and so is one before
+/// literal text without an attribute (`O=DANTE A/S`). Before anything else it is between attributes, but of
+/// either kind within a common name (`CN=host/*`).
+fn pattern_text(text: &str, syntax: Syntax) -> String {
+    let text = text.replace(syntax.escaped_slash(), &String::from(SLASH_IN_VALUE));
+    let text = match syntax {
+        Syntax::Wildcards => text,
+        Syntax::Expression => text.replace("\\/", "/"),
+    };
+    let mut parts = text.split('/');
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    let mut in_common_name = false;
+    for part in parts {
+        match leading_kind(part.as_bytes()) {
+            Some((kind, value)) => {
+                let kind = canonical_kind(kind);
+                result.push('/');
+                result.push_str(&kind);
+                result.push('=');
+                result.push_str(&part[part.len() - value.len()..]);
+                in_common_name = kind == "CN";
+            }
+            None => {
+                let literal = !part.is_empty() && !part.contains(|c| syntax.special().contains(c));
+                result.push(if literal || in_common_name { ANY_SLASH } else { '/' });
+                result.push_str(part);
+            }
+        }
+    }
+    result
+}
+
 /// A pattern for whole texts, matched by simulating its NFA in O(pattern × text).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern(Vec<Element>);
@@ -170,16 +239,25 @@ struct Element {
 enum Matcher {
     Any,
     One(char),
+    /// Between attributes, or within a value.
+    AnySlash,
     /// One of these ranges, or none of them.
     Class(Vec<(char, char)>, bool),
 }
 
 impl Matcher {
+    /// What matches a literal character of a pattern.
+    fn literal(c: char) -> Self {
+        if c == ANY_SLASH { Matcher::AnySlash } else { Matcher::One(c) }
+    }
+
     fn matches(&self, c: char) -> bool {
         match self {
             Matcher::Any => true,
             Matcher::One(one) => *one == c,
+            Matcher::AnySlash => matches!(c, '/' | SLASH_IN_VALUE),
             Matcher::Class(ranges, none) => {
+                let c = if c == SLASH_IN_VALUE { '/' } else { c };
                 ranges.iter().any(|(from, to)| (*from..=*to).contains(&c)) != *none
             }
         }
@@ -229,7 +307,7 @@ fn wildcards(text: &str) -> Result<Pattern, String> {
         match c {
             '*' => pattern.push(Matcher::Any, true, true)?,
             '?' => pattern.push(Matcher::Any, false, false)?,
-            c => pattern.push(Matcher::One(c), false, false)?,
+            c => pattern.push(Matcher::literal(c), false, false)?,
         }
     }
     Ok(pattern)
@@ -261,7 +339,7 @@ fn expression(text: &str) -> Result<Pattern, String> {
                 pattern.push(Matcher::One(escaped), false, false)?;
             }
             '(' | ')' | '|' | '{' | '}' | '^' | '$' => return Err(unknown(c)),
-            c => pattern.push(Matcher::One(c), false, false)?,
+            c => pattern.push(Matcher::literal(c), false, false)?,
         }
     }
     Ok(pattern)
@@ -274,7 +352,10 @@ fn class(characters: &mut std::str::Chars<'_>) -> Option<Matcher> {
     let mut range = false;
     let mut first = true;
     loop {
-        let c = characters.next()?;
+        let c = match characters.next()? {
+            SLASH_IN_VALUE | ANY_SLASH => '/',
+            c => c,
+        };
         match c {
             '^' if first && !none => {
                 none = true;
@@ -372,6 +453,33 @@ mod tests {
         ] {
             assert!(namespaces(bad.as_bytes()).is_err(), "{bad}");
         }
+    }
+
+    /// Whether a policy of either kind permits a subject.
+    fn permits(pattern: &str, expression: &str, subject: &str) -> (bool, bool) {
+        let policy = format!(
+            "access_id_CA X509 '/CN=CA'\npos_rights globus CA:sign\ncond_subjects globus '\"{pattern}\"'"
+        );
+        let space = format!("TO Issuer \"/CN=CA\" PERMIT Subject \"{expression}\"");
+        let rules = (signing_policy(policy.as_bytes()).unwrap(), namespaces(space.as_bytes()).unwrap());
+        (rules.0[0].matches(subject), rules.1[0].matches(subject))
+    }
+
+    #[test]
+    fn a_slash_in_a_value_leads_into_no_foreign_namespace() {
+        for (pattern, expression, subject, permitted) in [
+            ("/DC=org/DC=example/*", "/DC=org/DC=example/.*", "/DC=org/DC=example/CN=a", true),
+            ("/DC=org/DC=example/*", "/DC=org/DC=example/.*", "/DC=org/DC=example\\/CN=a", false),
+            ("/DC=org/DC=a/CN=*", "/DC=org/DC=a/CN=[^/]*", "/DC=org/DC=a\\/CN=x", false),
+            ("/DC=org/CN=host/*", "/DC=org/CN=host/.*", "/DC=org/CN=host\\/a.example", true),
+            ("/DC=org/CN=host\\/*", "/DC=org/CN=host\\\\/.*", "/DC=org/CN=host\\/a.example", true),
+            ("/DC=org/CN=host\\/*", "/DC=org/CN=host\\\\/.*", "/DC=org/CN=host/CN=a", false),
+            ("/O=DANTE A/S/*", "/O=DANTE A/S/.*", "/O=DANTE A\\/S/CN=a", true),
+            ("/O=DANTE A/S/*", "\\/O=DANTE A\\/S\\/.*", "/O=DANTE A\\/S\\/CN=a", false),
+        ] {
+            assert_eq!(permits(pattern, expression, subject), (permitted, permitted), "{pattern} {subject}");
+        }
+        assert!(!permits("*", "/CN=[^/]*", "/CN=a\\/b").1);
     }
 
     /// Wildcards, slowly.

@@ -9,6 +9,7 @@ use longhaul_catalog::{self as catalog, JobRow};
 use longhaul_identity::JobScope;
 use longhaul_identity::refusal;
 use longhaul_model::{JobId, JobState};
+use longhaul_security::grid::same_subject;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -31,7 +32,7 @@ pub fn list(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal>
     if query.delegation_id.as_ref().is_some_and(|id| *id != person.delegation_id) {
         return Err(Refusal::forbidden("The provided delegation id does not match your delegation id"));
     }
-    if level != Level::All && query.user_dn.as_ref().is_some_and(|dn| *dn != person.dn) {
+    if level != Level::All && query.user_dn.as_ref().is_some_and(|dn| !same_subject(dn, &person.dn)) {
         return Err(Refusal::bad("The provided DN and delegation id do not correspond to the same user"));
     }
     let Some(JobScope { vo, credential }) =
