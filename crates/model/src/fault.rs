@@ -84,19 +84,19 @@ fault_codes! {
     LastReplica = 1006, Request, Never, "it is the last good replica", "copy it elsewhere first, or repeat \
         with --force to lose it";
     TooLarge = 1007, Request, Never, "the request is larger than its limit", "split it";
-    NoSource = 1008, Source, Later, "no storage holds a usable replica", "bring a replica back, or \
-        invalidate the file";
+    NoSource = 1008, Source, Later, "no storage holds a usable replica", "bring a copy back to \
+        where it was, then: longhaul verify STORAGE DATASET";
     NoSpaceForRequest = 1102, Target, Later, "the target cannot hold it", "free space at the target, or \
         choose blocks";
 
-    SourceMissing = 2001, Source, Never, "the file is gone at the source", "restore it there, or invalidate \
-        that replica";
+    SourceMissing = 2001, Source, Never, "the file is gone at the source", "restore it there, then: \
+        longhaul verify STORAGE DATASET";
     SourceChanged = 2002, Source, Never, "the file changed at the source after registration", "restore the \
         registered content, or register it under a new name";
     SourceUnreadable = 2003, Source, Later, "the source cannot read the file", "check permissions and disk \
         at the source";
     SourceTruncated = 2004, Source, Never, "the file at the source is shorter than registered", "restore it \
-        there, or invalidate that replica";
+        there, then: longhaul verify STORAGE DATASET";
     OnTape = 2005, Source, Later, "the file is on tape only", "have it brought to disk first: by a job with \
         bring_online, or by the Tape REST API of the storage's door (docs/howto/tape.md)";
     WrongDigest = 2041, Source, Never, "the bytes at the source do not have the registered digest", "the \
