@@ -190,6 +190,7 @@ fn schemas() -> Map<String, Value> {
         native::ManifestLine,
         native::Registered,
         native::DeletionRequest,
+        native::CopyView,
         native::DeletionReply,
         native::VerificationRequest,
         native::FileReplicas,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use longhaul_catalog::{
     AttemptTimes, Catalog, Incarnation, LeaseResult, ManifestError, NewAttempt, NewFile, NewSubscription,
-    ReportItem, ReportedFact, ReportedOutcome, StorageOfferRow,
+    ReportItem, ReportedFact, ReportedOutcome, StorageKind, StorageOfferRow,
 };
 use longhaul_model::{
     AgentId, AttemptId, Digest, Epoch, Fault, FaultCode, FileId, IdMaker, NameRules, StorageId,
@@ -118,6 +118,7 @@ fn two_sites(catalog: &Catalog) -> Result<Vec<StorageId>, Box<dyn std::error::Er
         catalog.add_agent(agent, site.id, name, Timestamp::MAX, NOW)?;
         let offer = StorageOfferRow {
             name: name.parse()?,
+            kind: StorageKind::Posix,
             rules: NameRules::default(),
             writable: true,
             case_insensitive: false,

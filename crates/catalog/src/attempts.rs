@@ -16,6 +16,7 @@ use crate::ledger::Ledger;
 use crate::relays::is_clearing;
 use crate::rows::codec::{Columns, key, to_json};
 use crate::rows::live::LiveTransfer;
+use crate::test_data::{is_virtual, may_be_source};
 use crate::{
     CancelledTransfer, Catalog, CatalogError, LeaseRefusal, LeaseResult, LiveTransferRow, NewAttempt,
 };
@@ -201,6 +202,9 @@ fn begin(
         return Ok(LeaseResult::Refused(LeaseRefusal::NotWanted));
     }
     if new.source == new.target || !ledger.is_usable_source(block, new.source, new.file)? {
+        return Ok(LeaseResult::Refused(LeaseRefusal::SourceGone));
+    }
+    if is_virtual(tx, new.source)? && !may_be_source(true, is_virtual(tx, new.target)?) {
         return Ok(LeaseResult::Refused(LeaseRefusal::SourceGone));
     }
     if is_clearing(tx, new.target, new.file)? {

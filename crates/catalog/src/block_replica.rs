@@ -5,7 +5,7 @@
 //! Files beyond the base are present only by such a row.
 
 use crate::sql::{Optional, Transaction};
-use longhaul_model::{BlockId, DatasetId, FileId, StorageId, Verification};
+use longhaul_model::{BlockId, DatasetId, FileId, StorageId, Timestamp, Verification};
 
 use crate::rows::codec::{Columns, key, verification_number};
 use crate::{CatalogError, VerificationState};
@@ -27,6 +27,8 @@ pub(crate) struct BlockReplica {
     pub(crate) counts: Counts,
     pub(crate) exceptions: i64,
     pub(crate) deleting: i64,
+    /// As in the row; that of a new row is the time at which it is written.
+    pub(crate) verified: i64,
     pub(crate) counts_before: Counts,
     pub(crate) deleting_before: i64,
     /// Report the demands at the storage, even if none begins or ends.
@@ -101,6 +103,7 @@ impl BlockReplica {
             counts: Counts::default(),
             exceptions: 0,
             deleting: 0,
+            verified: 0,
             counts_before: Counts::default(),
             deleting_before: 0,
             announce_demands: false,
@@ -116,8 +119,8 @@ pub(crate) fn load_block_replica(
 ) -> Result<Option<BlockReplica>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT files, bytes, suspect_files, suspect_bytes, registered, wire, end_to_end, readback,
-         dataset, base_file, base_how, exceptions, deleting FROM block_replicas WHERE block = ?1 AND storage \
-         = ?2",
+         dataset, base_file, base_how, exceptions, deleting, verified FROM block_replicas
+         WHERE block = ?1 AND storage = ?2",
     )?;
     let replica = select.query_row((key!(block), key!(storage)), |row| {
         let counts = Counts {
@@ -134,6 +137,7 @@ pub(crate) fn load_block_replica(
             counts,
             exceptions: row.get(11)?,
             deleting: row.get(12)?,
+            verified: row.get(13)?,
             counts_before: counts,
             deleting_before: row.get(12)?,
             ..BlockReplica::empty(row.id(8)?)
@@ -215,6 +219,7 @@ pub(crate) fn store_block_replica(
     block: BlockId,
     storage: StorageId,
     replica: &BlockReplica,
+    now: Timestamp,
 ) -> Result<(), CatalogError> {
     let row = (key!(block), key!(storage));
     if replica.counts.files == 0 {
@@ -232,10 +237,10 @@ pub(crate) fn store_block_replica(
     let update = "UPDATE block_replicas SET base_file = ?4, base_how = ?5, files = ?6, bytes = ?7,
         suspect_files = ?8, suspect_bytes = ?9, registered = ?10, wire = ?11, end_to_end = ?12, readback = \
         ?13,
-        exceptions = ?14, deleting = ?15 WHERE block = ?1 AND storage = ?2 AND dataset = ?3";
+        exceptions = ?14, deleting = ?15, verified = ?16 WHERE block = ?1 AND storage = ?2 AND dataset = ?3";
     let insert = "INSERT INTO block_replicas (block, storage, dataset, base_file, base_how, files, bytes,
-        suspect_files, suspect_bytes, registered, wire, end_to_end, readback, exceptions, deleting)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+        suspect_files, suspect_bytes, registered, wire, end_to_end, readback, exceptions, deleting, verified)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
     let written = tx.prepare_cached(if replica.is_stored { update } else { insert })?.execute((
         row.0,
         row.1,
@@ -252,6 +257,7 @@ pub(crate) fn store_block_replica(
         readback,
         replica.exceptions,
         replica.deleting,
+        if replica.is_stored { replica.verified } else { now.0 },
     ))?;
     assert!(written == 1, "the row of block {block} at storage {storage} vanished within a transaction");
     Ok(())

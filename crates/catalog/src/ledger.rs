@@ -243,26 +243,26 @@ impl<'t> Ledger<'t> {
         Ok(*state)
     }
 
-    /// Registers the file that [`Ledger::add_file`] just added at the storage. As long as the storage has the
-    /// whole block, this writes no row.
+    /// Registers the file that [`Ledger::add_file`] just added at the storage, verified as `how` says. As long
+    /// as the storage has the whole block, all verified alike, this writes no row.
     pub(crate) fn add_registered(
         &mut self,
         block: BlockId,
         storage: StorageId,
         file: FileId,
         size: u64,
+        how: VerificationState,
     ) -> Result<(), CatalogError> {
         let files = self.block(block)?.files;
         let replica = self.replica(block, storage)?;
         let whole = replica.counts.files + 1 == files;
-        if whole && (replica.base_file == 0 || replica.base_how == VerificationState::Registered) {
+        if whole && (replica.base_file == 0 || replica.base_how == how) {
             replica.base_file = key!(file);
-            replica.base_how = VerificationState::Registered;
-            replica.counts.add(Presence::Good(VerificationState::Registered), size as i64, 1);
+            replica.base_how = how;
+            replica.counts.add(Presence::Good(how), size as i64, 1);
             return Ok(());
         }
-        self.set_presence(block, storage, file, size, Presence::Good(VerificationState::Registered), None)
-            .map(|_| ())
+        self.set_presence(block, storage, file, size, Presence::Good(how), None).map(|_| ())
     }
 
     /// Begins (with a task's id) or ends (0) the deletion of the block at the storage.
@@ -348,7 +348,7 @@ impl<'t> Ledger<'t> {
             if replica.counts.files == state.files && replica.exceptions > 0 {
                 compact(self.tx, block, storage, replica, state.last_file)?;
             }
-            store_block_replica(self.tx, block, storage, replica)?;
+            store_block_replica(self.tx, block, storage, replica, self.now)?;
             let sum = totals.entry((replica.dataset, storage)).or_default();
             for (slot, delta) in sum.iter_mut().zip(replica.counts.difference(&replica.counts_before)) {
                 *slot += delta;

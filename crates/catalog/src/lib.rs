@@ -33,6 +33,7 @@ mod block_replica;
 mod check;
 mod circuits;
 mod consequences;
+mod copies;
 mod datasets;
 mod decisions;
 mod deletion;
@@ -41,6 +42,7 @@ mod history;
 mod hosts;
 mod jobs;
 mod ledger;
+mod lost_files;
 mod presence_range;
 mod read_cache;
 mod registration;
@@ -54,11 +56,13 @@ mod sql;
 mod subscriptions;
 mod task_files;
 mod tasks;
+mod test_data;
 mod tokens;
 
 pub mod rows;
 
 pub use accounts::ACCOUNTS_MAX;
+pub use copies::{Copy, CopyDefect, CopyTerms};
 #[cfg(feature = "testing")]
 pub use database::MemoryDatabase;
 pub use database::{Catalog, PAGE_ROWS_MAX, PostgresConfig, PostgresConfigError};

@@ -2,7 +2,9 @@
 
 use crate::sql::Optional;
 use longhaul_model::limits::{BLOCK_BYTES, BLOCK_FILES, FILE_BYTES_MAX};
-use longhaul_model::{BlockId, BlockName, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp};
+use longhaul_model::{
+    BlockId, BlockName, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp, Verification,
+};
 
 use crate::block_replica::Presence;
 use crate::consequences;
@@ -29,6 +31,7 @@ impl Catalog {
         self.write(|tx| {
             if let Some(storage) = at {
                 crate::sites::require_storage(tx, storage)?;
+                crate::test_data::check_registration(tx, dataset, storage)?;
             }
             let mut ledger = Ledger::new(tx, now);
             let mut registrar = FileRegistrar::new(&ledger, dataset, at)?;
@@ -61,7 +64,8 @@ impl Catalog {
 pub(crate) struct FileRegistrar {
     dataset: DatasetRow,
     at: Option<StorageId>,
-    /// The digests were computed from the storage's present content, so a match clears a suspicion.
+    /// The digests were computed from the storage's present content, so a match verifies the replica and
+    /// clears a suspicion.
     scanned: bool,
     next_file: i64,
     bytes_left: u64,
@@ -253,7 +257,7 @@ impl FileRegistrar {
         let id = FileId::from(self.next_file as u64);
         let state = ledger.add_file(block, id, file.size)?;
         if let Some(storage) = self.at {
-            ledger.add_registered(block, storage, id, file.size)?;
+            ledger.add_registered(block, storage, id, file.size, self.verification(file))?;
         }
         if block == self.filling && (state.files as u64 >= BLOCK_FILES || state.bytes as u64 >= BLOCK_BYTES) {
             ledger.block(block)?.open = false;
@@ -302,7 +306,8 @@ impl FileRegistrar {
         }
         self.files_known += 1;
         if let Some(storage) = self.at {
-            self.add_known_at(ledger, block, storage, id, size)?;
+            let how = self.verification(file);
+            self.add_known_at(ledger, block, storage, id, size, how)?;
         }
         consequences::flush_if_full(ledger)?;
         Ok(Some(Ok(())))
@@ -315,21 +320,28 @@ impl FileRegistrar {
         storage: StorageId,
         file: FileId,
         size: u64,
+        how: VerificationState,
     ) -> Result<(), CatalogError> {
-        match ledger.presence(block, storage, file)? {
-            Presence::Good(_) => return Ok(()),
+        let was = ledger.presence(block, storage, file)?;
+        match was {
+            // What was verified stays as verified as it was; what was only claimed has been read now.
+            Presence::Good(known) if known != VerificationState::Registered || known == how => return Ok(()),
             Presence::Suspect(_) if !self.scanned => return Ok(()),
-            Presence::Absent | Presence::Suspect(_) => {}
+            Presence::Absent | Presence::Suspect(_) | Presence::Good(_) => {}
         }
-        ledger.set_presence(
-            block,
-            storage,
-            file,
-            size,
-            Presence::Good(VerificationState::Registered),
-            None,
-        )?;
-        self.found.push((file, block, storage));
+        ledger.set_presence(block, storage, file, size, Presence::Good(how), None)?;
+        if !matches!(was, Presence::Good(_)) {
+            self.found.push((file, block, storage));
+        }
         Ok(())
+    }
+
+    /// How much is known of the file at the storage: a scan read its content, a manifest only claims it.
+    fn verification(&self, file: &NewFile) -> VerificationState {
+        if self.scanned && !file.digests.is_empty() {
+            VerificationState::Verified(Verification::Readback)
+        } else {
+            VerificationState::Registered
+        }
     }
 }

@@ -7,9 +7,11 @@ use crate::accusations;
 use crate::block_replica::Presence;
 use crate::consequences;
 use crate::datasets::{file_by_id, find_file};
+use crate::deletion::load_range_copies;
 use crate::ledger::{Effects, Ledger};
+use crate::presence_range::block_holders;
 use crate::rows::codec::{Columns, key, verification_counts};
-use crate::{Catalog, CatalogError, FileReplicaRow, FileRow, ReplicaChange, ReplicaTotals};
+use crate::{Catalog, CatalogError, CopyTerms, FileReplicaRow, FileRow, ReplicaChange, ReplicaTotals};
 
 impl Catalog {
     /// One row per storage that has something of it, by name.
@@ -104,15 +106,21 @@ impl Catalog {
         storage: StorageId,
         files: &[FileId],
         force: bool,
-        now: Timestamp,
+        terms: &CopyTerms,
     ) -> Result<ReplicaChange, CatalogError> {
         self.write(|tx| {
-            let mut ledger = Ledger::new(tx, now);
+            let mut ledger = Ledger::new(tx, terms.now);
             let mut change = ReplicaChange::default();
             for &id in files {
                 let Some(file) = file_by_id(tx, id)? else { continue };
-                if !force && !has_other_good_replica(&mut ledger, &file, storage)? {
-                    return Err(CatalogError::refused(FaultCode::LastReplica, file.lfn.shown()));
+                if !force {
+                    let holders = block_holders(tx, file.block)?;
+                    let files = std::slice::from_ref(&file);
+                    if !load_range_copies(tx, file.block, storage, &holders, files)?
+                        .is_safe_to_lose(file.id, terms)
+                    {
+                        return Err(CatalogError::refused(FaultCode::LastReplica, file.lfn.shown()));
+                    }
                 }
                 lose_replica(&mut ledger, &file, storage, &mut change)?;
             }

@@ -6,7 +6,7 @@ use longhaul_model::{AgentId, FaultCode, SiteId, SiteName, StorageId, StorageNam
 use crate::rows::codec::{Columns, key, maybe_json, number, to_json};
 use crate::{
     AgentRow, Catalog, CatalogError, Incarnation, SiteLimits, SitePatch, SiteRow, SiteState, SpaceRow,
-    StorageOfferRow, StorageRow,
+    StorageKind, StorageOfferRow, StorageRow,
 };
 
 /// The columns that [`site_row`] reads.
@@ -21,7 +21,7 @@ const SELECT_AGENT: &str =
 /// The columns that [`storage_row`] reads.
 const SELECT_STORAGE: &str =
     "SELECT t.id, t.name, t.site, s.name, t.agent, t.rules, t.writable, t.case_insensitive,
-    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy FROM storages t JOIN sites \
+    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy, t.kind FROM storages t JOIN sites \
     s ON s.id = t.site";
 
 impl Catalog {
@@ -215,6 +215,25 @@ impl std::str::FromStr for SiteState {
     }
 }
 
+impl StorageKind {
+    pub const ALL: &'static [StorageKind] = &[StorageKind::Posix, StorageKind::Virtual];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            StorageKind::Posix => "posix",
+            StorageKind::Virtual => "virtual",
+        }
+    }
+}
+
+impl std::str::FromStr for StorageKind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = StorageKind::ALL.iter().copied().find(|kind| kind.word() == text);
+        found.ok_or_else(|| format!("{text:?} is not a kind of storage"))
+    }
+}
+
 pub(crate) fn site_by_id(tx: &Transaction<'_>, id: SiteId) -> Result<SiteRow, CatalogError> {
     let mut select = tx.prepare_cached(&format!("{SELECT_SITE} WHERE id = ?1"))?;
     Ok(select.query_row([key!(id)], site_row)?)
@@ -256,10 +275,10 @@ fn offer_storage(
         }
     }
     tx.execute(
-        "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive) VALUES (?1, ?2, ?3, ?4, \
-            ?5, ?6)
+        "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive, kind)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
          ON CONFLICT (name) DO UPDATE SET agent = excluded.agent, rules = excluded.rules,
-         writable = excluded.writable, case_insensitive = excluded.case_insensitive",
+         writable = excluded.writable, case_insensitive = excluded.case_insensitive, kind = excluded.kind",
         (
             offer.name.as_str(),
             key!(agent.site),
@@ -267,6 +286,7 @@ fn offer_storage(
             to_json(&offer.rules),
             offer.writable,
             offer.case_insensitive,
+            offer.kind.word(),
         ),
     )?;
     find_storage(tx, &offer.name)?.ok_or_else(|| CatalogError::not_found("storage", &offer.name))
@@ -348,5 +368,6 @@ fn storage_row(row: &Row<'_>) -> crate::sql::Result<StorageRow> {
         bytes: row.number(12)?,
         relay: row.get(13)?,
         strategy: row.get(14)?,
+        kind: row.parsed(15)?,
     })
 }

@@ -50,6 +50,7 @@ impl Catalog {
         self.write(|tx| {
             crate::sites::require_storage(tx, new.target)?;
             check_dataset_part(tx, new)?;
+            crate::test_data::check_target(tx, new.dataset, new.target)?;
             let block = new.block.map_or(0, |block| key!(block));
             if let Some(known) = find_same_subscription(tx, new, block)? {
                 let subscription = require(tx, known)?;

@@ -8,7 +8,9 @@ use crate::deletion::{FILES_PER_STEP, load_range_copies};
 use crate::presence_range::block_holders;
 use crate::rows::codec::{Columns, key};
 use crate::tasks::{last_file, require};
-use crate::{Catalog, CatalogError, ExpectedFileRow, FileRow, FileScope, PAGE_ROWS_MAX, TaskFiles, TaskKind};
+use crate::{
+    Catalog, CatalogError, CopyTerms, ExpectedFileRow, FileRow, FileScope, PAGE_ROWS_MAX, TaskFiles, TaskKind,
+};
 
 /// Files that one call examines, whether the task is about them or not: bounds the time of a page.
 const FILES_EXAMINED_MAX: usize = 20_000;
@@ -21,6 +23,7 @@ impl Catalog {
         id: TaskId,
         after: Option<FileId>,
         limit: usize,
+        terms: &CopyTerms,
     ) -> Result<TaskFiles, CatalogError> {
         let limit = limit.clamp(1, PAGE_ROWS_MAX);
         self.read(|tx| {
@@ -32,8 +35,8 @@ impl Catalog {
                 TaskKind::Verify if crate::accusations::is_of_accused(tx, id)? => {
                     return crate::accusations::accused_files(tx, id, after, limit);
                 }
-                TaskKind::Verify => false,
-                TaskKind::Delete { force } => !force,
+                TaskKind::Verify | TaskKind::Delete { force: true } => None,
+                TaskKind::Delete { force: false } => Some(terms),
             };
             let last_file = last_file(tx, id)?;
             let mut page = TaskFiles::default();
@@ -68,13 +71,13 @@ fn append_task_files(
     storage: StorageId,
     files: Vec<FileRow>,
     last_file: FileId,
-    keep_last: bool,
+    keep_last: Option<&CopyTerms>,
     page: &mut TaskFiles,
 ) -> Result<(), CatalogError> {
     let holders = block_holders(tx, block)?;
     let at = load_range_copies(tx, block, storage, &holders, &files)?;
     for file in files.into_iter().filter(|file| file.id <= last_file && at.is_at_storage(file.id)) {
-        if keep_last && !at.has_other_good_copy(file.id) {
+        if keep_last.is_some_and(|terms| !at.is_safe_to_lose(file.id, terms)) {
             page.kept_as_last += 1;
             continue;
         }

@@ -5,12 +5,13 @@ use longhaul_model::{DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, TaskId
 
 use crate::accusations;
 use crate::consequences;
-use crate::deletion::{preview, refuse_deletion};
+use crate::deletion::check_deletion;
 use crate::ledger::Ledger;
 use crate::relays;
 use crate::rows::codec::{Columns, key, maybe_json, to_json};
 use crate::{
-    Catalog, CatalogError, NewTask, PAGE_ROWS_MAX, ReplicaChange, TaskKind, TaskProblemRow, TaskRow,
+    Catalog, CatalogError, CopyTerms, NewTask, PAGE_ROWS_MAX, ReplicaChange, TaskKind, TaskProblemRow,
+    TaskRow,
 };
 
 /// Problems recorded of one task; further ones are only counted.
@@ -36,7 +37,8 @@ pub struct TaskResult {
 impl Catalog {
     /// Adds a task. If one of the same kind is open for the same dataset, storage and path, that one is
     /// returned. A deletion is checked again like its preview, and refused with `LastReplica` or `Conflict`.
-    pub fn add_task(&self, new: &NewTask, now: Timestamp) -> Result<TaskResult, CatalogError> {
+    pub fn add_task(&self, new: &NewTask, terms: &CopyTerms) -> Result<TaskResult, CatalogError> {
+        let now = terms.now;
         self.write(|tx| {
             crate::sites::require_storage(tx, new.storage)?;
             crate::datasets::require_dataset(tx, new.dataset)?;
@@ -44,7 +46,7 @@ impl Catalog {
                 return Ok(TaskResult { task, made: false, replicas: ReplicaChange::default() });
             }
             if let TaskKind::Delete { force } = new.kind {
-                refuse_deletion(&preview(tx, new.dataset, new.storage)?, force)?;
+                check_deletion(tx, new.dataset, new.storage, force, terms)?;
             }
             insert(tx, new, now)?;
             let mut replicas = ReplicaChange::default();
@@ -162,6 +164,14 @@ pub(crate) fn finish(
         TaskKind::Verify => accusations::requeue_unsettled(ledger.tx, task.id, ledger.now)?,
         TaskKind::Scan { .. } | TaskKind::Delete { .. } => {}
     }
+    if task.kind == TaskKind::Verify && fault.is_none() && has_read_all(task) {
+        ledger
+            .tx
+            .prepare_cached(
+                "UPDATE block_replicas SET verified = ?3 WHERE dataset = ?1 AND storage = ?2 AND verified < ?3",
+            )?
+            .execute_deferred((key!(task.dataset), key!(task.storage), task.created.0))?;
+    }
     if matches!(task.kind, TaskKind::Delete { .. }) {
         for block in crate::deletion::blocks_at(ledger.tx, task.dataset, task.storage)? {
             if ledger.deleting_task(block, task.storage)? == key!(task.id) {
@@ -171,6 +181,14 @@ pub(crate) fn finish(
         }
     }
     Ok(())
+}
+
+/// Whether a verification has read every file: found it good, or found it bad and made it suspect.
+fn has_read_all(task: &TaskRow) -> bool {
+    let is_unread = |problem: &TaskProblemRow| problem.fault.code == FaultCode::OnTape;
+    task.files_done.saturating_add(task.files_bad) >= task.files_total
+        && task.problems.len() as u64 == task.files_bad
+        && !task.problems.iter().any(is_unread)
 }
 
 pub(crate) fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), CatalogError> {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use longhaul_catalog::conformance::{NOW, World, agent, lfn};
+use longhaul_catalog::conformance::{NOW, World, agent, lfn, terms};
 use longhaul_catalog::{
     Catalog, FileScope, LeaseResult, NewAttempt, NewTask, ReportItem, ReportedCheck, ReportedFact,
     SubscriptionPatch, TaskKind,
@@ -128,6 +128,8 @@ struct Model {
     files: BTreeMap<u64, u8>,
     /// (file, storage) to whether it is suspect.
     replicas: BTreeMap<(u64, usize), bool>,
+    /// Those that nobody verified.
+    claimed: BTreeSet<(u64, usize)>,
     subscriptions: Vec<Wish>,
     leased: Vec<(u64, NewAttempt)>,
     /// Waiting live transfers by (file, target), with what a further attempt needs.
@@ -147,6 +149,11 @@ struct Wish {
 impl Model {
     fn good(&self, file: u64, at: usize) -> bool {
         self.replicas.get(&(file, at)) == Some(&false)
+    }
+
+    /// Whether it counts as a good copy.
+    fn counts(&self, file: u64, at: usize) -> bool {
+        self.good(file, at) && !self.claimed.contains(&(file, at))
     }
 
     fn wanted(&self, block: u8, target: usize) -> bool {
@@ -244,7 +251,10 @@ impl Run {
         for number in numbers {
             self.model.files.entry(number).or_insert(block);
             if let Some(at) = at {
-                self.model.replicas.entry((number, at)).or_insert(false);
+                if !self.model.replicas.contains_key(&(number, at)) {
+                    self.model.replicas.insert((number, at), false);
+                    self.model.claimed.insert((number, at));
+                }
             }
         }
     }
@@ -351,6 +361,7 @@ impl Run {
                 if self.model.replicas.insert((file, target), false) == Some(true) {
                     self.model.accusations.remove(&(file, target));
                 }
+                self.model.claimed.remove(&(file, target));
                 self.model.done += 1;
             }
             Ending::Bad(code) => {
@@ -386,12 +397,13 @@ impl Run {
             return;
         }
         let id = self.world.file(self.dataset, file).id;
-        let allowed = force || (0..3).any(|other| other != at && self.model.good(file, other));
-        let removed = self.world.catalog.remove_replicas(self.world.storages[at], &[id], force, NOW);
+        let allowed = force || (0..3).any(|other| other != at && self.model.counts(file, other));
+        let removed = self.world.catalog.remove_replicas(self.world.storages[at], &[id], force, &terms());
         assert_eq!(removed.is_ok(), allowed);
         if allowed {
             self.model.accusations.remove(&(file, at));
             self.model.replicas.remove(&(file, at));
+            self.model.claimed.remove(&(file, at));
         }
     }
 
@@ -401,7 +413,7 @@ impl Run {
         let here: Vec<u64> = self.model.replicas.keys().filter(|key| key.1 == at).map(|key| key.0).collect();
         let last = here
             .iter()
-            .filter(|&&file| !(0..3).any(|other| other != at && self.model.good(file, other)))
+            .filter(|&&file| !(0..3).any(|other| other != at && self.model.counts(file, other)))
             .count();
         let wanted = self
             .model
@@ -411,16 +423,16 @@ impl Run {
         self.next_task += 1;
         let id = TaskId(self.next_task);
         let new = NewTask { id, kind: TaskKind::Delete { force }, dataset: self.dataset, storage };
-        let preview = self.world.catalog.deletion_preview(self.dataset, storage).unwrap();
+        let preview = self.world.catalog.deletion_preview(self.dataset, storage, &terms()).unwrap();
         assert_eq!((preview.files, preview.last_replicas), (here.len() as u64, last as u64));
-        let added = self.world.catalog.add_task(&new, NOW);
+        let added = self.world.catalog.add_task(&new, &terms());
         assert_eq!(added.is_ok(), !here.is_empty() && !wanted && (force || last == 0));
         if added.is_err() {
             return;
         }
         let (mut files, mut after) = (Vec::new(), None);
         loop {
-            let page = self.world.catalog.task_files(id, after, 2).unwrap();
+            let page = self.world.catalog.task_files(id, after, 2, &terms()).unwrap();
             files.extend(page.files.into_iter().map(|file| ReportedCheck { lfn: file.lfn, fault: None }));
             after = page.next;
             if after.is_none() {
@@ -434,6 +446,7 @@ impl Run {
         );
         self.model.replicas.retain(|key, _| key.1 != at);
         self.model.accusations.retain(|key, _| key.1 != at);
+        self.model.claimed.retain(|key| key.1 != at);
     }
 
     fn verify(&mut self, file: u64, at: usize) {
@@ -444,12 +457,13 @@ impl Run {
         let id = TaskId(self.next_task);
         let new =
             NewTask { id, kind: TaskKind::Verify, dataset: self.dataset, storage: self.world.storages[at] };
-        let id = self.world.catalog.add_task(&new, NOW).unwrap().task.id;
+        let id = self.world.catalog.add_task(&new, &terms()).unwrap().task.id;
         let files = vec![ReportedCheck { lfn: lfn(self.dataset, file), fault: None }];
         self.world.report(at, vec![ReportedFact::Checked { task: id, files }]);
         self.model.replicas.insert((file, at), false);
         let accusers = self.model.accusations.get_mut(&(file, at));
         accusers.into_iter().flat_map(|accusers| accusers.values_mut()).for_each(|refuted| *refuted = true);
+        self.model.claimed.remove(&(file, at));
     }
 
     fn release(&mut self, target: usize) {

@@ -3,13 +3,11 @@
 //! An agent is *connected* while it holds a work poll open or was heard of lately. It gets work only after it
 //! said hello in this incarnation to this process of the service, so that what it holds is known first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_api::agent::{
-    AgentSettings, AskedBack, Incarnation, LeaseBatch, SourcePeer, StorageKind, Task, Work,
-};
+use longhaul_api::agent::{AgentSettings, AskedBack, Incarnation, LeaseBatch, SourcePeer, Task, Work};
 use longhaul_api::foreign::{ForeignCopy, MoverOffer};
 use longhaul_api::native::{AgentView, MoverView};
 use longhaul_catalog::AgentRow;
@@ -89,8 +87,6 @@ pub enum Standing {
 #[derive(Default)]
 pub struct Agents {
     presences: Mutex<BTreeMap<AgentId, Presence>>,
-    /// Kinds of the storages whose agents said hello to this process.
-    kinds: Mutex<BTreeMap<StorageId, StorageKind>>,
 }
 
 /// An open poll; counts until dropped.
@@ -185,11 +181,6 @@ impl Agents {
         begins
     }
 
-    /// Notes the kinds of the storages that a hello offers.
-    pub fn offered(&self, kinds: impl IntoIterator<Item = (StorageId, StorageKind)>) {
-        self.kinds.lock().extend(kinds);
-    }
-
     /// Notes what a hello offers of copies between storages of others.
     pub fn offers_mover(&self, agent: AgentId, mover: Option<MoverOffer>) {
         if let Some(presence) = self.lock().get_mut(&agent) {
@@ -208,9 +199,11 @@ impl Agents {
             .collect()
     }
 
-    pub fn kind_of(&self, storage: StorageId) -> StorageKind {
-        let kinds = self.kinds.lock();
-        kinds.get(&storage).copied().unwrap_or_default()
+    /// Storages that a connected agent serves.
+    pub fn reachable_storages(&self, now: Timestamp) -> BTreeSet<StorageId> {
+        let presences = self.lock();
+        let serving = presences.values().filter(|presence| presence.said_hello && presence.is_connected(now));
+        serving.flat_map(|presence| presence.storages.iter().copied()).collect()
     }
 
     /// From now on the agent gets work.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longhaul_api::native::ChangeKind;
-use longhaul_catalog::Claim;
+use longhaul_catalog::{Claim, CopyTerms};
 use longhaul_model::AgentId;
 use longhaul_model::mark::MarkTable;
 use longhaul_security::Authority;
@@ -14,6 +14,7 @@ use crate::executor::AgentStreams;
 use crate::foreign_claims::ForeignClaims;
 use crate::kernel::Kernel;
 use crate::live::Live;
+use crate::lost_files::LostFiles;
 use crate::mover_grants::CurrentMoverGrants;
 use crate::recorded::Recording;
 
@@ -25,12 +26,15 @@ pub struct Control {
     pub live: Live,
     pub deadlines: Deadlines,
     pub foreign_claims: ForeignClaims,
+    pub lost_files: LostFiles,
     pub marks: MarkTable,
     pub mover_grants: CurrentMoverGrants,
     pub recording: Arc<Recording>,
     pub(crate) streams: Arc<dyn AgentStreams>,
     /// How often agents report.
     pub(crate) report_interval_ms: u32,
+    /// Copies verified longer ago do not count as good ones. None: their age does not matter.
+    verified_within_us: Option<u64>,
 }
 
 impl Control {
@@ -41,6 +45,7 @@ impl Control {
         marks: MarkTable,
         streams: Arc<dyn AgentStreams>,
         report_interval_ms: u32,
+        verified_within_us: Option<u64>,
     ) -> Control {
         Control {
             kernel,
@@ -49,11 +54,13 @@ impl Control {
             live: Live::default(),
             deadlines: Deadlines::default(),
             foreign_claims: ForeignClaims::default(),
+            lost_files: LostFiles::default(),
             marks,
             mover_grants: CurrentMoverGrants::default(),
             recording: Arc::default(),
             streams,
             report_interval_ms,
+            verified_within_us,
         }
     }
 
@@ -76,5 +83,15 @@ impl Control {
         if self.foreign_claims.record(agent, (&info.site_name, &info.host), claim, times, now) {
             self.kernel.changes.touch(ChangeKind::Problem, "", now);
         }
+    }
+
+    /// What decides now whether a copy counts as a good one: which agents are connected, and how long ago it
+    /// may have been verified.
+    pub fn copy_terms(&self) -> CopyTerms {
+        let now = self.kernel.now();
+        let reachable = self.agents.reachable_storages(now);
+        let storages = self.kernel.directory();
+        let unreachable = storages.storages.keys().copied().filter(|storage| !reachable.contains(storage));
+        CopyTerms { now, verified_within_us: self.verified_within_us, unreachable: unreachable.collect() }
     }
 }

@@ -30,6 +30,7 @@ pub mod foreign_claims;
 pub mod kernel;
 pub mod limits;
 pub mod live;
+pub mod lost_files;
 pub mod metrics;
 pub mod mover_grants;
 mod outbox;

@@ -46,6 +46,9 @@ pub struct Config {
     pub history_rows: u64,
     /// Seconds between two checks of the state's invariants by itself, at low priority; 0: none.
     pub check_every_s: u32,
+    /// A copy verified longer ago than this many days does not count as a good one; 0: its age does not
+    /// matter.
+    pub copies_verified_within_days: u32,
     /// Where everything is recorded that the scheduler hears and decides; none: nowhere.
     pub record_dir: Option<PathBuf>,
     /// All recordings there together; the oldest go.
@@ -118,6 +121,9 @@ impl Default for Config {
             history_days: 30,
             history_rows: 2_000_000,
             check_every_s: 86_400,
+            // Catalogs of earlier releases do not know when their copies were verified, and not every site
+            // reads its files again each year: who does, says so.
+            copies_verified_within_days: 0,
             record_dir: None,
             record_bytes: 4_000_000_000,
             probe_every_s: 10,
@@ -171,6 +177,12 @@ impl HttpLimits {
 
 impl Config {
     /// What would only fail later, told at the start.
+    /// Copies verified longer ago do not count as good ones.
+    pub fn verified_within_us(&self) -> Option<u64> {
+        let days = Some(self.copies_verified_within_days).filter(|&days| days > 0);
+        days.map(|days| u64::from(days) * 86_400_000_000)
+    }
+
     pub fn check(&self) -> Result<(), Fault> {
         let bad = |detail: String| Err(Fault::new(FaultCode::BadRequest, detail));
         if self.listen.is_empty() {

@@ -7,9 +7,9 @@ use longhaul_api::native::ChangeKind;
 use longhaul_control::agents::connection_events;
 use longhaul_control::brain::Input;
 use longhaul_control::commit_loop::CommitWork;
-use longhaul_control::deadlines;
 use longhaul_control::recorded::Recorded;
 use longhaul_control::turns::HOUSEKEEPING_TURN_AGE_MAX;
+use longhaul_control::{deadlines, lost_files};
 use longhaul_model::Timestamp;
 use longhaul_netops::measured::changes;
 use longhaul_scheduler::Scheduler;
@@ -77,6 +77,11 @@ impl Housekeeping {
                 tracing::warn!(%error, "deadlines could not be looked at");
             }
             changes::watch(&self.shared.netops);
+        }
+        if self.is_due(lost_files::SEARCH_INTERVAL.as_secs())
+            && let Err(error) = lost_files::search(&self.shared.control)
+        {
+            tracing::warn!(%error, "files without a good copy could not be searched for");
         }
         if self.is_due(CLEAR_TICKS) {
             // Through the commit loop: what leaves the catalog and what comes into it stay in order.

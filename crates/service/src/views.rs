@@ -1,13 +1,15 @@
 //! Rows of the catalog as the API shows them. No decisions.
 
+use std::collections::BTreeSet;
+
 use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason, StorageKind};
 use longhaul_api::native::{
-    AttemptView, BlockView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteState, SourceShare,
-    StorageView, TaskProblem, TaskView, TransferView, VerifiedCount,
+    AttemptView, BlockView, CopyView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteState,
+    SourceShare, StorageView, TaskProblem, TaskView, TransferView, VerifiedCount,
 };
 use longhaul_catalog as catalog;
 use longhaul_catalog::{VerificationCounts, VerificationState};
-use longhaul_model::{TransferState, Verification};
+use longhaul_model::{StorageId, TransferState, Verification};
 
 use longhaul_control::choice;
 
@@ -48,6 +50,20 @@ pub fn how(how: VerificationState) -> String {
         VerificationState::Registered => REGISTERED.to_owned(),
         VerificationState::Verified(verification) => verification.word().to_owned(),
     }
+}
+
+pub fn copies(groups: Vec<catalog::CopyGroup>, unreachable: &BTreeSet<StorageId>) -> Vec<CopyView> {
+    let view = |group: catalog::CopyGroup| CopyView {
+        storage: group.storage_name,
+        to_delete: group.is_here,
+        files: group.files,
+        connected: !unreachable.contains(&group.storage),
+        verified: how(group.how),
+        verified_at: group.verified.filter(|_| group.how != VerificationState::Registered),
+        counts: group.defect.is_none(),
+        reason: group.defect.map(|defect| defect.to_string()),
+    };
+    groups.into_iter().map(view).collect()
 }
 
 pub fn replica(row: catalog::ReplicaTotals) -> ReplicaView {
@@ -162,11 +178,14 @@ fn times(times: catalog::AttemptTimes) -> AttemptTimes {
     }
 }
 
-pub fn storage(row: &catalog::StorageRow, kind: StorageKind) -> StorageView {
+pub fn storage(row: &catalog::StorageRow) -> StorageView {
     StorageView {
         name: row.name.clone(),
         site: Some(row.site_name.clone()),
-        kind,
+        kind: match row.kind {
+            catalog::StorageKind::Posix => StorageKind::Posix,
+            catalog::StorageKind::Virtual => StorageKind::Virtual,
+        },
         writable: row.writable,
         total_bytes: row.total_bytes,
         free_bytes: row.free_bytes,

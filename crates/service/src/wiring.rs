@@ -109,6 +109,7 @@ fn share(
         config.marking.table()?,
         jobs.stream_ledger.clone(),
         config.report_every_ms,
+        config.verified_within_us(),
     ));
     let hosts = config.circuits.hosts.clone();
     let backlog = Arc::new(CircuitBacklog::new(kernel.clone(), control.clone(), hosts));

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use longhaul_api::Problem;
+use longhaul_api::agent::StorageKind;
 use longhaul_api::native::{SiteChange, SiteState, Subscribe, SubscriptionChange, TransferQuery};
 use longhaul_api::routes::{self, Route};
 use longhaul_identity::{Caller, Visitor};
@@ -216,6 +217,7 @@ async fn dataset(
             .iter()
             .filter(|storage| {
                 storage.writable
+                    && storage.kind != StorageKind::Virtual
                     && !subscriptions.iter().any(|item| {
                         item.storage == storage.name && item.state != SubscriptionState::Cancelled
                     })

@@ -60,14 +60,42 @@ pub struct DeletionReply {
     pub files: u64,
     /// Size of these files together, in bytes.
     pub bytes: u64,
-    /// Those of the files that have no other good replica.
+    /// Those of the files that have no other good copy.
     pub last_replicas: u64,
+    /// All copies of the files, those to delete too, and whether each counts as a good one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<CopyView>,
     /// Subscriptions that would bring the files back, and therefore forbid the deletion.
     #[schema(value_type = Vec<String>)]
     pub subscriptions: Vec<SubscriptionId>,
     /// Task that deletes the files; absent for a dry run.
     #[schema(value_type = Option<String>)]
     pub task: Option<TaskId>,
+}
+
+/// Copies at one storage that are verified alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CopyView {
+    /// Storage that holds them.
+    #[schema(value_type = String)]
+    pub storage: StorageName,
+    /// True for the copies that would be deleted.
+    pub to_delete: bool,
+    /// Number of files.
+    pub files: u64,
+    /// True if the agent of the storage is connected.
+    pub connected: bool,
+    /// How they were verified: `registered` (never), `wire`, `end-to-end` or `readback`.
+    pub verified: String,
+    /// None of them was verified before this time; absent if they never were, or if it is not known when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub verified_at: Option<Timestamp>,
+    /// True if each of them counts as a good copy.
+    pub counts: bool,
+    /// Why they do not count; absent if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// `POST /api/v1/verifications`: the storage's agent reads every file of the dataset again and compares it

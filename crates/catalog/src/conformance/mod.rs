@@ -7,6 +7,7 @@
 mod accounts;
 mod accusations;
 mod circuits;
+mod copies;
 mod decisions;
 mod facts;
 mod hosts;
@@ -23,9 +24,9 @@ use longhaul_model::{
 };
 
 use crate::{
-    AttemptTimes, Catalog, Incarnation, LeaseResult, ManifestError, NewAttempt, NewFile, NewSubscription,
-    RegistrationResult, ReportItem, ReportResult, ReportedFact, ReportedOutcome, StorageOfferRow,
-    SubscriptionResult,
+    AttemptTimes, Catalog, CopyTerms, Incarnation, LeaseResult, ManifestError, NewAttempt, NewFile,
+    NewSubscription, NewTask, RegistrationResult, ReportItem, ReportResult, ReportedCheck, ReportedFact,
+    ReportedOutcome, StorageKind, StorageOfferRow, SubscriptionResult, TaskKind,
 };
 
 pub const NOW: Timestamp = Timestamp(1_800_000_000_000_000);
@@ -40,6 +41,7 @@ pub fn check(make: &MakeCatalog<'_>) {
         decisions::SCENARIOS,
         registration::SCENARIOS,
         placement::SCENARIOS,
+        copies::SCENARIOS,
         transfers::SCENARIOS,
         relays::SCENARIOS,
         circuits::SCENARIOS,
@@ -198,11 +200,27 @@ impl World {
         ReportedOutcome { digests: shown, ..outcome(attempt, fault) }
     }
 
+    /// Reads files again at a storage, all of them good.
+    pub fn verify(&mut self, dataset: DatasetId, numbers: std::ops::Range<u64>, place: usize) {
+        let id = self.ids.next(self.now);
+        let new = NewTask { id, kind: TaskKind::Verify, dataset, storage: self.storages[place] };
+        self.catalog.add_task(&new, &CopyTerms::lenient(self.now)).unwrap();
+        let check = |number| ReportedCheck { lfn: lfn(dataset, number), fault: None };
+        let files = numbers.map(check).collect();
+        let done = ReportedFact::TaskDone { task: id, fault: None };
+        self.report(place, vec![ReportedFact::Checked { task: id, files }, done]);
+    }
+
     /// Brings a file with one attempt.
     pub fn bring(&mut self, file: FileId, source: usize, target: usize) -> ReportResult {
         let attempt = self.lease(file, source, target);
         self.finish(&attempt, None)
     }
+}
+
+/// Every agent is connected, and the age of a verification does not matter.
+pub fn terms() -> CopyTerms {
+    CopyTerms::lenient(NOW)
 }
 
 pub fn agent(place: usize) -> AgentId {
@@ -212,6 +230,7 @@ pub fn agent(place: usize) -> AgentId {
 pub fn offer(name: &str) -> StorageOfferRow {
     StorageOfferRow {
         name: name.parse().unwrap(),
+        kind: StorageKind::Posix,
         rules: NameRules::default(),
         writable: true,
         case_insensitive: false,

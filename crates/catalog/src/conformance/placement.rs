@@ -2,7 +2,7 @@
 
 use longhaul_model::{Fault, FaultCode, SubscriptionState, TaskId};
 
-use super::{ALPHA, BETA, GAMMA, NOW, World, agent, lfn};
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, lfn, terms};
 use crate::{
     CatalogError, NewTask, ReportedCheck, ReportedFact, SubscriptionFilter, SubscriptionPatch, TaskKind,
     VerificationState,
@@ -145,7 +145,9 @@ fn deletions_keep_the_last_replica(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..4, Some(ALPHA), None);
     world.register(dataset, 0..2, Some(BETA), None);
-    let preview = world.catalog.deletion_preview(dataset, world.storages[ALPHA]).unwrap();
+    world.verify(dataset, 0..4, ALPHA);
+    world.verify(dataset, 0..2, BETA);
+    let preview = world.catalog.deletion_preview(dataset, world.storages[ALPHA], &terms()).unwrap();
     assert_eq!((preview.files, preview.bytes, preview.last_replicas), (4, 406, 2));
     let delete = |id, place: usize, force| NewTask {
         id: TaskId(id),
@@ -154,29 +156,30 @@ fn deletions_keep_the_last_replica(world: &mut World) {
         storage: world.storages[place],
     };
     assert_eq!(
-        code(world.catalog.add_task(&delete(1, ALPHA, false), NOW).unwrap_err()),
+        code(world.catalog.add_task(&delete(1, ALPHA, false), &terms()).unwrap_err()),
         FaultCode::LastReplica
     );
     let new = delete(2, BETA, false);
-    assert!(world.catalog.add_task(&new, NOW).unwrap().made);
+    assert!(world.catalog.add_task(&new, &terms()).unwrap().made);
     // A replica that beta is about to delete no longer counts as another good one.
-    let preview = world.catalog.deletion_preview(dataset, world.storages[ALPHA]).unwrap();
+    let preview = world.catalog.deletion_preview(dataset, world.storages[ALPHA], &terms()).unwrap();
     assert_eq!(preview.last_replicas, 4);
     let forced = delete(3, ALPHA, true);
-    assert!(world.catalog.add_task(&forced, NOW).unwrap().made);
-    let kept = world.catalog.task_files(TaskId(2), None, 10).unwrap();
+    assert!(world.catalog.add_task(&forced, &terms()).unwrap().made);
+    let kept = world.catalog.task_files(TaskId(2), None, 10, &terms()).unwrap();
     assert_eq!((kept.files.len(), kept.kept_as_last), (0, 2), "looked at again when handed out");
     world.assert_sound();
     let (task, change) =
         world.catalog.cancel_task(TaskId(3), &Fault::new(FaultCode::Cancelled, ""), NOW).unwrap();
     assert!(task.done && change.complete.len() == 1);
-    assert_eq!(world.catalog.task_files(TaskId(2), None, 10).unwrap().files.len(), 2);
+    assert_eq!(world.catalog.task_files(TaskId(2), None, 10, &terms()).unwrap().files.len(), 2);
 }
 
 fn a_deletion_runs_file_by_file(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..3, Some(ALPHA), None);
     world.register(dataset, 0..3, Some(BETA), None);
+    world.verify(dataset, 0..3, ALPHA);
     let id = world.subscribe(dataset, None, BETA).subscription.id;
     let new = NewTask {
         id: TaskId(1),
@@ -184,9 +187,9 @@ fn a_deletion_runs_file_by_file(world: &mut World) {
         dataset,
         storage: world.storages[BETA],
     };
-    assert_eq!(code(world.catalog.add_task(&new, NOW).unwrap_err()), FaultCode::Conflict);
+    assert_eq!(code(world.catalog.add_task(&new, &terms()).unwrap_err()), FaultCode::Conflict);
     world.catalog.change_subscription(id, &CANCEL, NOW).unwrap();
-    let added = world.catalog.add_task(&new, NOW).unwrap();
+    let added = world.catalog.add_task(&new, &terms()).unwrap();
     assert_eq!((added.task.files_total, added.replicas.blocks_lost.len()), (3, 1));
     let refused = crate::NewSubscription {
         id: longhaul_model::SubscriptionId(u64::from(u32::MAX)),
@@ -204,9 +207,9 @@ fn a_deletion_runs_file_by_file(world: &mut World) {
         page.files.iter().all(|file| file.sources == [world.storages[ALPHA]]),
         "what is being deleted is no source"
     );
-    let files = world.catalog.task_files(TaskId(1), None, 2).unwrap();
+    let files = world.catalog.task_files(TaskId(1), None, 2, &terms()).unwrap();
     assert_eq!(files.files.len(), 2);
-    let rest = world.catalog.task_files(TaskId(1), files.next, 2).unwrap();
+    let rest = world.catalog.task_files(TaskId(1), files.next, 2, &terms()).unwrap();
     assert_eq!((rest.files.len(), rest.next), (1, None));
     let check = |number, fault| ReportedCheck { lfn: lfn(dataset, number), fault };
     let busy = Fault::new(FaultCode::TargetWrite, "busy");
@@ -231,8 +234,8 @@ fn verification_proves_replicas(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..3, Some(ALPHA), None);
     let new = NewTask { id: TaskId(1), kind: TaskKind::Verify, dataset, storage: world.storages[ALPHA] };
-    world.catalog.add_task(&new, NOW).unwrap();
-    assert_eq!(world.catalog.task_files(TaskId(1), None, 10).unwrap().files.len(), 3);
+    world.catalog.add_task(&new, &terms()).unwrap();
+    assert_eq!(world.catalog.task_files(TaskId(1), None, 10, &terms()).unwrap().files.len(), 3);
     let check = |number, fault| ReportedCheck { lfn: lfn(dataset, number), fault };
     let wrong = Fault::new(FaultCode::WrongDigest, "alpha");
     let files = vec![check(0, None), check(1, None), check(2, Some(wrong))];
@@ -257,13 +260,14 @@ fn removing_the_last_replica_is_refused(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..3, Some(ALPHA), None);
     world.register(dataset, 0..1, Some(BETA), None);
+    world.verify(dataset, 0..1, BETA);
     let files: Vec<_> = (0..3).map(|number| world.file(dataset, number).id).collect();
     let alpha = world.storages[ALPHA];
-    let error = world.catalog.remove_replicas(alpha, &files[..2], false, NOW).unwrap_err();
+    let error = world.catalog.remove_replicas(alpha, &files[..2], false, &terms()).unwrap_err();
     assert_eq!(code(error), FaultCode::LastReplica);
-    assert_eq!(world.catalog.remove_replicas(alpha, &files[..1], false, NOW).unwrap().lost.len(), 1);
+    assert_eq!(world.catalog.remove_replicas(alpha, &files[..1], false, &terms()).unwrap().lost.len(), 1);
     assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap()[0].files, 2);
-    assert_eq!(world.catalog.remove_replicas(alpha, &files, true, NOW).unwrap().lost.len(), 2);
+    assert_eq!(world.catalog.remove_replicas(alpha, &files, true, &terms()).unwrap().lost.len(), 2);
     let at = world.catalog.replicas_of_dataset(dataset).unwrap();
     assert_eq!((at.len(), at[0].files), (1, 1));
 }

@@ -3,7 +3,7 @@
 use longhaul_model::limits::BLOCK_FILES;
 use longhaul_model::{CommunityName, FaultCode, NameRules, SiteName, TaskId, Timestamp};
 
-use super::{ALPHA, BETA, NOW, World, agent, digests, lfn, new_file, offer};
+use super::{ALPHA, BETA, NOW, World, agent, digests, lfn, new_file, offer, terms};
 use crate::{
     AddError, CatalogError, FileScope, Incarnation, JoinRefusal, LeftOutRow, NewApiToken, NewTask,
     ReportedFact, ReportedFile, SitePatch, SiteState, StorageOfferRow, TaskKind, VerificationState,
@@ -226,8 +226,8 @@ fn scans_register_what_they_can(world: &mut World) {
     world.register(other, 9..10, None, None);
     let kind = TaskKind::Scan { path: "raw".into(), algorithms: vec![] };
     let new = NewTask { id: TaskId(1), kind, dataset, storage: world.storages[ALPHA] };
-    assert!(world.catalog.add_task(&new, NOW).unwrap().made);
-    assert!(!world.catalog.add_task(&NewTask { id: TaskId(2), ..new.clone() }, NOW).unwrap().made);
+    assert!(world.catalog.add_task(&new, &terms()).unwrap().made);
+    assert!(!world.catalog.add_task(&NewTask { id: TaskId(2), ..new.clone() }, &terms()).unwrap().made);
     let found = |dataset, number| ReportedFile {
         lfn: lfn(dataset, number),
         size: 100 + number,

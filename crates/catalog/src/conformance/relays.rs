@@ -2,7 +2,7 @@
 
 use longhaul_model::{Fault, FaultCode, FileId, StorageId, TaskId, Timestamp};
 
-use super::{ALPHA, BETA, GAMMA, NOW, World, agent};
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, terms};
 use crate::{
     CatalogError, LeaseRefusal, LeaseResult, NewSubscription, ReportedCheck, ReportedFact, StoragePatch,
     SubscriptionPatch, TaskKind, Terms, TermsPatch,
@@ -60,8 +60,8 @@ fn a_relay_receives_files_for_others_and_is_cleared(world: &mut World) {
     world.subscribe(dataset, None, BETA);
     let back = world.new_attempt(files[0].id, ALPHA, BETA);
     assert_eq!(world.begin(&back), LeaseResult::Refused(LeaseRefusal::Clearing));
-    let page = world.catalog.task_files(tasks[0].id, None, 1).unwrap();
-    let rest = world.catalog.task_files(tasks[0].id, page.next, 10).unwrap();
+    let page = world.catalog.task_files(tasks[0].id, None, 1, &terms()).unwrap();
+    let rest = world.catalog.task_files(tasks[0].id, page.next, 10, &terms()).unwrap();
     assert_eq!((page.files.len(), rest.files.len(), rest.next), (1, 1, None));
     let gone = |lfn: &longhaul_model::Lfn, fault| ReportedCheck { lfn: lfn.clone(), fault };
     let task = tasks[0].id;

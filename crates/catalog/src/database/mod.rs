@@ -54,7 +54,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0010.sql"),
     include_str!("../migrations/0011.sql"),
     include_str!("../migrations/0012.sql"),
-    include_str!("../migrations/0016.sql"),
+    include_str!("../migrations/0013.sql"),
+    include_str!("../migrations/0014.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

@@ -1,6 +1,6 @@
 //! What agents report of their tasks: files that a scan found, files checked or deleted, a task's end.
 
-use longhaul_model::{Blame, Fault, FaultCode, Lfn, TaskId, Verification};
+use longhaul_model::{Blame, Fault, FaultCode, Lfn, StorageId, TaskId, Verification};
 
 use super::ReportApplier;
 use super::admission::{fits, task_subject};
@@ -35,7 +35,10 @@ impl ReportApplier<'_> {
                     task.files_done = task.files_done.saturating_add(1);
                     task.bytes_done = task.bytes_done.saturating_add(file.size);
                 }
-                Err(fault) => task.add_problem(&file.lfn, fault),
+                Err(fault) => {
+                    let changed = self.suspect_changed(&new, &fault, task.storage)?;
+                    task.add_problem(&file.lfn, changed.unwrap_or(fault));
+                }
             }
         }
         registrar.finish(&self.ledger)?;
@@ -44,6 +47,23 @@ impl ReportApplier<'_> {
         // The next registrar reads the totals from the database.
         consequences::flush(&mut self.ledger)?;
         self.store(task)
+    }
+
+    /// Makes the replica suspect if the storage holds other content under the name than is registered; says
+    /// so in words. `refusal` is why it was not registered.
+    fn suspect_changed(
+        &mut self,
+        found: &NewFile,
+        refusal: &Fault,
+        storage: StorageId,
+    ) -> Result<Option<Fault>, CatalogError> {
+        let Some(file) = self.file(&found.lfn)? else { return Ok(None) };
+        if file.size == found.size && file.digests.contradiction(&found.digests).is_none() {
+            return Ok(None);
+        }
+        let fault = Fault::new(FaultCode::SourceChanged, refusal.detail.clone()).blaming(Blame::Source);
+        suspect_replica(&mut self.ledger, &file, storage, &fault, &mut self.applied.replicas)?;
+        Ok(Some(fault))
     }
 
     pub(super) fn checked(&mut self, id: TaskId, files: &[ReportedCheck]) -> Result<(), CatalogError> {

@@ -89,9 +89,21 @@ pub struct BlockTotals {
 /// How a replica was verified. Ordered: a later value proves more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VerificationState {
-    /// Not verified: found by a scan or claimed by a manifest.
+    /// Claimed by a manifest, and never looked at.
     Registered,
     Verified(Verification),
+}
+
+/// Files of a dataset that no storage has a usable replica of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostFilesRow {
+    pub dataset: DatasetId,
+    pub dataset_name: DatasetName,
+    pub files: u64,
+    /// The first few of them.
+    pub examples: Vec<Lfn>,
+    /// Storages whose replicas of them are suspect or being deleted.
+    pub last_holders: Vec<StorageName>,
 }
 
 /// Numbers of files by [`VerificationState`].

@@ -71,10 +71,20 @@ pub struct Incarnation {
     pub nonce: u64,
 }
 
+/// What holds the files of a storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StorageKind {
+    #[default]
+    Posix,
+    /// Nothing: what is read is generated, and what is written is checked and dropped.
+    Virtual,
+}
+
 /// A storage as an agent offers it in its hello.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorageOfferRow {
     pub name: StorageName,
+    pub kind: StorageKind,
     pub rules: NameRules,
     pub writable: bool,
     pub case_insensitive: bool,
@@ -88,6 +98,8 @@ pub struct StorageRow {
     pub site_name: SiteName,
     /// The agent that offered it last.
     pub agent: AgentId,
+    /// As that agent offered it.
+    pub kind: StorageKind,
     pub rules: NameRules,
     pub writable: bool,
     pub case_insensitive: bool,

@@ -5,6 +5,8 @@ use longhaul_model::{
     TaskId, Timestamp,
 };
 
+use crate::{CopyDefect, VerificationState};
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskKind {
     /// Walk a directory and register the files in it. `path` is relative to the storage's root.
@@ -72,13 +74,30 @@ pub struct ExpectedFileRow {
     pub digests: DigestSet,
 }
 
+/// Copies of some files at one storage that are verified alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyGroup {
+    pub storage: StorageId,
+    pub storage_name: StorageName,
+    /// The copies that the deletion is about.
+    pub is_here: bool,
+    pub files: u64,
+    pub how: VerificationState,
+    /// None of them was verified before, as far as it was. None: not known.
+    pub verified: Option<Timestamp>,
+    /// Why they do not count as good copies.
+    pub defect: Option<CopyDefect>,
+}
+
 /// A preview of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeletionPreview {
     pub files: u64,
     pub bytes: u64,
-    /// Files with no other good replica.
+    /// Files with no other good copy.
     pub last_replicas: u64,
+    /// The copies of the files, here and elsewhere, by storage, verification and defect.
+    pub copies: Vec<CopyGroup>,
     /// Active or suspended subscriptions that would bring the files back, and so forbid the deletion.
     pub subscriptions: Vec<SubscriptionId>,
 }

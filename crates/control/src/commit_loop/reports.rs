@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_api::agent::{AgentSettings, Hello};
+use longhaul_api::agent::{AgentSettings, Hello, StorageKind};
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{
     CatalogError, Claim, ReportItem, ReportResult, ReportedFact, ReportedOutcome, StorageOfferRow,
@@ -65,6 +65,10 @@ impl CommitLoop {
             .iter()
             .map(|offer| StorageOfferRow {
                 name: offer.name.clone(),
+                kind: match offer.kind {
+                    StorageKind::Posix => longhaul_catalog::StorageKind::Posix,
+                    StorageKind::Virtual => longhaul_catalog::StorageKind::Virtual,
+                },
                 rules: offer.rules.clone(),
                 writable: offer.writable,
                 case_insensitive: offer.case_insensitive,
@@ -80,9 +84,7 @@ impl CommitLoop {
             &offers,
             now,
         )?;
-        let kinds = hello.storages.iter().map(|offer| offer.kind);
         self.control.agents.offers_mover(agent, hello.mover);
-        self.control.agents.offered(storages.iter().map(|storage| storage.id).zip(kinds));
         let row = catalog.agent(agent)?;
         self.kernel.refresh_directory()?;
         let site = row.as_ref().map(|row| row.site_name.clone());

@@ -79,7 +79,7 @@ impl CommitLoop {
     fn page(&self, task: TaskId) -> Result<Vec<ExpectedFile>, CatalogError> {
         let begin =
             self.kernel.catalog.setting(&page_setting(task))?.and_then(|text| text.parse().ok()).map(FileId);
-        let page = self.kernel.catalog.task_files(task, begin, PAGE_FILES)?;
+        let page = self.kernel.catalog.task_files(task, begin, PAGE_FILES, &self.control.copy_terms())?;
         self.next_pages.borrow_mut().insert(task, page.next);
         let files = page.files.into_iter();
         Ok(files.map(|file| ExpectedFile { lfn: file.lfn, size: file.size, digests: file.digests }).collect())

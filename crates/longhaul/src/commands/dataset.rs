@@ -10,6 +10,7 @@ use longhaul_api::native::{
 use longhaul_api::routes;
 use longhaul_model::units::{bytes, count, printable};
 use longhaul_model::{Algorithm, BlockName, CommunityName, DatasetName, StorageName, Timestamp};
+use serde::Serialize;
 
 use super::{Context, task, words};
 use crate::clock;
@@ -175,16 +176,33 @@ async fn scan(
     let begun = scan.created;
     let Some(done) = task::wait(context, remote, &scan, None).await? else { return Ok(Exit::Interrupted) };
     task::ensure_succeeded(&done)?;
-    let view: DatasetView = remote.get(&routes::DATASET_SHOW, &[args.dataset.as_str()], &[]).await?;
+    let dataset: DatasetView = remote.get(&routes::DATASET_SHOW, &[args.dataset.as_str()], &[]).await?;
+    let scanned = Scanned { dataset, scan: done };
     context.output.view(
-        &view,
-        |view, style, _| registered_text(view, &done, begun, style),
-        |view| table(std::slice::from_ref(view)),
+        &scanned,
+        |scanned, style, width| {
+            let problems = task::problems_table(&scanned.scan);
+            registered_text(scanned, begun, style)
+                + &problems.map_or(String::new(), |table| table.human(style, width))
+        },
+        |scanned| {
+            task::problems_table(&scanned.scan)
+                .unwrap_or_else(|| table(std::slice::from_ref(&scanned.dataset)))
+        },
     )?;
-    Ok(Exit::Ok)
+    Ok(if scanned.scan.files_bad > 0 { Exit::Partly } else { Exit::Ok })
 }
 
-fn registered_text(view: &DatasetView, scan: &TaskView, begun: Timestamp, style: Style) -> String {
+/// A dataset after a scan, and what the scan found.
+#[derive(Serialize)]
+struct Scanned {
+    #[serde(flatten)]
+    dataset: DatasetView,
+    scan: TaskView,
+}
+
+fn registered_text(scanned: &Scanned, begun: Timestamp, style: Style) -> String {
+    let Scanned { dataset: view, scan } = scanned;
     let took = longhaul_model::units::duration(clock::now().since(begun));
     let mut text = format!(
         "{} has {}, {}; the scan of {} read {}, {} in {took}\n",
@@ -197,6 +215,11 @@ fn registered_text(view: &DatasetView, scan: &TaskView, begun: Timestamp, style:
     );
     for line in words::left_out(&view.left_out, 3) {
         text.push_str(&format!("  {} {line}\n", style.paint(Tone::Warn, "left out:")));
+    }
+    if scan.files_bad > 0 {
+        let bad = words::files(scan.files_bad);
+        let found = if scan.files_bad == 1 { "does NOT agree" } else { "do NOT agree" };
+        text.push_str(&format!("  {} {bad} {found} with the catalog\n", style.paint(Tone::Bad, "differs:")));
     }
     text
 }

@@ -1,7 +1,9 @@
 //! `longhaul replica`.
 
 use clap::{Args, Subcommand};
-use longhaul_api::native::{DeletionReply, DeletionRequest, FileReplicas, Page, ReplicaView, TaskView};
+use longhaul_api::native::{
+    CopyView, DeletionReply, DeletionRequest, FileReplicas, Page, ReplicaView, TaskView,
+};
 use longhaul_api::routes;
 use longhaul_model::units::bytes;
 use longhaul_model::{DatasetName, Lfn, StorageName};
@@ -39,7 +41,7 @@ pub struct DeleteArgs {
     /// Really delete; without it nothing is changed
     #[arg(long, short)]
     yes: bool,
-    /// Delete even files that no other storage has: they are lost
+    /// Delete even files of which no other storage has a good copy: they are lost
     #[arg(long)]
     force: bool,
     /// Do not wait for completion
@@ -116,7 +118,15 @@ async fn delete(context: &Context, remote: &Remote, args: DeleteArgs) -> Result<
     };
     let reply: DeletionReply = remote.post(&routes::DELETION_CREATE, &[], &request).await?;
     let Some(task) = reply.task else {
-        context.output.sentence(&reply, |reply| preview(reply, &args))?;
+        context.output.view(
+            &reply,
+            |reply, style, width| {
+                let copies = copies_table(&reply.copies);
+                let table = if copies.is_empty() { String::new() } else { copies.human(style, width) };
+                format!("{table}{}\n", preview(reply, &args))
+            },
+            |reply| copies_table(&reply.copies),
+        )?;
         return Ok(Exit::Ok);
     };
     if args.detach {
@@ -139,6 +149,34 @@ async fn delete(context: &Context, remote: &Remote, args: DeleteArgs) -> Result<
     Ok(Exit::Ok)
 }
 
+/// The copies of files that are to be deleted, and whether each counts as a good one.
+fn copies_table(copies: &[CopyView]) -> Table {
+    let mut table = Table::new([
+        left("storage"),
+        right("files"),
+        left("agent"),
+        left("verified"),
+        left("at"),
+        left("counts"),
+        prose("why not"),
+    ]);
+    for copy in copies {
+        let storage =
+            if copy.to_delete { format!("{} (to delete)", copy.storage) } else { copy.storage.to_string() };
+        table.row([
+            Cell::text(storage),
+            Cell::count(copy.files),
+            Cell::text(if copy.connected { "connected" } else { "away" })
+                .toned_if(!copy.connected, Tone::Bad),
+            Cell::text(&copy.verified),
+            Cell::maybe(copy.verified_at.as_ref(), |at| Cell::text(at.to_string())),
+            Cell::text(if copy.counts { "yes" } else { "no" }).toned_if(!copy.counts, Tone::Bad),
+            Cell::text(copy.reason.as_deref().unwrap_or_default()),
+        ]);
+    }
+    table
+}
+
 fn preview(reply: &DeletionReply, args: &DeleteArgs) -> String {
     let (dataset, storage) = (&args.dataset, &args.storage);
     let mut text = format!(
@@ -148,7 +186,7 @@ fn preview(reply: &DeletionReply, args: &DeleteArgs) -> String {
     );
     if reply.last_replicas > 0 {
         text.push_str(&format!(
-            "\n  {} no other good replica and would be lost: this needs --force",
+            "\n  {} no other good copy and would be lost: this needs --force",
             if reply.last_replicas == 1 {
                 "1 of them has".to_owned()
             } else {

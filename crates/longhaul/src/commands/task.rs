@@ -134,7 +134,8 @@ fn table(tasks: &[TaskView], now: Timestamp) -> Table {
     table
 }
 
-fn problems_table(task: &TaskView) -> Option<Table> {
+/// The files with problems; none if there are none.
+pub fn problems_table(task: &TaskView) -> Option<Table> {
     let mut table = Table::new([left("code"), crate::table::path("file"), prose("why")]);
     for problem in &task.problems {
         table.row([

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longhaul_api::Problem;
-use longhaul_api::agent::StorageKind;
 use longhaul_api::commissioning::{CommissionState, Commissioning, Grade, LinkCommission, LinkTest};
 use longhaul_api::native::{ChangeKind, SiteView};
 use longhaul_api::steering::{AllowedLink, LinksChange};
-use longhaul_catalog::StorageRow;
+use longhaul_catalog::{StorageKind, StorageRow};
 use longhaul_identity::Caller;
 use longhaul_model::{Fault, FaultCode, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -94,8 +93,7 @@ impl Operations {
         let directory = self.shared.kernel.directory();
         let links = |of: &[(SiteName, SiteName)], now_closed: bool| -> Vec<AllowedLink> {
             let at = |site: &SiteName| {
-                let real =
-                    |row: &&StorageRow| self.shared.control.agents.kind_of(row.id) != StorageKind::Virtual;
+                let real = |row: &&StorageRow| row.kind != StorageKind::Virtual;
                 directory
                     .storages
                     .values()

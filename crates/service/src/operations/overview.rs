@@ -8,8 +8,9 @@ use longhaul_api::native::{
     BlameCount, CheckReport, Health, HealthReason, LinkRates, LinkView, Page, ProblemView, RateHistory,
     Status, SubscriptionView,
 };
-use longhaul_catalog::{LinkTotals, SiteState, Totals};
+use longhaul_catalog::{LinkTotals, LostFilesRow, SiteState, Totals};
 use longhaul_control::agent_health;
+use longhaul_control::commit_loop::CommitWork;
 use longhaul_control::metrics::Gauges;
 use longhaul_control::turns::TurnAge;
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, SubscriptionState, Timestamp};
@@ -161,6 +162,8 @@ impl Operations {
             };
             views.push(ProblemView { remedy, examples: vec![id.to_string()], ..seen });
         }
+        let lost = self.shared.control.lost_files.all();
+        views.extend(lost.into_iter().map(|(since, row)| lost_files(since, row, now)));
         views.extend(self.shared.control.live.problems());
         Ok(views)
     }
@@ -413,6 +416,32 @@ fn standing(fault: Fault, storage: Option<StorageName>, now: Timestamp) -> Probl
 
 fn reason(part: &str, ok: bool, detail: impl Into<String>) -> HealthReason {
     HealthReason { part: part.to_owned(), ok, detail: detail.into(), last_turn_age_ms: None }
+}
+
+/// Files that nobody has any more: which, who had them last, and what to do.
+fn lost_files(since: Timestamp, row: LostFilesRow, now: Timestamp) -> ProblemView {
+    let (dataset, files) = (&row.dataset_name, row.files);
+    let holders: Vec<&str> = row.last_holders.iter().map(StorageName::as_str).collect();
+    let (whose, remedy) = match holders.first() {
+        Some(holder) => (
+            format!("the replicas at {} are suspect or being deleted", holders.join(", ")),
+            format!("restore them at {holder}, then: longhaul verify {holder} {dataset}"),
+        ),
+        None => (
+            "no storage holds them".to_owned(),
+            format!("bring them to a storage, then: longhaul dataset register {dataset} --scan STORAGE:PATH"),
+        ),
+    };
+    let detail = format!("{files} of the files of {dataset} have no good copy: {whose}");
+    let fault = Fault::new(FaultCode::NoSource, detail).blaming(Blame::Source);
+    ProblemView {
+        storage: row.last_holders.into_iter().next(),
+        count: files,
+        first_seen: since,
+        remedy,
+        examples: row.examples.iter().map(|lfn| lfn.shown().to_string()).collect(),
+        ..standing(fault, None, now)
+    }
 }
 
 fn health(reasons: Vec<HealthReason>) -> Health {

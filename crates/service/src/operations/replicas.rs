@@ -39,11 +39,14 @@ impl Operations {
     pub fn deletion_create(&self, request: &DeletionRequest) -> Result<DeletionReply, Problem> {
         let dataset = self.dataset_row(&request.dataset)?;
         let storage = self.storage_row(&request.storage)?;
-        let preview = self.shared.kernel.catalog.deletion_preview(dataset.id, storage.id).map_err(problem)?;
+        let terms = self.shared.control.copy_terms();
+        let catalog = &self.shared.kernel.catalog;
+        let preview = catalog.deletion_preview(dataset.id, storage.id, &terms).map_err(problem)?;
         let mut reply = DeletionReply {
             files: preview.files,
             bytes: preview.bytes,
             last_replicas: preview.last_replicas,
+            copies: views::copies(preview.copies, &terms.unreachable),
             subscriptions: preview.subscriptions,
             task: None,
         };
@@ -83,9 +86,10 @@ impl Operations {
         dataset: DatasetId,
         storage: StorageId,
     ) -> Result<TaskRow, Problem> {
-        let now = self.now();
+        let terms = self.shared.control.copy_terms();
+        let now = terms.now;
         let new = NewTask { id: self.shared.kernel.new_id(), kind, dataset, storage };
-        let added = self.shared.kernel.catalog.add_task(&new, now).map_err(problem)?;
+        let added = self.shared.kernel.catalog.add_task(&new, &terms).map_err(problem)?;
         let (task, made) = (&added.task, added.made);
         let (dataset, storage) = (&task.dataset_name, &task.storage_name);
         tracing::info!(task = %task.id, %dataset, %storage, made, "task");

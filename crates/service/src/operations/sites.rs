@@ -116,7 +116,7 @@ impl Operations {
     }
 
     fn storage_view(&self, row: &StorageRow) -> StorageView {
-        views::storage(row, self.shared.control.agents.kind_of(row.id))
+        views::storage(row)
     }
 
     pub(super) fn site_row(&self, name: &SiteName) -> Result<SiteRow, Problem> {

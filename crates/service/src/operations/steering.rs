@@ -235,7 +235,7 @@ impl Operations {
             self.shared.kernel.notify_scheduler(Input::Demands { now: demands, gone: Vec::new() });
         }
         self.shared.kernel.changes.touch(ChangeKind::Site, &row.site_name, self.now());
-        Ok(views::storage(&row, self.shared.control.agents.kind_of(row.id)))
+        Ok(views::storage(&row))
     }
 
     /// `of`: `changes` or `logins`; none: both.

@@ -1,5 +1,6 @@
 //! The Steer page: who gets how much, what limits it, and which links may files use?
 
+use longhaul_api::agent::StorageKind;
 use longhaul_api::limits::{LimitKind, LimitView};
 use longhaul_api::native::StorageView;
 use longhaul_api::steering::{AllowedLink, AuditEntry, DecisionEntry, LinksView, ShareView};
@@ -344,7 +345,9 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
 
 fn storage_select(name: &str, storages: &[StorageView]) -> Markup {
     html! {
-        select name=(name) { @for storage in storages { option value=(storage.name) { (storage.name) } } }
+        select name=(name) { @for storage in storages.iter().filter(|storage| storage.kind != StorageKind::Virtual) {
+            option value=(storage.name) { (storage.name) }
+        } }
     }
 }
 

@@ -1,0 +1,75 @@
+//! Test data: the datasets of virtual storages, which generate what is read and drop what is written.
+//!
+//! A virtual storage holds nothing for anybody, so ordinary data never goes there, nor comes from there. A
+//! dataset is test data exactly while virtual storages, and only they, have files of it.
+
+use crate::sql::{Optional, Transaction};
+use longhaul_model::{DatasetId, StorageId};
+
+use crate::rows::codec::{Columns, key};
+use crate::{CatalogError, StorageKind};
+
+/// Who has files of a dataset.
+struct Holders {
+    virtual_ones: bool,
+    real_ones: bool,
+}
+
+/// Refuses a virtual storage as the target of ordinary data. An empty dataset may become either.
+pub(crate) fn check_target(
+    tx: &Transaction<'_>,
+    dataset: DatasetId,
+    target: StorageId,
+) -> Result<(), CatalogError> {
+    if !is_virtual(tx, target)? {
+        return Ok(());
+    }
+    let holders = holders(tx, dataset)?;
+    let mut select = tx.prepare_cached("SELECT files FROM datasets WHERE id = ?1")?;
+    let files = select.query_row([key!(dataset)], |row| row.number(0)).optional()?.unwrap_or(0);
+    if holders.real_ones || (files > 0 && !holders.virtual_ones) {
+        return Err(refusal(tx, target, "it can be the target of test data only; choose another storage")?);
+    }
+    Ok(())
+}
+
+/// Refuses to register ordinary data at a virtual storage.
+pub(crate) fn check_registration(
+    tx: &Transaction<'_>,
+    dataset: DatasetId,
+    at: StorageId,
+) -> Result<(), CatalogError> {
+    if is_virtual(tx, at)? && holders(tx, dataset)?.real_ones {
+        return Err(refusal(tx, at, "files that other storages hold cannot be registered there")?);
+    }
+    Ok(())
+}
+
+/// Whether files may come from `source` to `target`: what a virtual storage generates is for virtual storages.
+pub(crate) fn may_be_source(source_is_virtual: bool, target_is_virtual: bool) -> bool {
+    !source_is_virtual || target_is_virtual
+}
+
+pub(crate) fn is_virtual(tx: &Transaction<'_>, storage: StorageId) -> Result<bool, CatalogError> {
+    let mut select = tx.prepare_cached("SELECT kind FROM storages WHERE id = ?1")?;
+    let kind = select.query_row([key!(storage)], |row| row.parsed::<StorageKind>(0)).optional()?;
+    Ok(kind == Some(StorageKind::Virtual))
+}
+
+fn holders(tx: &Transaction<'_>, dataset: DatasetId) -> Result<Holders, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT DISTINCT t.kind FROM dataset_replicas r JOIN storages t ON t.id = r.storage
+         WHERE r.dataset = ?1 AND r.files > 0",
+    )?;
+    let kinds = select.query_map([key!(dataset)], |row| row.parsed::<StorageKind>(0))?;
+    let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
+    Ok(Holders {
+        virtual_ones: kinds.contains(&StorageKind::Virtual),
+        real_ones: kinds.contains(&StorageKind::Posix),
+    })
+}
+
+fn refusal(tx: &Transaction<'_>, storage: StorageId, why: &str) -> Result<CatalogError, CatalogError> {
+    let name = crate::sites::require_storage(tx, storage)?;
+    Ok(CatalogError::conflict(format!("storage {name} is virtual and holds no files: {why}")))
+}
