@@ -227,6 +227,7 @@ pub enum Command {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use clap::error::ErrorKind;
 
     #[test]
     fn the_definition_is_sound() {
@@ -246,6 +247,32 @@ mod tests {
             }
         }
         walk(&Cli::command(), "longhaul");
+    }
+
+    /// Words in capitals stand for names, and are parsed as such.
+    #[test]
+    fn commands_that_remedies_name_exist() {
+        let mut named = 0;
+        for code in longhaul_model::FaultCode::ALL {
+            let remedy = code.next_step();
+            assert!(!remedy.contains("invalidate"), "{code}: there is no such command: {remedy}");
+            for (at, _) in remedy.match_indices("longhaul ") {
+                let words = remedy[at..].split([',', ';', '(', ')', '`']).next().unwrap_or_default();
+                let words: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
+                named += 1;
+                // Without its arguments it exists all the same.
+                if let Err(error) = Cli::try_parse_from(&words) {
+                    let exists = matches!(
+                        error.kind(),
+                        ErrorKind::DisplayHelp
+                            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                            | ErrorKind::MissingRequiredArgument
+                    );
+                    assert!(exists, "{code}: {words:?}: {error}");
+                }
+            }
+        }
+        assert!(named >= 3, "{named} commands are named");
     }
 
     #[test]

@@ -161,10 +161,10 @@ fn copies_table(copies: &[CopyView]) -> Table {
         prose("why not"),
     ]);
     for copy in copies {
-        let storage =
-            if copy.to_delete { format!("{} (to delete)", copy.storage) } else { copy.storage.to_string() };
+        let name = copy.storage.as_str();
+        let shown = if copy.to_delete { format!("{name} (to delete)") } else { name.to_owned() };
         table.row([
-            Cell::text(storage),
+            Cell::both(shown, name),
             Cell::count(copy.files),
             Cell::text(if copy.connected { "connected" } else { "away" })
                 .toned_if(!copy.connected, Tone::Bad),
@@ -206,4 +206,37 @@ fn preview(reply: &DeletionReply, args: &DeleteArgs) -> String {
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(storage: &str, verified: &str, reason: Option<&str>) -> CopyView {
+        CopyView {
+            storage: storage.parse().unwrap(),
+            to_delete: false,
+            files: 3,
+            connected: reason != Some("its agent is not connected"),
+            verified: verified.to_owned(),
+            verified_at: None,
+            counts: reason.is_none(),
+            reason: reason.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn the_dry_run_tells_of_each_copy_whether_it_counts_and_why_not() {
+        let copies = [
+            CopyView { to_delete: true, ..copy("alpha", "readback", None) },
+            copy("beta", "registered", Some("claimed when it was registered, never verified")),
+            copy("gamma", "end-to-end", Some("its agent is not connected")),
+        ];
+        let plain = copies_table(&copies).plain();
+        let lines: Vec<Vec<&str>> = plain.lines().map(|line| line.split('\t').collect()).collect();
+        assert_eq!(lines[0], ["storage", "files", "agent", "verified", "at", "counts", "why_not"]);
+        assert_eq!(lines[1][..6], ["alpha", "3", "connected", "readback", "", "yes"]);
+        assert_eq!(lines[2][5..], ["no", "claimed when it was registered, never verified"]);
+        assert_eq!((lines[3][2], lines[3][5]), ("away", "no"));
+    }
 }

@@ -408,6 +408,9 @@ async fn the_last_replica_is_deleted_only_by_force() {
     };
     let told = delete(request.clone()).await.unwrap();
     assert_eq!((told.files, told.last_replicas, told.task), (3, 3, None));
+    let copy = &told.copies[0];
+    assert_eq!((told.copies.len(), copy.to_delete, copy.connected, copy.counts), (1, true, true, false));
+    assert_eq!(copy.reason.as_deref(), Some("claimed when it was registered, never verified"));
     request.dry_run = false;
     assert_eq!(delete(request.clone()).await.unwrap_err().code, FaultCode::LastReplica);
     request.force = true;
