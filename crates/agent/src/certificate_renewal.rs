@@ -1,4 +1,4 @@
-//! Renews the agent's certificate when two thirds of its lifetime are over.
+//! Renews the agent's certificate when half of its lifetime is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::service_api::is_final;
 use crate::state_dir::Identity;
 use crate::step::{AgentTime, Step, Ticker};
 
-/// Often enough beside a third of 90 days, during which a failed renewal can be tried again.
+/// Often enough beside half of 30 days, during which a failed renewal can be tried again.
 const RENEWAL_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Asks for a new certificate in time, with a new key each time.

@@ -30,8 +30,11 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Validity of the CA certificate, longer than a deployment lives: replacing the CA means joining every agent
 /// again.
 const CA_VALIDITY: Duration = Duration::from_secs(20 * 365 * 86_400);
-/// Validity of certificates: a stolen agent key is useless after this. Renewal begins at two thirds of it.
-const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(90 * 86_400);
+/// Validity of agents' certificates: a stolen key that nobody missed is useless after this. Renewal begins at
+/// half of it, so that a fortnight of outage does no harm.
+const AGENT_VALIDITY: Duration = Duration::from_secs(30 * 86_400);
+/// Validity of the service's certificate, which is replaced far sooner.
+const SERVICE_VALIDITY: Duration = Duration::from_secs(90 * 86_400);
 /// Certificates are valid from this long before their issue: a host whose clock is an hour behind still
 /// accepts a new one, and the second hour is margin.
 const BACKDATING: Duration = Duration::from_secs(2 * 3600);
@@ -216,7 +219,10 @@ impl Authority {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
-        let expires = set_validity(&mut params, now, CERTIFICATE_VALIDITY);
+        let expires = match identity {
+            PeerIdentity::Agent { .. } => set_validity(&mut params, now, AGENT_VALIDITY),
+            PeerIdentity::Service { .. } => set_validity(&mut params, now, SERVICE_VALIDITY),
+        };
         let certificate =
             params.signed_by(key, &self.issuer).map_err(|error| SecurityError::unusable(what, error))?;
         Ok((certificate, expires))

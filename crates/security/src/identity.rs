@@ -138,10 +138,10 @@ pub fn expires(certificate_pem: &str) -> Result<Timestamp, SecurityError> {
     Ok(validity(certificate_pem)?.1)
 }
 
-/// Whether two thirds of its validity have passed.
+/// Whether half of its validity has passed.
 pub fn needs_renewal(certificate_pem: &str, now: Timestamp) -> Result<bool, SecurityError> {
     let (begins, ends) = validity(certificate_pem)?;
-    Ok(now >= begins + ends.since(begins) / 3 * 2)
+    Ok(now >= begins + ends.since(begins) / 2)
 }
 
 fn validity(certificate_pem: &str) -> Result<(Timestamp, Timestamp), SecurityError> {
@@ -180,11 +180,17 @@ mod tests {
     }
 
     #[test]
-    fn renewal_begins_at_two_thirds() {
-        let certificate = credentials().certificate_pem;
-        assert_eq!(expires(&certificate).unwrap(), NOW + 90 * DAY);
-        assert!(!needs_renewal(&certificate, NOW + 59 * DAY).unwrap());
-        assert!(needs_renewal(&certificate, NOW + 61 * DAY).unwrap());
+    fn an_agents_certificate_lives_30_days_and_is_renewed_after_half() {
+        let directory = tempfile::tempdir().unwrap();
+        let authority = Authority::create(directory.path(), "tier0", NOW).unwrap();
+        let (request, _) = new_signing_request().unwrap();
+        let site = "alpha".parse().unwrap();
+        let certificate = authority.issue_agent(&request, AgentId(7), &site, NOW).unwrap().certificate_pem;
+        assert_eq!(expires(&certificate).unwrap(), NOW + 30 * DAY);
+        assert!(!needs_renewal(&certificate, NOW + 14 * DAY).unwrap());
+        assert!(needs_renewal(&certificate, NOW + 15 * DAY).unwrap());
+        let service = credentials().certificate_pem;
+        assert_eq!(expires(&service).unwrap(), NOW + 90 * DAY);
         assert!(needs_renewal("garbage", NOW).is_err());
     }
 
