@@ -1,6 +1,7 @@
 //! What the agent needs of an engine, as a trait: the real one, a null one, one with hooks or site commands
 //! around it, or one that a test plays.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ pub(crate) trait Mover: Send + Sync {
     /// Site commands that use the circuit from this source. The engine's own streams are in the snapshot.
     fn commands_on_circuit(&self, source: AgentId) -> CircuitCommands;
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault>;
+    /// Exchanges nothing with these peers, whom the service refuses.
+    fn refuse_peers(&self, peers: BTreeSet<AgentId>);
     fn snapshot(&self) -> Snapshot;
     fn stop(self: Box<Self>);
 }
@@ -64,6 +67,9 @@ impl Mover for Engine {
     }
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
         Engine::renew_credentials(self, credentials)
+    }
+    fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
+        Engine::refuse_peers(self, peers);
     }
     fn snapshot(&self) -> Snapshot {
         Engine::snapshot(self)

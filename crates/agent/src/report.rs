@@ -195,6 +195,7 @@ impl Reporter {
         if report.ask_ahead {
             context.circuits.set_queue_ahead(now, &reply.ahead);
         }
+        context.engine.refuse_peers(reply.refused.into_iter().collect());
         context.circuits.set_copies(&reply.circuit_copies);
         if !reply.say_hello {
             context.circuits.set_planned(reply.circuits_planned);

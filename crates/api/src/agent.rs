@@ -419,6 +419,11 @@ pub struct ReportReply {
     /// Peers at the other ends of requested circuits, for which there may be no lease yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuit_peers: Vec<SourcePeer>,
+    /// Agents whose certificates are refused though they are still valid: nothing is exchanged with them. All
+    /// of them, each time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub refused: Vec<AgentId>,
 }
 
 /// Third-party copies that use the circuit of a link beside the agent's own streams.

@@ -199,6 +199,8 @@ fn schemas() -> Map<String, Value> {
         native::TransferDetail,
         native::SiteAdd,
         native::SiteAdded,
+        native::AgentRefusal,
+        native::AgentRefused,
         native::SiteChange,
         native::JoinTokenCreate,
         native::Status,

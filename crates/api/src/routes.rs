@@ -404,6 +404,9 @@ routes! {
     SITE_COMMISSION = Post "/api/v1/sites/{site}/commissioning" "site_commission" SiteManager,
         "Records the results of test transfers from and to a site",
         takes(Json("Commissioning")), gives(200, Json("SiteView"));
+    AGENT_REFUSE = Post "/api/v1/agents/{agent}/refusal" "agent_refuse" Admin,
+        "Refuses all certificates of an agent, or previews what that means",
+        takes(Json("AgentRefusal")), gives(200, Json("AgentRefused"));
     STORAGE_LIST = Get "/api/v1/storages" "storage_list" Viewer,
         "Lists storages with their space and contents",
         asks(PAGE), gives(200, Json("Page_StorageView"));

@@ -291,7 +291,7 @@ fn renewal_refusal(tx: &Transaction<'_>, new: &NewAttempt) -> Result<LeaseRefusa
     Ok(if stale { LeaseRefusal::StaleEpoch } else { LeaseRefusal::Live })
 }
 
-fn requeue_attempts(
+pub(crate) fn requeue_attempts(
     tx: &Transaction<'_>,
     attempts: impl Iterator<Item = AttemptId>,
     fault: &Fault,

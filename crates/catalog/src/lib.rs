@@ -45,6 +45,7 @@ mod ledger;
 mod lost_files;
 mod presence_range;
 mod read_cache;
+mod refusals;
 mod registration;
 mod relay_cleanup;
 mod relays;

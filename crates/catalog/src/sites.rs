@@ -3,6 +3,7 @@
 use crate::sql::{Optional, Row, Transaction, damaged};
 use longhaul_model::{AgentId, FaultCode, SiteId, SiteName, StorageId, StorageName, Timestamp};
 
+use crate::refusals::ensure_admitted;
 use crate::rows::codec::{Columns, key, maybe_json, number, to_json};
 use crate::{
     AgentRow, Catalog, CatalogError, Incarnation, SiteLimits, SitePatch, SiteRow, SiteState, SpaceRow,
@@ -121,6 +122,7 @@ impl Catalog {
     ) -> Result<Vec<StorageRow>, CatalogError> {
         self.write(|tx| {
             let agent = find_agent(tx, id)?.ok_or_else(|| CatalogError::not_found("agent", id))?;
+            ensure_admitted(tx, id)?;
             let known = agent.incarnation;
             if incarnation.number < known.number
                 || (incarnation.number == known.number && incarnation != known)
@@ -152,6 +154,8 @@ impl Catalog {
 
     pub fn set_agent_certificate(&self, id: AgentId, expires: Timestamp) -> Result<(), CatalogError> {
         self.write(|tx| {
+            // In the same transaction: nobody refused meanwhile gets a certificate.
+            ensure_admitted(tx, id)?;
             let update = "UPDATE agents SET certificate_expires = ?2 WHERE id = ?1";
             match tx.execute(update, (key!(id), expires.0))? {
                 0 => Err(CatalogError::not_found("agent", id)),
@@ -301,7 +305,7 @@ pub(crate) fn find_site(tx: &Transaction<'_>, name: &SiteName) -> Result<Option<
     Ok(select.query_row([name.as_str()], site_row).optional()?)
 }
 
-fn find_agent(tx: &Transaction<'_>, id: AgentId) -> Result<Option<AgentRow>, CatalogError> {
+pub(crate) fn find_agent(tx: &Transaction<'_>, id: AgentId) -> Result<Option<AgentRow>, CatalogError> {
     let mut select = tx.prepare_cached(&format!("{SELECT_AGENT} WHERE a.id = ?1"))?;
     Ok(select.query_row([key!(id)], agent_row).optional()?)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use longhaul_api::agent::{AgentSettings, AskedBack, Incarnation, LeaseBatch, SourcePeer, Task, Work};
 use longhaul_api::foreign::{ForeignCopy, MoverOffer};
 use longhaul_api::native::{AgentView, MoverView};
-use longhaul_catalog::AgentRow;
+use longhaul_catalog::{AgentRow, RefusedAgentRow};
 use longhaul_model::{
     AgentId, AttemptId, Fault, FaultCode, SiteId, SiteName, StorageId, StorageName, TaskId, Timestamp,
 };
@@ -48,8 +48,13 @@ struct Presence {
 
 impl Presence {
     fn is_connected(&self, now: Timestamp) -> bool {
+        self.said_hello && self.is_heard(now)
+    }
+
+    /// Whether it asked for something lately, known or not.
+    fn is_heard(&self, now: Timestamp) -> bool {
         let recent = self.last_contact.is_some_and(|last| now.since(last) < CONTACT_TIMEOUT);
-        self.said_hello && (self.open_polls > 0 || recent)
+        self.open_polls > 0 || recent
     }
 }
 
@@ -87,6 +92,8 @@ pub enum Standing {
 #[derive(Default)]
 pub struct Agents {
     presences: Mutex<BTreeMap<AgentId, Presence>>,
+    /// Agents whose certificates are refused.
+    refused: Mutex<BTreeMap<AgentId, RefusedAgentRow>>,
 }
 
 /// An open poll; counts until dropped.
@@ -127,6 +134,28 @@ impl Agents {
         });
     }
 
+    /// Refuses the agent from now on, in polls that are open, too. Nothing that waits for it is delivered.
+    pub fn refuse(&self, refusal: RefusedAgentRow) {
+        let agent = refusal.agent;
+        self.refused.lock().insert(agent, refusal);
+        self.with(agent, |presence| {
+            presence.said_hello = false;
+            presence.mover = None;
+            presence.outbox = Outbox::default();
+        });
+    }
+
+    /// Fails for an agent whose certificates are refused. Everything that agents ask for goes through here.
+    pub fn check_admitted(&self, agent: AgentId) -> Result<(), Fault> {
+        self.refused.lock().get(&agent).map_or(Ok(()), |refusal| Err(refusal.fault()))
+    }
+
+    /// Refused agents that may still have a valid certificate.
+    pub fn refused_peers(&self, now: Timestamp) -> Vec<AgentId> {
+        let refused = self.refused.lock();
+        refused.values().filter(|refusal| now <= refusal.expires).map(|refusal| refusal.agent).collect()
+    }
+
     /// Notes a request of the agent, and refuses an older or copied incarnation (fencing).
     pub fn contact(
         &self,
@@ -134,6 +163,7 @@ impl Agents {
         incarnation: Incarnation,
         now: Timestamp,
     ) -> Result<Standing, Fault> {
+        self.check_admitted(agent)?;
         let mut presences = self.lock();
         let presence = presences.get_mut(&agent).ok_or_else(|| unknown(agent))?;
         let known = presence.incarnation;
@@ -449,6 +479,31 @@ mod tests {
                 .code,
             FaultCode::NotAuthenticated
         );
+    }
+
+    /// The hello of a thief's next start does not help, and the open poll ends.
+    #[test]
+    fn a_refused_agent_is_not_let_in_again() {
+        let agents = Agents::default();
+        agents.add(row(1, 1));
+        agents.hello(row(2, 1), vec![StorageId(1)], Timestamp::ZERO);
+        agents.open_session(AGENT);
+        let poll = agents.open_poll(AGENT).unwrap();
+        let expires = Timestamp::from_seconds(9);
+        let refusal =
+            RefusedAgentRow { agent: AGENT, reason: "stolen".into(), refused: Timestamp::ZERO, expires };
+        let mut woken = std::pin::pin!(poll.wake.notified());
+        woken.as_mut().enable();
+        agents.refuse(refusal);
+        assert!(woken.as_mut().enable(), "who waits for work is told");
+        for number in [2, 3] {
+            let shown = Incarnation { number, nonce: 1 };
+            let fault = agents.contact(AGENT, shown, Timestamp::ZERO).unwrap_err();
+            assert_eq!((fault.code, fault.detail.contains("stolen")), (FaultCode::NotAllowed, true));
+        }
+        assert!(!agents.is_connected(AGENT, Timestamp::ZERO) && agents.of_storage(StorageId(1)).is_none());
+        assert_eq!(agents.refused_peers(expires), [AGENT]);
+        assert!(agents.refused_peers(Timestamp::from_seconds(10)).is_empty(), "its certificates are over");
     }
 
     #[test]

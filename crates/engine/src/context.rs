@@ -24,6 +24,7 @@ use crate::net::{Dialler, Network};
 use crate::offers::{Offering, ParkedStreams, Preconnect, no_stream_offered};
 use crate::queue::Queue;
 use crate::rate_limiter::RateLimiter;
+use crate::refused_peers::RefusedPeers;
 use crate::resolve::{ResolveRequest, default_paths};
 use crate::serve::SourceServer;
 use crate::tls::AUTHENTICATED_PROTOCOL;
@@ -99,6 +100,7 @@ pub(crate) struct EngineContext {
     pub(crate) counters: Counters,
     pub(crate) events: EventQueue,
     pub(crate) waker: Arc<TickWaker>,
+    pub(crate) refused_peers: RefusedPeers,
 }
 
 /// Wakes the maintenance thread before its next tick.

@@ -1,5 +1,6 @@
 //! The engine's public handle: starts the threads, submits work, stops them.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,6 +30,7 @@ use crate::net::{self, Dialler};
 use crate::offers::{Offer, Offering, ParkedStreams, Preconnect};
 use crate::queue::Queue;
 use crate::rate_limiter::RateLimiter;
+use crate::refused_peers::{RefusedPeers, refused};
 use crate::resolve::{ResolveRequest, check_locals, default_paths};
 use crate::serve::SourceServer;
 
@@ -131,6 +133,7 @@ impl Engine {
             counters: Counters::default(),
             events: EventQueue::default(),
             waker: alarm,
+            refused_peers: RefusedPeers::default(),
         });
         let engine = Engine { shared, addresses, threads: Mutex::default() };
         engine.start_threads(loops, Box::new(events))?;
@@ -350,6 +353,17 @@ impl Engine {
         let settings = TlsSettings::new(credentials, self.shared.config.data_security)?;
         *self.shared.tls.lock() = settings;
         Ok(())
+    }
+
+    /// Exchanges nothing more with these peers, instead of those named before: their open streams end, too.
+    pub fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
+        for peer in self.shared.refused_peers.replace(peers) {
+            tracing::warn!(%peer, "the service refuses this agent: its streams end");
+            let sessions = self.shared.all_sessions();
+            let with_peer = sessions.iter().filter(|session| session.peer() == peer);
+            with_peer.for_each(|session| session.abort(&refused(peer)));
+            self.shared.serve.close_streams(peer, &refused(peer));
+        }
     }
 
     pub fn snapshot(&self) -> Snapshot {

@@ -25,6 +25,7 @@ mod offers;
 mod paths;
 mod queue;
 mod rate_limiter;
+mod refused_peers;
 mod resolve;
 mod serve;
 mod socket;

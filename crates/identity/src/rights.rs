@@ -68,7 +68,7 @@ pub(crate) fn area(route: &Route) -> Option<Area> {
         "datasets" | "replicas" | "deletions" | "verifications" | "tasks" | "subscriptions" | "transfers" => {
             Some(Area::Data)
         }
-        "sites" | "storages" | "status" | "problems" | "check" | "events" => Some(Area::Sites),
+        "sites" | "storages" | "agents" | "status" | "problems" | "check" | "events" => Some(Area::Sites),
         "history" if words.next() == Some("circuits") => Some(Area::Steering),
         "history" => Some(Area::Sites),
         "shares" | "limits" | "links" | "circuits" => Some(Area::Steering),

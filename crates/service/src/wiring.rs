@@ -76,6 +76,7 @@ fn share(
     let place_change = state_place::note_start(&state.catalog, &config.state_dir, (clocks.wall)())?;
     let agents = Agents::default();
     state.catalog.agents()?.into_iter().for_each(|row| agents.add(row));
+    state.catalog.refused_agents()?.into_iter().for_each(|refusal| agents.refuse(refusal));
     let (vault, metrics) = (Arc::new(state.vault), Arc::new(Metrics::default()));
     let config_store = Arc::new(ConfigStore::new(state.catalog.clone()));
     let identity = Arc::new(Identity::open(

@@ -266,6 +266,10 @@ impl Mover for CommandMover {
         self.engine.renew(credentials)
     }
 
+    fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
+        self.engine.refuse_peers(peers);
+    }
+
     fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.engine.snapshot();
         let state = self.inner.state.lock();

@@ -271,6 +271,10 @@ impl Mover for HookedMover {
         self.0.ask_mover(|mover| mover.renew(credentials)).unwrap_or(Ok(()))
     }
 
+    fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
+        self.0.ask_mover(|mover| mover.refuse_peers(peers));
+    }
+
     fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.0.ask_mover(|mover| mover.snapshot()).unwrap_or_default();
         let state = self.0.state.lock();

@@ -162,6 +162,7 @@ impl Mover for NullMover {
     fn renew(&self, _credentials: &Credentials) -> Result<(), Fault> {
         Ok(())
     }
+    fn refuse_peers(&self, _peers: std::collections::BTreeSet<AgentId>) {}
     fn snapshot(&self) -> Snapshot {
         let now = (self.inner.now)();
         let state = self.inner.state.lock();

@@ -24,6 +24,7 @@ pub(crate) struct EngineCalls {
     pub limits: Option<(Option<u64>, Option<u64>)>,
     pub paths: Vec<(AgentId, Vec<Path>)>,
     pub renewed: Option<String>,
+    pub refused: std::collections::BTreeSet<AgentId>,
     pub stopped: bool,
 }
 
@@ -137,6 +138,9 @@ impl Mover for FakeEngine {
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
         self.calls.send_modify(|asked| asked.renewed = Some(credentials.certificate_pem.clone()));
         Ok(())
+    }
+    fn refuse_peers(&self, peers: std::collections::BTreeSet<AgentId>) {
+        self.calls.send_modify(|asked| asked.refused = peers);
     }
     fn snapshot(&self) -> Snapshot {
         Snapshot::default()

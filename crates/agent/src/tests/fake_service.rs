@@ -48,6 +48,8 @@ pub(crate) struct FakeServiceState {
     /// Orders for circuits, and the last status reported.
     pub orders: Vec<CircuitOrder>,
     pub circuits: Vec<CircuitLink>,
+    /// Peers that are refused.
+    pub refused: Vec<longhaul_model::AgentId>,
     known: Option<Incarnation>,
     queued_work: Vec<Work>,
     number: u64,
@@ -180,6 +182,7 @@ impl FakeService {
                 circuits_planned: false,
                 circuit_copies: Vec::new(),
                 circuit_peers: Vec::new(),
+                refused: state.refused.clone(),
             })
         })
     }

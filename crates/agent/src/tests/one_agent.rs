@@ -291,6 +291,17 @@ async fn settings_reach_the_engine_and_trouble_reaches_the_service() {
 }
 
 #[tokio::test]
+async fn the_engine_is_told_of_refused_peers() {
+    let site = TestSite::new();
+    let agent = site.start();
+    site.service.change(|state| state.refused = vec![AgentId(9)]);
+    agent.engine.wait_until(|asked| asked.refused.contains(&AgentId(9))).await;
+    site.service.change(|state| state.refused = Vec::new());
+    agent.engine.wait_until(|asked| asked.refused.is_empty()).await;
+    agent.end().await;
+}
+
+#[tokio::test]
 async fn the_certificate_is_renewed_in_time() {
     let site = TestSite::new();
     let before = StateDir::open(&site.config.state_dir).unwrap().identity().unwrap().unwrap();

@@ -159,6 +159,53 @@ pub struct StorageView {
     pub rules_version: u32,
 }
 
+/// `POST /api/v1/agents/{agent}/refusal`: refuses all certificates of an agent. With `dry_run`, the default,
+/// it only shows what that would mean.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct AgentRefusal {
+    /// Why, for whoever meets the refusal.
+    pub reason: String,
+    /// True, the default: refuse nothing, only preview.
+    #[serde(default = "yes")]
+    pub dry_run: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What the refusal of an agent means, or would mean.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct AgentRefused {
+    /// The agent.
+    #[schema(value_type = String)]
+    pub agent: AgentId,
+    /// Site of the agent.
+    #[schema(value_type = String)]
+    pub site: SiteName,
+    /// True if it is refused now.
+    pub refused: bool,
+    /// Time when its latest certificate expires.
+    #[schema(value_type = String)]
+    pub certificate_expires: Timestamp,
+    /// Storages that the agent serves. They keep their files, but nobody reaches them until another agent of
+    /// the site offers them.
+    #[schema(value_type = Vec<String>)]
+    pub storages: Vec<StorageName>,
+    /// Files registered at these storages.
+    pub files: u64,
+    /// Size of these files together, in bytes.
+    pub bytes: u64,
+    /// Transfers that the agent carries out: they are given back, and wait for the next agent.
+    pub leases_in: u64,
+    /// Transfers of other agents that read from its storages: they get another source, or wait.
+    pub leases_out: u64,
+    /// Tasks at its storages: they wait for the next agent.
+    pub tasks: u64,
+    /// Active subscriptions to its storages: they wait for the next agent.
+    pub subscriptions: u64,
+}
+
 /// An agent of a site.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AgentView {

@@ -13,6 +13,7 @@ mod facts;
 mod hosts;
 mod jobs;
 mod placement;
+mod refusals;
 mod registration;
 mod relays;
 mod tape;
@@ -46,6 +47,7 @@ pub fn check(make: &MakeCatalog<'_>) {
         relays::SCENARIOS,
         circuits::SCENARIOS,
         hosts::SCENARIOS,
+        refusals::SCENARIOS,
         jobs::SCENARIOS,
         tape::SCENARIOS,
         facts::SCENARIOS,

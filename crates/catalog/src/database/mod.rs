@@ -56,6 +56,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0012.sql"),
     include_str!("../migrations/0013.sql"),
     include_str!("../migrations/0014.sql"),
+    include_str!("../migrations/0015.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

@@ -4,6 +4,7 @@
 
 mod facts;
 mod orders;
+mod refusal;
 mod reports;
 mod tasks;
 
@@ -41,9 +42,19 @@ pub enum CommitWork {
     ClearRelays,
     /// Delivers a new task to its storage's agent, if that is connected.
     Task(TaskId),
+    /// Refuses an agent, and ends its leases.
+    RefuseAgent(RefuseAgent),
     /// Answered when all work queued before it is done.
     Fence(Sender<()>),
     Stop,
+}
+
+/// An agent to be refused. In the loop, so that no lease and no report of it is under way meanwhile.
+pub struct RefuseAgent {
+    pub agent: AgentId,
+    pub reason: String,
+    /// Whether the refusal is durable.
+    pub reply: Sender<Result<(), CatalogError>>,
 }
 
 /// What one agent reports, except what may be lost. Its sender limits how many wait.
@@ -84,6 +95,7 @@ impl CommitLoop {
                 self.order_verifications();
             }
             CommitWork::Task(task) => self.deliver_task(task),
+            CommitWork::RefuseAgent(order) => self.refuse_agent(order),
             // The asker may have given up.
             CommitWork::Fence(reached) => drop(reached.send(())),
             CommitWork::Stop => return true,

@@ -28,6 +28,8 @@ impl CommitLoop {
     }
 
     fn take_in(&self, agent: AgentId, job: &PendingReport) -> Result<u64, CatalogError> {
+        // It may have been refused while this waited.
+        self.control.agents.check_admitted(agent).map_err(CatalogError::Refused)?;
         let mut begins = false;
         if let Some(hello) = &job.hello {
             let before = self.kernel.directory();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longhaul_model::{Fault, FaultCode, TrafficClass};
+use longhaul_model::{AgentId, Fault, FaultCode, TrafficClass};
 use longhaul_security::io_fault;
 use longhaul_wire::Frame;
 use mio::net::TcpStream;
@@ -220,10 +220,13 @@ impl Connection {
                 flow.count(payload);
             }
             let received = received?;
+            if let Some(peer) = self.handler.peer {
+                shared.refused_peers.check(peer)?;
+            }
             if self.handler.peer.is_none()
                 && let Some(peer) = self.tls.peer()
             {
-                self.check_access(shared)?;
+                self.check_access(peer, shared)?;
                 let round_trip = self.round_trip();
                 self.handler.handle_authenticated(peer, round_trip, shared)?;
             }
@@ -238,9 +241,10 @@ impl Connection {
         Ok(ConnectionProgress::HasMore)
     }
 
-    /// Whether the peer that dialled this agent may connect, once it is authenticated. The peer receives the
+    /// Whether the peer may connect, once it is authenticated. A peer that dialled this agent receives the
     /// text of the refusal.
-    fn check_access(&self, shared: &EngineContext) -> Result<(), Fault> {
+    fn check_access(&self, peer: AgentId, shared: &EngineContext) -> Result<(), Fault> {
+        shared.refused_peers.check(peer)?;
         let Some(identity) = self.tls.identity().filter(|_| self.accepted) else { return Ok(()) };
         shared.config.access.check_subject(identity).inspect_err(|_| {
             shared.counters.refused_subjects.fetch_add(1, Ordering::Relaxed);

@@ -175,6 +175,13 @@ impl SourceServer {
         (own, held.values().sum())
     }
 
+    /// Ends all streams of a peer.
+    pub(crate) fn close_streams(&self, peer: AgentId, fault: &Fault) {
+        for serving in self.all().iter().filter(|serving| serving.peer == peer) {
+            serving.inner.lock().links.values().for_each(|link| link.close(Some(fault.clone())));
+        }
+    }
+
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }
@@ -338,6 +345,7 @@ impl ServedSession {
                 "a permit was refused");
             fault
         };
+        shared.refused_peers.check(self.peer).map_err(refused)?;
         let permit = shared.permits.verify(&batch.permit, shared.wall()).map_err(refused)?;
         if permit.deployment != *shared.deployment {
             return Err(refused(Fault::new(FaultCode::PermitRefused, "it is of another deployment")));

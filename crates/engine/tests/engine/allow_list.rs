@@ -1,14 +1,18 @@
 //! Access control: by address before the handshake, and by certificate name after it; refusals are reported
 //! to the peer and counted.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_engine::Snapshot;
+use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{AgentId, FaultCode};
 use longhaul_security::Access;
+use longhaul_storage::hooked::HookedStorage;
 use longhaul_storage::memory::FaultyStore;
 use longhaul_testkit::wait_until;
 
@@ -93,4 +97,48 @@ fn a_refused_subject_gets_the_reason_after_the_handshake() {
     let wanted = vec![wish(1, "f", &bytes)];
     friend.engine.fetch(deployment.batch(&source, "alpha", &friend, "gamma", wanted));
     assert!(friend.finished(1).remove(0).result.is_ok());
+}
+
+/// A stolen key: its streams end in the middle of a file, and no new ones begin, whoever dials.
+#[test]
+fn a_refused_peer_loses_its_streams_in_the_middle_of_a_file() {
+    for by_source in [true, false] {
+        let deployment = Deployment::new();
+        let (source, storage) = source(&deployment, Access::default());
+        let bytes = content(5, 8 * CHUNK_BYTES as usize);
+        storage.put("f", &bytes);
+        let beta = store("beta");
+        let (reached, at_write) = channel();
+        let (let_go, held) = channel::<()>();
+        let gate = Mutex::new((reached, held));
+        // The first write waits until the refusal has arrived.
+        let hooked = HookedStorage::new(Arc::new(beta.clone()), move |write| {
+            let gate = gate.lock().unwrap();
+            let _ = gate.0.send(write);
+            let _ = gate.1.recv();
+        });
+        let target = deployment.agent(2, hooked);
+        let wanted = vec![wish(1, "f", &bytes)];
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", wanted));
+        at_write.recv().unwrap();
+        let (refusing, refused) = if by_source { (&source, &target) } else { (&target, &source) };
+        refusing.engine.refuse_peers(BTreeSet::from([refused.agent]));
+        drop(let_go);
+        let fault = target.finished(1).remove(0).result.unwrap_err();
+        assert!(fault.detail.contains("refused"), "{fault}");
+        assert_eq!(beta.names(), Vec::<String>::new());
+        // A friend is not concerned, and the refused one is let in again only if the list says so.
+        storage.put("g", &bytes);
+        let friend = deployment.agent(3, Arc::new(store("gamma")));
+        let wanted = vec![wish(2, "g", &bytes)];
+        friend.engine.fetch(deployment.batch(&source, "alpha", &friend, "gamma", wanted));
+        assert!(friend.finished(1).remove(0).result.is_ok());
+        let wanted = vec![wish(3, "g", &bytes)];
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", wanted));
+        assert!(target.finished(1).remove(0).result.is_err(), "by source: {by_source}");
+        refusing.engine.refuse_peers(BTreeSet::new());
+        let wanted = vec![wish(4, "g", &bytes)];
+        target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", wanted));
+        assert!(target.finished(1).remove(0).result.is_ok());
+    }
 }

@@ -5,13 +5,15 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use longhaul_agent::{Agent, JoinedAgent, StorageConfig};
-use longhaul_model::StorageName;
-use longhaul_model::units::printable;
+use longhaul_api::native::{AgentRefusal, AgentRefused};
+use longhaul_api::routes;
+use longhaul_model::units::{bytes, printable};
+use longhaul_model::{AgentId, StorageName};
 use longhaul_security::JoinToken;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Context, Threads, block_on};
+use super::{Context, Threads, block_on, words};
 use crate::clock;
 use crate::config::Layers;
 use crate::failure::{Exit, Failure};
@@ -23,6 +25,20 @@ pub enum AgentCommand {
     Join(JoinArgs),
     /// Run this host's agent
     Run(RunArgs),
+    /// Refuse an agent from now on, such as one whose key was stolen; shows what that means, unless --yes
+    Refuse(RefuseArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct RefuseArgs {
+    /// Id of the agent, as `longhaul site show SITE` lists it
+    agent: AgentId,
+    /// Reason, shown to whoever meets the refusal
+    #[arg(long, short)]
+    reason: Option<String>,
+    /// Really refuse it; there is no way back but to join again
+    #[arg(long)]
+    yes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -143,7 +159,55 @@ pub fn run(context: &Context, command: AgentCommand) -> Result<Exit, Failure> {
             })?;
             Ok(Exit::Ok)
         }
+        AgentCommand::Refuse(args) => block_on(Threads::One, refuse(context, args)),
     }
+}
+
+async fn refuse(context: &Context, args: RefuseArgs) -> Result<Exit, Failure> {
+    let remote = context.remote()?;
+    let reason = args.reason.unwrap_or_else(|| "refused by an administrator".to_owned());
+    let request = AgentRefusal { reason, dry_run: !args.yes };
+    let reply: AgentRefused =
+        remote.post(&routes::AGENT_REFUSE, &[&args.agent.to_string()], &request).await?;
+    context.output.sentence(&reply, |reply| refusal(reply, args.yes))?;
+    Ok(Exit::Ok)
+}
+
+/// What the refusal of an agent means.
+fn refusal(reply: &AgentRefused, done: bool) -> String {
+    let (agent, site) = (reply.agent, &reply.site);
+    let mut text = match done {
+        true => format!("agent {agent} of {site} is refused: its certificates open nothing any more"),
+        false => format!("would refuse agent {agent} of {site}"),
+    };
+    let storages: Vec<&str> = reply.storages.iter().map(|name| name.as_str()).collect();
+    if !storages.is_empty() {
+        text.push_str(&format!(
+            "\n  {} there ({}, {}) stay where they are; nobody reaches them until another agent offers {}",
+            words::files(reply.files),
+            storages.join(", "),
+            bytes(reply.bytes),
+            if storages.len() == 1 { "it" } else { "them" },
+        ));
+    }
+    for (count, one, many, becomes) in [
+        (reply.leases_in, "transfer to it", "transfers to it", "given back, to wait for the next agent"),
+        (reply.leases_out, "transfer from it", "transfers from it", "given another source, or to wait"),
+        (reply.tasks, "task", "tasks", "to wait for the next agent"),
+        (reply.subscriptions, "subscription", "subscriptions", "to wait for the next agent"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("\n  {count} {}: {becomes}", if count == 1 { one } else { many }));
+        }
+    }
+    if done {
+        text.push_str(&format!("\nto go on there: longhaul site add {site} --another-agent"));
+    } else if reply.refused {
+        text.push_str("\nit is refused already");
+    } else {
+        text.push_str(&format!("\nnothing was changed; to refuse it: longhaul agent refuse {agent} --yes"));
+    }
+    text
 }
 
 /// What `agent join` does; also used by the demo.

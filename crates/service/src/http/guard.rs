@@ -86,6 +86,7 @@ pub async fn admit(
         let agent = agent(origin)?;
         (requester.who, requester.credential) =
             (format!("agent {} of {}", agent.agent, agent.site), "certificate");
+        http.operations.shared.control.agents.check_admitted(agent.agent)?;
         return Ok(Admitted { agent: Some(agent), ..nobody });
     }
     if route.access == Access::Public {

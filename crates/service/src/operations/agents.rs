@@ -154,6 +154,7 @@ impl Operations {
             circuits_planned,
             circuit_copies,
             circuit_peers,
+            refused: agents.refused_peers(now),
         })
     }
 

@@ -20,6 +20,7 @@ mod measured;
 mod movers;
 mod network;
 mod overview;
+mod refusals;
 mod replicas;
 mod sites;
 mod steering;

@@ -24,6 +24,7 @@ mod path;
 mod people;
 mod plan;
 mod probes;
+mod refusals;
 mod secrets;
 mod steering;
 mod tape;

@@ -27,7 +27,7 @@ enum Rule {
 
 use Rule::{Community, Jobs, Nobody, Reads, Site};
 
-const RULES: [(&str, Rule); 81] = [
+const RULES: [(&str, Rule); 82] = [
     ("dataset_list", Reads),
     ("dataset_create", Nobody),
     ("dataset_show", Reads),
@@ -62,6 +62,7 @@ const RULES: [(&str, Rule); 81] = [
     ("site_change", Site),
     ("site_join_token", Site),
     ("site_commission", Site),
+    ("agent_refuse", Nobody),
     ("storage_list", Reads),
     ("storage_change", Site),
     ("share_list", Reads),

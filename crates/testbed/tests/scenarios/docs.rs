@@ -204,7 +204,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
 fn filled_in(argument: &str) -> Option<String> {
     match argument {
         "…" => None,
-        "SUBSCRIPTION" | "TRANSFER" | "TASK" | "$transfer" | "$failed" => Some(SOME_ID.to_owned()),
+        "AGENT" | "SUBSCRIPTION" | "TRANSFER" | "TASK" | "$transfer" | "$failed" => Some(SOME_ID.to_owned()),
         "JOB" => Some(SOME_JOB.to_owned()),
         "$site" => Some("alpha".to_owned()),
         _ => Some(argument.replace("=SECONDS", "=60")),

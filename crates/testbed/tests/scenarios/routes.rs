@@ -341,6 +341,10 @@ fn sites(walk: &mut Walk) {
     walk.json(&routes::SITE_JOIN_TOKEN, &["gamma"], json!({ "token_seconds": 60 }));
     walk.get(&routes::SITE_LIST, &[], &[]);
     walk.get(&routes::SITE_SHOW, &["alpha"], &[]);
+    let shown = walk.get(&routes::SITE_SHOW, &["alpha"], &[]);
+    let agent = shown["agents"][0]["id"].as_str().unwrap();
+    let preview = walk.json(&routes::AGENT_REFUSE, &[agent], json!({ "reason": "only asked" }));
+    assert_eq!((&preview["refused"], &preview["site"]), (&json!(false), &json!("alpha")), "a dry run");
     walk.get(&routes::STORAGE_LIST, &[], &[]);
     let begins = json!({ "begin": [["alpha", "gamma"]] });
     let commissioned = walk.json(&routes::SITE_COMMISSION, &["gamma"], begins);

@@ -1,0 +1,53 @@
+//! The refusal of an agent: durable, then true for this process, then told to the scheduler and to the agents
+//! that read from its storages.
+
+use std::collections::BTreeSet;
+
+use longhaul_api::native::ChangeKind;
+use longhaul_catalog::CatalogError;
+use longhaul_model::AgentId;
+use longhaul_scheduler::Event;
+
+use super::{CommitLoop, RefuseAgent};
+use crate::agents::connection_events;
+use crate::brain::Input;
+
+impl CommitLoop {
+    pub(super) fn refuse_agent(&self, order: RefuseAgent) {
+        let done = self.refuse(order.agent, &order.reason);
+        if let Err(error) = &done {
+            self.note_trouble(error);
+        }
+        // The asker may have given up.
+        let _ = order.reply.send(done);
+    }
+
+    fn refuse(&self, agent: AgentId, reason: &str) -> Result<(), CatalogError> {
+        let now = self.kernel.now();
+        let result = self.kernel.catalog.refuse_agent(agent, reason, now)?;
+        self.control.agents.refuse(result.refusal);
+        self.control.streams.reconcile(agent, &BTreeSet::new());
+        let mut events: Vec<Event> = self
+            .control
+            .agents
+            .transitions(now)
+            .into_iter()
+            .flat_map(|(agent, _, storages, connected)| connection_events(agent, storages, connected))
+            .collect();
+        for row in &result.released {
+            self.control.live.ended(row.attempt, false, 0, now);
+            if row.agent != agent {
+                self.control.agents.cancel(row.agent, [row.attempt]);
+            }
+            self.kernel.changes.touch(ChangeKind::Transfer, row.transfer, now);
+            events.push(Event::LeaseReleased { attempt: row.attempt });
+        }
+        self.kernel.notify_scheduler(Input::Events(events));
+        let site = self.control.agents.agent(agent).map(|info| info.site_name);
+        tracing::warn!(%agent, ?site, reason, released = result.released.len(), "refused");
+        if let Some(site) = site {
+            self.kernel.changes.touch(ChangeKind::Site, site, now);
+        }
+        Ok(())
+    }
+}
