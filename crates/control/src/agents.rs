@@ -150,6 +150,24 @@ impl Agents {
         self.refused.lock().get(&agent).map_or(Ok(()), |refusal| Err(refusal.fault()))
     }
 
+    /// The agent that serves a storage instead of `agent`, if it was heard of lately. `recorded` is the one
+    /// that offered the storage last; until it says hello to this process, it counts as if it still did.
+    pub fn other_holder(
+        &self,
+        agent: AgentId,
+        storage: StorageId,
+        recorded: AgentId,
+        now: Timestamp,
+    ) -> Option<AgentInfo> {
+        if recorded == agent || self.check_admitted(recorded).is_err() {
+            return None;
+        }
+        let presences = self.lock();
+        let presence = presences.get(&recorded)?;
+        let offers = !presence.said_hello || presence.storages.contains(&storage);
+        (offers && presence.is_heard(now)).then(|| AgentInfo::from_presence(recorded, presence))
+    }
+
     /// Refused agents that may still have a valid certificate.
     pub fn refused_peers(&self, now: Timestamp) -> Vec<AgentId> {
         let refused = self.refused.lock();
@@ -504,6 +522,30 @@ mod tests {
         assert!(!agents.is_connected(AGENT, Timestamp::ZERO) && agents.of_storage(StorageId(1)).is_none());
         assert_eq!(agents.refused_peers(expires), [AGENT]);
         assert!(agents.refused_peers(Timestamp::from_seconds(10)).is_empty(), "its certificates are over");
+    }
+
+    #[test]
+    fn a_storage_is_its_holders_until_that_is_silent_refused_or_offers_it_no_more() {
+        const OTHER: AgentId = AgentId(8);
+        let storage = StorageId(1);
+        let held = |agents: &Agents, now| agents.other_holder(OTHER, storage, AGENT, now).is_some();
+        let agents = Agents::default();
+        agents.add(row(1, 1));
+        agents.hello(row(2, 1), vec![storage], Timestamp::ZERO);
+        agents.open_session(AGENT);
+        assert!(held(&agents, Timestamp::ZERO));
+        assert!(agents.other_holder(AGENT, storage, AGENT, Timestamp::ZERO).is_none(), "its own");
+        assert!(!held(&agents, Timestamp::ZERO.plus(CONTACT_TIMEOUT)), "silent");
+        agents.hello(row(3, 1), vec![StorageId(2)], Timestamp::ZERO);
+        assert!(held(&agents, Timestamp::ZERO), "not known yet what it offers");
+        agents.open_session(AGENT);
+        assert!(!held(&agents, Timestamp::ZERO), "it offers another one");
+        agents.hello(row(4, 1), vec![storage], Timestamp::ZERO);
+        agents.open_session(AGENT);
+        assert!(held(&agents, Timestamp::ZERO));
+        let (reason, expires) = ("stolen".into(), Timestamp::MAX);
+        agents.refuse(RefusedAgentRow { agent: AGENT, reason, refused: Timestamp::ZERO, expires });
+        assert!(!held(&agents, Timestamp::ZERO), "refused");
     }
 
     #[test]

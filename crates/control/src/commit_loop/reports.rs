@@ -60,6 +60,7 @@ impl CommitLoop {
     /// Records who the agent is this time. Returns whether it is the first word of a session.
     fn greet(&self, agent: AgentId, job: &PendingReport, hello: &Hello) -> Result<bool, CatalogError> {
         let now = self.kernel.now();
+        self.check_holders(agent, hello, now)?;
         let incarnation =
             longhaul_catalog::Incarnation { number: job.incarnation.number, nonce: job.incarnation.nonce };
         let offers: Vec<StorageOfferRow> = hello
@@ -97,6 +98,26 @@ impl CommitLoop {
             self.kernel.changes.touch(ChangeKind::Site, site, now);
         }
         Ok(begins)
+    }
+
+    /// No storage is taken from an agent that serves it: what the other one offers under that name may be
+    /// another directory, and its first verification would find every file missing.
+    fn check_holders(&self, agent: AgentId, hello: &Hello, now: Timestamp) -> Result<(), CatalogError> {
+        let directory = self.kernel.directory();
+        for offer in &hello.storages {
+            let Some(row) = directory.storage(offer.name.as_str()) else { continue };
+            let Some(holder) = self.control.agents.other_holder(agent, row.id, row.agent, now) else {
+                continue;
+            };
+            let detail = format!(
+                "storage {} is served by agent {} on {}, which is connected: stop that agent, or take the \
+                    storage out of its configuration and restart it; or give the storage of agent {agent} \
+                    another name",
+                offer.name, holder.id, holder.host
+            );
+            return Err(CatalogError::Refused(Fault::new(FaultCode::Conflict, detail)));
+        }
+        Ok(())
     }
 
     /// From now on the service knows what the agent holds: all its other leases wait again.

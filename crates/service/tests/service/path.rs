@@ -181,6 +181,36 @@ async fn crashes_in_the_middle_lose_and_double_nothing() {
     world.assert_sound().await;
 }
 
+/// A second agent that offers the same storage, by mistake with another directory, is told so; the first
+/// goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connected_agent_keeps_its_storage() {
+    let world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut first = world.agent("beta").await;
+    first.hello(&[]).await.unwrap();
+    let mut second = world.agent("beta").await;
+    let problem = second.hello(&[]).await.unwrap_err();
+    assert_eq!(problem.code, FaultCode::Conflict);
+    assert!(problem.detail.contains(&first.id.to_string()), "{problem}");
+    world.dataset("d", "alpha", 1).await;
+    world.subscribe("d", "beta").await;
+    assert_eq!(first.leases(1).await.len(), 1);
+    // Under a name of its own it is welcome.
+    second.storages[0].name = "beta-2".parse().unwrap();
+    second.hello(&[]).await.unwrap();
+    // What the first does not offer any more, the second may.
+    first = first.started_again(2, 12);
+    first.storages.clear();
+    first.hello(&[]).await.unwrap();
+    second = second.started_again(2, 12);
+    second.storages[0].name = "beta".parse().unwrap();
+    second.hello(&[]).await.unwrap();
+    assert_eq!(second.leases(1).await.len(), 1);
+    world.assert_sound().await;
+}
+
 /// A host is replaced: its successor serves the storage, and does what the former was to do.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_agent_takes_over_a_storage() {
@@ -193,6 +223,9 @@ async fn another_agent_takes_over_a_storage() {
     let subscription = world.subscribe("d", "beta").await.id;
     let leases = former.leases(3).await;
     let mut successor = world.agent("beta").await;
+    // The former is silent for longer than a connection lasts.
+    world.shift_s.fetch_add(20, std::sync::atomic::Ordering::Relaxed);
+    alpha.hello(&[]).await.unwrap();
     successor.hello(&[]).await.unwrap();
     let again = successor.leases(3).await;
     let late: Vec<Entry> = leases.iter().map(|(_, lease)| former.done(lease)).collect();
