@@ -422,10 +422,10 @@ routes! {
         takes(Json("ShareChange")), gives(200, Json("Page_ShareView"));
     MOVER_LIST = Get "/api/v1/movers" "mover_list" Viewer,
         "Lists the sites whose agents stream copies between foreign storages, and for which communities",
-        gives(200, Json("Page_MoverView"));
+        gives(200, Json("Page_MoverGrantView"));
     MOVER_SET = Post "/api/v1/movers" "mover_set" Admin,
         "Allows the agents of a site to stream for a community, or no longer, with immediate effect",
-        takes(Json("MoverChange")), gives(200, Json("Page_MoverView"));
+        takes(Json("MoverGrantChange")), gives(200, Json("Page_MoverGrantView"));
     LINK_LIST = Get "/api/v1/links" "link_list" Viewer,
         "Lists the allowed links between storages, and which storages are relays",
         gives(200, Json("LinksView"));

@@ -91,7 +91,7 @@ pub struct ShareChange {
 
 /// A site whose agents offer to stream copies between foreign storages, or may do so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct MoverView {
+pub struct MoverGrantView {
     /// Name of the site.
     #[schema(value_type = String)]
     pub site: SiteName,
@@ -104,7 +104,7 @@ pub struct MoverView {
 /// `POST /api/v1/movers`: allows the agents of a site to stream for a community, or no longer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct MoverChange {
+pub struct MoverGrantChange {
     /// Name of the site.
     #[schema(value_type = String)]
     pub site: SiteName,

@@ -337,7 +337,7 @@ mod tests {
         let request = wish.serialize_request(&key).unwrap().pem().unwrap();
         let site: SiteName = "alpha".parse().unwrap();
         let issued = authority.issue_agent(&request, AgentId(7), &site, NOW).unwrap();
-        assert_eq!(issued.expires, NOW + CERTIFICATE_VALIDITY);
+        assert_eq!(issued.expires, NOW + AGENT_VALIDITY);
         let credentials = Credentials {
             certificate_pem: issued.certificate_pem,
             key_pem: key.serialize_pem(),

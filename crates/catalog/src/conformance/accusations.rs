@@ -2,7 +2,7 @@
 
 use longhaul_model::{DatasetId, Fault, FaultCode, Retry, TaskId, Timestamp};
 
-use super::{ALPHA, BETA, GAMMA, NOW, World, lfn};
+use super::{ALPHA, BETA, GAMMA, NOW, World, lfn, terms};
 use crate::{
     FileRow, LeaseRefusal, LeaseResult, NewAttempt, ReportResult, ReportedCheck, ReportedFact, TaskRow,
 };
@@ -62,8 +62,8 @@ fn a_targets_word_orders_a_verification_and_marks_nothing(world: &mut World) {
     let tasks = ordered(world);
     assert_eq!((tasks.len(), tasks[0].storage, tasks[0].files_total), (1, world.storages[ALPHA], 2));
     assert_eq!(tasks[0].bytes_total, files[0].size + files[1].size);
-    let page = world.catalog.task_files(tasks[0].id, None, 1).unwrap();
-    let rest = world.catalog.task_files(tasks[0].id, page.next, 10).unwrap();
+    let page = world.catalog.task_files(tasks[0].id, None, 1, &terms()).unwrap();
+    let rest = world.catalog.task_files(tasks[0].id, page.next, 10, &terms()).unwrap();
     let about: Vec<_> = page.files.iter().chain(&rest.files).map(|file| file.file).collect();
     assert_eq!(about, [files[0].id, files[1].id], "only what was accused is read");
     assert!(ordered(world).is_empty(), "once");
@@ -135,7 +135,7 @@ fn accusations_end_with_the_replica(world: &mut World) {
     let (dataset, files) = accused(world, 1);
     world.register(dataset, 0..1, Some(BETA), None);
     blame(world, &files[0], ALPHA, GAMMA);
-    world.catalog.remove_replicas(world.storages[ALPHA], &[files[0].id], false, NOW).unwrap();
+    world.catalog.remove_replicas(world.storages[ALPHA], &[files[0].id], false, &terms()).unwrap();
     assert!(ordered(world).is_empty());
     world.register(dataset, 0..1, Some(ALPHA), None);
     assert!(ordered(world).is_empty(), "another copy");

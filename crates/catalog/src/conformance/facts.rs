@@ -2,7 +2,7 @@
 
 use longhaul_model::{DigestSet, Fault, FaultCode, TaskId, TransferState};
 
-use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, offer};
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, offer, terms};
 use crate::{
     Claim, Incarnation, NewDecision, NewTask, ReportResult, ReportedCheck, ReportedFact, ReportedFile,
     TaskKind,
@@ -24,7 +24,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
 fn add_task(world: &World, kind: TaskKind, dataset: longhaul_model::DatasetId, place: usize) -> TaskId {
     let id = TaskId(place as u64 + 1);
     let new = NewTask { id, kind, dataset, storage: world.storages[place] };
-    world.catalog.add_task(&new, NOW).unwrap().task.id
+    world.catalog.add_task(&new, &terms()).unwrap().task.id
 }
 
 fn check(dataset: longhaul_model::DatasetId, number: u64, fault: Option<FaultCode>) -> ReportedCheck {
@@ -71,7 +71,7 @@ fn a_foreign_site_cannot_prove_or_lose_replicas(world: &mut World) {
         dataset,
         storage: world.storages[ALPHA],
     };
-    world.catalog.add_task(&new, NOW).unwrap();
+    world.catalog.add_task(&new, &terms()).unwrap();
     let gone = vec![check(dataset, 0, None), check(dataset, 1, None)];
     let applied = world.report(GAMMA, vec![ReportedFact::Checked { task: TaskId(9), files: gone }]);
     assert_eq!((foreign(&applied, Claim::Checked), at_alpha(world, dataset)), (1, (2, 0, 0)));
@@ -139,7 +139,7 @@ fn a_cancelled_task_takes_only_losses(world: &mut World) {
         dataset,
         storage: world.storages[ALPHA],
     };
-    world.catalog.add_task(&delete, NOW).unwrap();
+    world.catalog.add_task(&delete, &terms()).unwrap();
     world.catalog.cancel_task(TaskId(9), &cancelled, NOW).unwrap();
     let files = vec![check(dataset, 2, None)];
     world.report(ALPHA, vec![ReportedFact::Checked { task: TaskId(9), files: files.clone() }]);

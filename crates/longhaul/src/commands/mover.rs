@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use longhaul_api::native::Page;
 use longhaul_api::routes;
-use longhaul_api::steering::{MoverChange, MoverView};
+use longhaul_api::steering::{MoverGrantChange, MoverGrantView};
 use longhaul_model::{CommunityName, SiteName};
 
 use super::Context;
@@ -51,12 +51,12 @@ pub async fn run(context: &Context, remote: &Remote, command: MoverCommand) -> R
     Ok(Exit::Ok)
 }
 
-async fn set(remote: &Remote, args: GrantArgs, allowed: bool) -> Result<Page<MoverView>, Failure> {
-    let change = MoverChange { site: args.site, community: args.community, allowed };
+async fn set(remote: &Remote, args: GrantArgs, allowed: bool) -> Result<Page<MoverGrantView>, Failure> {
+    let change = MoverGrantChange { site: args.site, community: args.community, allowed };
     remote.post(&routes::MOVER_SET, &[], &change).await
 }
 
-fn table(movers: &[MoverView]) -> Table {
+fn table(movers: &[MoverGrantView]) -> Table {
     let mut table = Table::new([left("site"), left("streams for"), right("files at once")]);
     for mover in movers {
         let communities = match mover.communities.as_slice() {

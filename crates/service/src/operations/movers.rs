@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, Page};
-use longhaul_api::steering::{MoverChange, MoverView};
+use longhaul_api::steering::{MoverGrantChange, MoverGrantView};
 use longhaul_control::mover_grants::{Grantee, MOVER_GRANTS, MoverGrants};
 use longhaul_identity::Caller;
 use longhaul_model::SiteName;
@@ -15,19 +15,19 @@ use super::{Operations, bad_request, problem};
 const ALL_COMMUNITIES: &str = "*";
 
 impl Operations {
-    pub fn mover_list(&self) -> Result<Page<MoverView>, Problem> {
+    pub fn mover_list(&self) -> Result<Page<MoverGrantView>, Problem> {
         let setting = self.shared.kernel.catalog.setting(MOVER_GRANTS).map_err(problem)?;
         Ok(self.mover_views(&MoverGrants::read(setting.as_deref()).map_err(problem)?))
     }
 
-    pub fn mover_set(&self, caller: &Caller, change: &MoverChange) -> Result<Page<MoverView>, Problem> {
+    pub fn mover_set(&self, caller: &Caller, change: &MoverGrantChange) -> Result<Page<MoverGrantView>, Problem> {
         caller.check_deployment("mover_set")?;
         self.site_row(&change.site)?;
         let grantee = match change.community.as_str() {
             ALL_COMMUNITIES => Grantee::AllCommunities,
             name => Grantee::Community(name.parse().map_err(|error| bad_request(format!("{error}")))?),
         };
-        let MoverChange { site, community, allowed } = change;
+        let MoverGrantChange { site, community, allowed } = change;
         let verb = if *allowed { "may" } else { "may no longer" };
         let what = format!("agents of {site} {verb} stream for {community}");
         let by = &caller.principal.name;
@@ -47,7 +47,7 @@ impl Operations {
     }
 
     /// Sites that have a grant, and those whose agents offer to stream.
-    fn mover_views(&self, grants: &MoverGrants) -> Page<MoverView> {
+    fn mover_views(&self, grants: &MoverGrants) -> Page<MoverGrantView> {
         let mut rows: BTreeMap<SiteName, (BTreeSet<Grantee>, u32)> = BTreeMap::new();
         for (site, grantees) in grants.iter() {
             rows.entry(site.clone()).or_default().0 = grantees.clone();
@@ -56,7 +56,7 @@ impl Operations {
             let files = &mut rows.entry(agent.site_name).or_default().1;
             *files = files.saturating_add(offer.files);
         }
-        let view = |(site, (grantees, files)): (SiteName, (BTreeSet<Grantee>, u32))| MoverView {
+        let view = |(site, (grantees, files)): (SiteName, (BTreeSet<Grantee>, u32))| MoverGrantView {
             site,
             communities: grantees.into_iter().map(grantee_name).collect(),
             files,

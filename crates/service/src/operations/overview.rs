@@ -10,7 +10,6 @@ use longhaul_api::native::{
 };
 use longhaul_catalog::{LinkTotals, LostFilesRow, SiteState, Totals};
 use longhaul_control::agent_health;
-use longhaul_control::commit_loop::CommitWork;
 use longhaul_control::metrics::Gauges;
 use longhaul_control::turns::TurnAge;
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, SubscriptionState, Timestamp};

@@ -77,7 +77,7 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "JobView" => jobs::JobView,
         "JobDetail" => jobs::JobDetail,
         "Page_JobView" => Page<jobs::JobView>,
-        "Page_MoverView" => Page<steering::MoverView>,
+        "Page_MoverGrantView" => Page<steering::MoverGrantView>,
         "Page_ShareView" => Page<steering::ShareView>,
         "Page_LimitView" => Page<limits::LimitView>,
         "LinksView" => steering::LinksView,
