@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -250,11 +251,11 @@ impl Run {
         self.world.register(self.dataset, numbers.clone(), at, Some(&block_name(block)));
         for number in numbers {
             self.model.files.entry(number).or_insert(block);
-            if let Some(at) = at {
-                if !self.model.replicas.contains_key(&(number, at)) {
-                    self.model.replicas.insert((number, at), false);
-                    self.model.claimed.insert((number, at));
-                }
+            if let Some(at) = at
+                && let Entry::Vacant(entry) = self.model.replicas.entry((number, at))
+            {
+                entry.insert(false);
+                self.model.claimed.insert((number, at));
             }
         }
     }
