@@ -243,8 +243,8 @@ impl<'t> Ledger<'t> {
         Ok(*state)
     }
 
-    /// Registers the file that [`Ledger::add_file`] just added at the storage, verified as `how` says. As long
-    /// as the storage has the whole block, all verified alike, this writes no row.
+    /// Registers the file that [`Ledger::add_file`] just added at the storage, verified as `how` says. As
+    /// long as the storage has the whole block, all verified alike, this writes no row.
     pub(crate) fn add_registered(
         &mut self,
         block: BlockId,

@@ -22,8 +22,8 @@ const SELECT_AGENT: &str =
 /// The columns that [`storage_row`] reads.
 const SELECT_STORAGE: &str =
     "SELECT t.id, t.name, t.site, s.name, t.agent, t.rules, t.writable, t.case_insensitive,
-    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy, t.kind FROM storages t JOIN sites \
-    s ON s.id = t.site";
+    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy, t.kind
+    FROM storages t JOIN sites s ON s.id = t.site";
 
 impl Catalog {
     /// Returns the site of that name, created if there was none, and whether it was created.

@@ -168,7 +168,8 @@ pub(crate) fn finish(
         ledger
             .tx
             .prepare_cached(
-                "UPDATE block_replicas SET verified = ?3 WHERE dataset = ?1 AND storage = ?2 AND verified < ?3",
+                "UPDATE block_replicas SET verified = ?3
+                 WHERE dataset = ?1 AND storage = ?2 AND verified < ?3",
             )?
             .execute_deferred((key!(task.dataset), key!(task.storage), task.created.0))?;
     }

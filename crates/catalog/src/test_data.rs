@@ -45,7 +45,7 @@ pub(crate) fn check_registration(
     Ok(())
 }
 
-/// Whether files may come from `source` to `target`: what a virtual storage generates is for virtual storages.
+/// Whether files may come from one storage to another: what a virtual one generates is for virtual ones only.
 pub(crate) fn may_be_source(source_is_virtual: bool, target_is_virtual: bool) -> bool {
     !source_is_virtual || target_is_virtual
 }

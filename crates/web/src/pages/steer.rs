@@ -344,10 +344,9 @@ fn links(context: Context<'_>, view: &LinksView, storages: &[StorageView]) -> Ma
 }
 
 fn storage_select(name: &str, storages: &[StorageView]) -> Markup {
+    let real = storages.iter().filter(|storage| storage.kind != StorageKind::Virtual);
     html! {
-        select name=(name) { @for storage in storages.iter().filter(|storage| storage.kind != StorageKind::Virtual) {
-            option value=(storage.name) { (storage.name) }
-        } }
+        select name=(name) { @for storage in real { option value=(storage.name) { (storage.name) } } }
     }
 }
 
