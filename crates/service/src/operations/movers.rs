@@ -20,7 +20,11 @@ impl Operations {
         Ok(self.mover_views(&MoverGrants::read(setting.as_deref()).map_err(problem)?))
     }
 
-    pub fn mover_set(&self, caller: &Caller, change: &MoverGrantChange) -> Result<Page<MoverGrantView>, Problem> {
+    pub fn mover_set(
+        &self,
+        caller: &Caller,
+        change: &MoverGrantChange,
+    ) -> Result<Page<MoverGrantView>, Problem> {
         caller.check_deployment("mover_set")?;
         self.site_row(&change.site)?;
         let grantee = match change.community.as_str() {
