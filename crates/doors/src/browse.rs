@@ -10,9 +10,8 @@ use maud::{DOCTYPE, Markup, html};
 use crate::answer::{Outcome, set};
 use crate::body::Body;
 use crate::conditions::iso_date;
-use crate::propfind::join;
 use crate::rights::Action;
-use crate::serve::{Call, directories};
+use crate::serve::Call;
 
 pub(crate) const CONTENT_TYPE: &str = "text/html; charset=utf-8";
 /// Entries of one page; further ones are behind a link.
@@ -30,13 +29,7 @@ pub(crate) fn page(call: &Call) -> Outcome {
             Some(name).filter(|name| !name.contains('/'))
         }
     };
-    let listing =
-        directories(shared.storage().as_ref())?.list(&place.path, after.as_deref(), PAGE_ENTRIES)?;
-    let shown: Vec<&Entry> = listing
-        .entries
-        .iter()
-        .filter(|entry| call.granted.may(Action::Look, &join(&place.path, &entry.name)))
-        .collect();
+    let listing = shared.list((&call.granted, Action::Look), &place.path, after.as_deref(), PAGE_ENTRIES)?;
     let space = shared.storage().space().ok();
     let title = format!("{}:/{}", shared.storage().name(), units::printable(&place.path));
     let page = html! {
@@ -56,7 +49,7 @@ pub(crate) fn page(call: &Call) -> Outcome {
                     thead { tr { th { "Name" } th.n { "Size" } th { "Modified" } } }
                     tbody {
                         @if !place.is_root() { tr { td { a href="../" { "../" } } td {} td {} } }
-                        @for entry in &shown { (row(entry)) }
+                        @for entry in &listing.entries { (row(entry)) }
                     }
                 }
                 @if let Some(last) = &listing.more_after {

@@ -17,6 +17,7 @@ use crate::conditions::{self, Reading, etag, http_date};
 use crate::digests::Want;
 use crate::ranges::{self, RangeRequest};
 use crate::request::{RequestPath, single};
+use crate::rights::{Action, GrantedRights};
 use crate::serve::{Call, DoorContext, blocking};
 use crate::tape::or_on_tape;
 
@@ -42,9 +43,10 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
     let turn = if is_head { None } else { Some(shared.transfer_slot().await?) };
     let has_range = headers.contains_key(header::RANGE);
     let opened = {
-        let (shared, place) = (shared.clone(), place.clone());
+        let (shared, place, granted) = (shared.clone(), place.clone(), call.granted.clone());
+        let wanted = Wanted { is_head, bytes: !is_head && !has_range };
         let open = move || {
-            let opened = open(&shared, &place, !is_head && !has_range)?;
+            let opened = open(&shared, &granted, &place, wanted)?;
             match &opened {
                 OpenTarget::File { file, .. } if !is_head => file.check_online()?,
                 _ => {}
@@ -122,18 +124,35 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
     Ok(answer)
 }
 
-fn open(shared: &Arc<DoorContext>, place: &RequestPath, wants_bytes: bool) -> Outcome<OpenTarget> {
+/// What an answer will have of a file.
+#[derive(Clone, Copy)]
+struct Wanted {
+    is_head: bool,
+    bytes: bool,
+}
+
+fn open(
+    shared: &Arc<DoorContext>,
+    granted: &GrantedRights,
+    place: &RequestPath,
+    wanted: Wanted,
+) -> Outcome<OpenTarget> {
     let missing = || Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory");
-    let entry = shared.stat(place)?.ok_or_else(missing)?;
+    let action = match wanted.is_head {
+        true => Action::Look,
+        false if place.slash => Action::List,
+        false => Action::Read,
+    };
+    let entry = shared.look_up(granted, action, place)?.ok_or_else(missing)?;
     if entry.is_directory {
         return Ok(OpenTarget::Directory(entry.identity));
     }
     if place.slash {
         return Err(missing());
     }
-    let file: Arc<dyn SourceFile> = shared.storage().open(&place.pfn(shared.storage().name())?)?.into();
+    let file: Arc<dyn SourceFile> = shared.open_file(granted, action, place)?.into();
     let size = file.identity().size;
-    let at_once = match wants_bytes && size > 0 && size <= BUFFER_BYTES as u64 {
+    let at_once = match wanted.bytes && size > 0 && size <= BUFFER_BYTES as u64 {
         true => Some(read(file.as_ref(), &shared.buffers, (0, size), true)?),
         false => None,
     };
@@ -247,13 +266,14 @@ pub(crate) async fn digests(
     let turn = shared.digest_turns.acquire().await;
     let _turn =
         turn.map_err(|_| crate::serve::busy("the door is closing", std::time::Duration::from_secs(10)))?;
-    let (shared, place) = (shared.clone(), place.clone());
+    let (shared, place, identity) = (shared.clone(), place.clone(), identity.clone());
     blocking(move || {
         let at = place.pfn(shared.storage().name())?;
         let (found, version) =
             digest_file(shared.storage().as_ref(), &at, missing, &mut vec![0; DIGEST_BYTES])?;
         shared.remembered.insert(&place.path, &version, &found);
-        Ok(shared.remembered.get(&place.path, &version))
+        // Only of the version that is shown: another may lie where nothing may be read.
+        Ok(shared.remembered.get(&place.path, &identity))
     })
     .await
 }

@@ -37,6 +37,7 @@ impl DoorContext {
 /// The state of a door, for the header `If`.
 struct CurrentState<'a> {
     shared: &'a DoorContext,
+    granted: &'a GrantedRights,
     now: Duration,
 }
 
@@ -46,7 +47,8 @@ impl ResourceState for CurrentState<'_> {
     }
 
     fn etag(&self, path: &str) -> Outcome<Option<String>> {
-        let found = self.shared.stat(&RequestPath { path: path.to_owned(), slash: false })?;
+        let place = RequestPath { path: path.to_owned(), slash: false };
+        let found = self.shared.look_up(self.granted, Action::Look, &place)?;
         Ok(found.map(|entry| etag(&entry.identity)))
     }
 }
@@ -62,7 +64,7 @@ pub(crate) fn check_locks(
 ) -> Outcome<IfHeader> {
     let submitted = IfHeader::parse(headers, &shared.settings.names)?;
     let now = shared.uptime();
-    if !submitted.holds(&place.path, &CurrentState { shared, now })? {
+    if !submitted.holds(&place.path, &CurrentState { shared, granted, now })? {
         return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "If: what it says is not so"));
     }
     let in_the_way = shared.locks().conflicting(touches, &submitted.tokens(), &granted.who, now);
@@ -133,7 +135,7 @@ fn parse_lock_request(body: &[u8]) -> Outcome<LockRequest> {
 /// What is not there becomes an empty file, so that its name is kept for who locked it.
 fn take(call: &Call, wish: LockRequest, deep: bool, lasts: Duration) -> Outcome {
     let (shared, place) = (&call.shared, &call.place);
-    let found = shared.stat(place)?;
+    let found = shared.look_up(&call.granted, Action::Change, place)?;
     if found.is_some() {
         call.granted.check(Action::Change, &place.path)?;
     }

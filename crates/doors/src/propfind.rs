@@ -53,8 +53,8 @@ pub(crate) async fn propfind(mut call: Call) -> Outcome {
     let body = call.small_body(XML_BYTES_MAX).await?;
     let question = question(&body)?;
     let entry = {
-        let (shared, place) = (call.shared.clone(), call.place.clone());
-        blocking(move || Ok(shared.stat(&place)?)).await?
+        let (shared, place, granted) = (call.shared.clone(), call.place.clone(), call.granted.clone());
+        blocking(move || shared.look_up(&granted, Action::Look, &place)).await?
     };
     let entry = entry.filter(|entry| entry.is_directory || !call.place.slash);
     let entry =
@@ -139,21 +139,20 @@ fn write_multistatus(
     depth_one: bool,
     send: SendChunk<'_>,
 ) -> io::Result<()> {
-    let failed = |fault: longhaul_model::Fault| io::Error::other(fault);
+    let failed = |refusal: Refusal| io::Error::other(refusal.text);
     let (shared, place) = (&call.shared, &call.place);
     let is_directory = entry.is_directory;
     let space = is_directory.then(|| shared.storage().space().ok()).flatten();
     let mut text = String::from(MULTISTATUS);
     response(&mut text, shared, &place.path, &entry, question, space);
-    let members = shared.storage().directories().filter(|_| depth_one && is_directory);
+    let has_members = depth_one && is_directory && shared.storage().directories().is_some();
     let mut after: Option<String> = None;
-    while let Some(directories) = members {
-        let page = directories.list(&place.path, after.as_deref(), PAGE_NAMES).map_err(failed)?;
+    while has_members {
+        let page = shared
+            .list((&call.granted, Action::Look), &place.path, after.as_deref(), PAGE_NAMES)
+            .map_err(failed)?;
         for (number, entry) in page.entries.iter().enumerate() {
             let path = join(&place.path, &entry.name);
-            if !call.granted.may(Action::Look, &path) {
-                continue;
-            }
             response(&mut text, shared, &path, entry, question, None);
             if number % PIECE_ENTRIES == PIECE_ENTRIES - 1 {
                 send(std::mem::take(&mut text))?;

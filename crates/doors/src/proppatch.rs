@@ -7,6 +7,7 @@ use crate::properties::Edit;
 use crate::propfind::{
     MULTISTATUS, PROPERTIES_MAX, begin_response, document, is_told_by_door, multistatus, propstat,
 };
+use crate::rights::Action;
 use crate::serve::{Call, blocking};
 use crate::tree::there;
 use crate::xml::{Element, XML_BYTES_MAX, empty_element};
@@ -38,7 +39,7 @@ fn edits(body: &[u8]) -> Outcome<Vec<Edit>> {
 
 fn change(call: &Call, edits: Vec<Edit>) -> Outcome {
     let (shared, place) = (&call.shared, &call.place);
-    let entry = there(shared, place)?;
+    let entry = there(call, Action::Change)?;
     call.check_locks(&[WriteScope::One(&place.path)])?;
     let mut text = MULTISTATUS.to_owned();
     begin_response(&mut text, &place.path, &entry);

@@ -84,7 +84,7 @@ pub(crate) fn admit(
     headers: &HeaderMap,
     granted: &GrantedRights,
 ) -> Outcome<Option<Identity>> {
-    let found = shared.stat(place)?;
+    let found = shared.look_up(granted, Action::Change, place)?;
     if found.as_ref().is_some_and(|entry| entry.is_directory) {
         return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "there is a directory of this name"));
     }

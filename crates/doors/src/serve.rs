@@ -137,14 +137,20 @@ impl DoorContext {
         }
     }
 
-    /// The entry at a path, also in storages without directories.
+    /// The entry at a path, also in storages without directories. What is shown of it to anybody has to pass
+    /// [`DoorContext::look_up`].
     pub(crate) fn stat(&self, place: &RequestPath) -> Result<Option<Entry>, Fault> {
         if let Some(directories) = self.storage().directories() {
             return directories.stat_entry(&place.path);
         }
         let at = longhaul_model::Pfn::new(self.storage().name().clone(), &place.path)?;
         let name = place.path.rsplit('/').next().unwrap_or_default().to_owned();
-        Ok(self.storage().stat(&at)?.map(|identity| Entry { name, is_directory: false, identity }))
+        Ok(self.storage().stat(&at)?.map(|identity| Entry {
+            name,
+            is_directory: false,
+            identity,
+            real_path: None,
+        }))
     }
 }
 

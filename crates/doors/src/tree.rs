@@ -1,8 +1,6 @@
 //! Methods that change the tree: MKCOL, DELETE, MOVE, COPY. A failure replaces nothing, and only what the
 //! request names is deleted.
 
-use std::sync::Arc;
-
 use http::{StatusCode, header};
 use longhaul_model::{Fault, FaultCode};
 use longhaul_storage::{Directories, Entry};
@@ -54,13 +52,13 @@ pub(crate) async fn delete(call: Call) -> Outcome {
         if place.is_root() {
             return Err(Refusal::new(StatusCode::FORBIDDEN, "the root of a storage is not deleted"));
         }
-        let entry = there(shared, place)?;
+        let entry = there(&call, Action::Change)?;
         if !entry.is_directory && place.slash {
             return Err(missing());
         }
         check_for_change(call.request.headers(), Some(&entry.identity))?;
         call.check_locks(&[WriteScope::Tree(&place.path), WriteScope::Members(place.parent())])?;
-        remove(shared, place, &entry)?;
+        remove(&call, place, &entry)?;
         shared.locks().remove_below(&place.path);
         shared.properties.remove_all(&place.path);
         Ok(empty(StatusCode::NO_CONTENT))
@@ -74,7 +72,7 @@ pub(crate) async fn rename(call: Call) -> Outcome {
         let to = local_destination(&call)?;
         call.granted.check(Action::Create, &to.path)?;
         refuse_within(from, &to)?;
-        let entry = there(shared, from)?;
+        let entry = there(&call, Action::Change)?;
         check_for_change(call.request.headers(), Some(&entry.identity))?;
         let found = admit_target(&call, &to)?;
         let away = [WriteScope::Tree(&from.path), WriteScope::Members(from.parent())];
@@ -84,7 +82,7 @@ pub(crate) async fn rename(call: Call) -> Outcome {
         if let Some(end) = tape {
             end.tape.arriving(&to.path)?;
         }
-        let moved = move_over(shared, (from, &entry), (&to, found.as_ref()));
+        let moved = move_over(&call, (from, &entry), (&to, found.as_ref()));
         if let Some(end) = tape {
             end.tape.arrived(&to.path);
         }
@@ -100,10 +98,11 @@ pub(crate) async fn rename(call: Call) -> Outcome {
 }
 
 fn move_over(
-    shared: &DoorContext,
+    call: &Call,
     (from, entry): (&RequestPath, &Entry),
     (to, found): (&RequestPath, Option<&Entry>),
 ) -> Outcome<()> {
+    let shared = &call.shared;
     let name = shared.storage().name();
     let (old, new) = (from.pfn(name)?, to.pfn(name)?);
     let directories = directories(shared.storage().as_ref())?;
@@ -113,7 +112,7 @@ fn move_over(
             directories.rename(&old, &new, Some(&there.identity))?;
         }
         Some(there) => {
-            remove(shared, to, there)?;
+            remove(call, to, there)?;
             directories.rename(&old, &new, None)?;
         }
         None => directories.rename(&old, &new, None)?,
@@ -148,7 +147,7 @@ pub(crate) async fn copy(call: Call) -> Outcome {
     let turn = call.shared.transfer_slot().await?;
     let answer = blocking(move || {
         let (shared, from) = (&call.shared, &call.place);
-        let entry = there(shared, from)?;
+        let entry = there(&call, Action::Read)?;
         let found = admit_target(&call, &to)?;
         call.check_locks(&arriving(&to, found.as_ref()))?;
         let status = if found.is_some() { StatusCode::NO_CONTENT } else { StatusCode::CREATED };
@@ -156,22 +155,22 @@ pub(crate) async fn copy(call: Call) -> Outcome {
         if !entry.is_directory {
             let replaced = match found {
                 Some(there) if there.is_directory => {
-                    remove(shared, &to, &there)?;
+                    remove(&call, &to, &there)?;
                     None
                 }
                 found => found,
             };
             self::replaced(shared, &to, was.as_ref());
-            copy_file(shared, from, &to, replaced)?;
+            copy_file(&call, from, &to, replaced)?;
             follow(shared, from, &to, false);
             return Ok(empty(status));
         }
         if let Some(there) = found {
-            remove(shared, &to, &there)?;
+            remove(&call, &to, &there)?;
         }
         self::replaced(shared, &to, was.as_ref());
         let mut left = shared.settings.limits.entries;
-        copy_tree(shared, from, &to, shallow, &mut left)?;
+        copy_tree(&call, from, &to, shallow, &mut left)?;
         follow(shared, from, &to, shallow);
         Ok(empty(status))
     });
@@ -206,8 +205,9 @@ fn missing() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "there is no such file or directory")
 }
 
-pub(crate) fn there(shared: &DoorContext, place: &RequestPath) -> Outcome<Entry> {
-    shared.stat(place)?.ok_or_else(missing)
+/// The entry that a request is about.
+pub(crate) fn there(call: &Call, action: Action) -> Outcome<Entry> {
+    call.shared.look_up(&call.granted, action, &call.place)?.ok_or_else(missing)
 }
 
 fn local_destination(call: &Call) -> Outcome<RequestPath> {
@@ -230,7 +230,7 @@ fn refuse_within(from: &RequestPath, to: &RequestPath) -> Outcome<()> {
 /// The entry at the destination, if it may be replaced; its directory has to exist.
 fn admit_target(call: &Call, to: &RequestPath) -> Outcome<Option<Entry>> {
     let shared = &call.shared;
-    let found = shared.stat(to)?;
+    let found = shared.look_up(&call.granted, Action::Change, to)?;
     if found.is_some() {
         if !may_overwrite(call.request.headers())? {
             return Err(Refusal::new(
@@ -241,25 +241,29 @@ fn admit_target(call: &Call, to: &RequestPath) -> Outcome<Option<Entry>> {
         call.granted.check(Action::Change, &to.path)?;
     }
     let parent = RequestPath { path: to.parent().to_owned(), slash: true };
-    if !parent.is_root() && !shared.stat(&parent)?.is_some_and(|entry| entry.is_directory) {
+    if !parent.is_root()
+        && !shared.stat(&parent)?.is_some_and(|entry| entry.is_directory && entry.real_path.is_none())
+    {
         return Err(Refusal::new(StatusCode::CONFLICT, "the directory of the destination is not there"));
     }
     Ok(found)
 }
 
-/// A file, an empty directory, or (where the administrator allows it) a tree, from its leaves on.
-fn remove(shared: &DoorContext, place: &RequestPath, entry: &Entry) -> Outcome<()> {
+/// A file, an empty directory, or (where the administrator allows it) a tree, from its leaves on. Of a link,
+/// the link.
+fn remove(call: &Call, place: &RequestPath, entry: &Entry) -> Outcome<()> {
+    let shared = &call.shared;
     let at = place.pfn(shared.storage().name())?;
     let Some(directories) = shared.storage().directories() else {
         return Ok(shared.storage().delete(&at, &entry.identity)?);
     };
-    if !entry.is_directory {
+    if !entry.is_directory || entry.real_path.is_some() {
         return Ok(directories.remove_file(&at, &entry.identity)?);
     }
     match directories.remove_directory(&at) {
         Err(fault) if fault.code == FaultCode::Conflict && shared.settings.delete_trees => {
             let mut left = shared.settings.limits.entries;
-            remove_tree(shared, directories, &place.path, 0, &mut left)
+            remove_tree(call, directories, &place.path, 0, &mut left)
         }
         Err(fault) if fault.code == FaultCode::Conflict => {
             let text = "the directory is not empty: delete what is in it first";
@@ -269,25 +273,27 @@ fn remove(shared: &DoorContext, place: &RequestPath, entry: &Entry) -> Outcome<(
     }
 }
 
+/// What may not be looked at stays, and with it the directories above.
 fn remove_tree(
-    shared: &DoorContext,
+    call: &Call,
     directories: &dyn Directories,
     path: &str,
     depth: usize,
     left: &mut usize,
 ) -> Outcome<()> {
     check_depth(depth)?;
+    let shared = &call.shared;
     let pfn = |path: &str| RequestPath { path: path.to_owned(), slash: false }.pfn(shared.storage().name());
     loop {
-        let page = directories.list(path, None, PAGE_NAMES)?;
+        let page = shared.list((&call.granted, Action::Change), path, None, PAGE_NAMES)?;
         if page.entries.is_empty() {
             break;
         }
         for entry in &page.entries {
             count(left)?;
             let inner = join(path, &entry.name);
-            match entry.is_directory {
-                true => remove_tree(shared, directories, &inner, depth + 1, left)?,
+            match entry.is_directory && entry.real_path.is_none() {
+                true => remove_tree(call, directories, &inner, depth + 1, left)?,
                 false => directories.remove_file(&pfn(&inner)?, &entry.identity)?,
             }
         }
@@ -296,12 +302,13 @@ fn remove_tree(
 }
 
 fn copy_tree(
-    shared: &Arc<DoorContext>,
+    call: &Call,
     from: &RequestPath,
     to: &RequestPath,
     shallow: bool,
     left: &mut usize,
 ) -> Outcome<()> {
+    let shared = &call.shared;
     let directories = directories(shared.storage().as_ref())?;
     let mut open = vec![(from.clone(), to.clone(), 0)];
     while let Some((from, to, depth)) = open.pop() {
@@ -312,14 +319,15 @@ fn copy_tree(
         }
         let mut after: Option<String> = None;
         loop {
-            let page = directories.list(&from.path, after.as_deref(), PAGE_NAMES)?;
+            let page =
+                shared.list((&call.granted, Action::Read), &from.path, after.as_deref(), PAGE_NAMES)?;
             for entry in &page.entries {
                 count(left)?;
                 let inner =
                     |place: &RequestPath| RequestPath { path: join(&place.path, &entry.name), slash: false };
                 match entry.is_directory {
                     true => open.push((inner(&from), inner(&to), depth + 1)),
-                    false => copy_file(shared, &inner(&from), &inner(&to), None)?,
+                    false => copy_file(call, &inner(&from), &inner(&to), None)?,
                 }
             }
             after = page.more_after;
@@ -347,13 +355,9 @@ fn count(left: &mut usize) -> Outcome<()> {
 }
 
 /// One version of the source becomes a new file.
-fn copy_file(
-    shared: &Arc<DoorContext>,
-    from: &RequestPath,
-    to: &RequestPath,
-    replaced: Option<Entry>,
-) -> Outcome<()> {
-    let file = shared.storage().open(&from.pfn(shared.storage().name())?)?;
+fn copy_file(call: &Call, from: &RequestPath, to: &RequestPath, replaced: Option<Entry>) -> Outcome<()> {
+    let shared = &call.shared;
+    let file = shared.open_file(&call.granted, Action::Read, from)?;
     let identity = file.identity();
     let known = shared.remembered.get(&from.path, &identity);
     let found = replaced.map(|entry| entry.identity);

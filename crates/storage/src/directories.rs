@@ -17,6 +17,9 @@ pub struct Entry {
     pub is_directory: bool,
     /// Meaningless for a directory.
     pub identity: Identity,
+    /// Where links led: the path without links of what was examined, if it is another than the path asked
+    /// for. Nothing but the entry at this path was opened.
+    pub real_path: Option<String>,
 }
 
 /// One page of a directory, in name order.
@@ -26,6 +29,8 @@ pub struct Listing {
     pub entries: Vec<Entry>,
     /// Whether more entries follow after this name.
     pub more_after: Option<String>,
+    /// As that of [`Entry`], of the directory that was read.
+    pub real_path: Option<String>,
 }
 
 /// A storage with a directory tree. Paths are relative to its root; `""` is the root itself. Entries that are
@@ -59,7 +64,8 @@ pub trait Directories: Send + Sync {
     /// `SourceMissing` without such a directory, `Conflict` if it is not empty, `NameClash` if it is a file.
     fn remove_directory(&self, at: &Pfn) -> Result<(), Fault>;
 
-    /// Deletes a file if it is still the expected version; the directory stays. Idempotent.
+    /// Deletes a file if it is still the expected version; the directory stays. Idempotent. A link is deleted,
+    /// not its target, also one to a directory; the path to it may have none.
     ///
     /// # Errors
     /// `Conflict` if it is another version.

@@ -199,12 +199,16 @@ pub(crate) async fn serve(mut call: Call, end: TapeEnd, question: Question) -> O
 async fn stage(mut call: Call, end: TapeEnd) -> Outcome {
     let body = call.small_body(requests::BODY_BYTES_MAX).await?;
     let files = parse_stage(&body, call.shared.storage().name(), &end.site)?;
-    for file in &files {
-        call.granted.check(Action::Stage, &file.path)?;
-    }
     let host = call.header("host")?.unwrap_or_default().to_owned();
     let count = files.len();
-    let id = blocking(move || end.tape.stage(files).map_err(too_much)).await?;
+    let (shared, granted) = (call.shared.clone(), call.granted.clone());
+    let stage = move || {
+        for file in &files {
+            shared.check_place(&granted, Action::Stage, &file.path)?;
+        }
+        end.tape.stage(files).map_err(too_much)
+    };
+    let id = blocking(stage).await?;
     tracing::info!(request = id, files = count, who = ?call.granted.who, "files are asked for from tape");
     let mut answer = replies::json(StatusCode::CREATED, &replies::created(&id));
     set(answer.headers_mut(), header::LOCATION, &format!("{}/stage/{id}", base(&host)));
@@ -225,7 +229,7 @@ async fn report(call: Call, end: TapeEnd, id: String) -> Outcome {
     blocking(move || {
         let report = known(&end, &id)?;
         for file in &report.files {
-            call.granted.check(Action::Stage, &file.path)?;
+            call.shared.check_place(&call.granted, Action::Stage, &file.path)?;
         }
         Ok(replies::json(StatusCode::OK, &replies::report(&id, &report)))
     })
@@ -247,7 +251,7 @@ async fn with_request(
     blocking(move || {
         let report = known(&end, &id)?;
         for file in &report.files {
-            call.granted.check(Action::Stage, &file.path)?;
+            call.shared.check_place(&call.granted, Action::Stage, &file.path)?;
         }
         act(end.tape.as_ref(), &id, &report)?;
         Ok(done())
@@ -271,7 +275,7 @@ async fn cancel(call: Call, end: TapeEnd, id: String, paths: Vec<String>) -> Out
     blocking(move || {
         let report = known(&end, &id)?;
         for path in &paths {
-            call.granted.check(Action::Stage, path)?;
+            call.shared.check_place(&call.granted, Action::Stage, path)?;
         }
         let of_it: std::collections::BTreeSet<&str> =
             report.files.iter().map(|file| file.path.as_str()).collect();
@@ -289,7 +293,7 @@ async fn release(call: Call, end: TapeEnd, id: String, paths: Vec<String>) -> Ou
     blocking(move || {
         known(&end, &id)?;
         for path in &paths {
-            call.granted.check(Action::Stage, path)?;
+            call.shared.check_place(&call.granted, Action::Stage, path)?;
         }
         end.tape.release(&id, &paths)?;
         Ok(done())
@@ -307,7 +311,7 @@ async fn archive_info(mut call: Call, end: TapeEnd) -> Outcome {
         let mut refused = None;
         for text in &asked {
             about.push(path(text, &storage).and_then(|path| {
-                let may = call.granted.check(Action::Poll, &path);
+                let may = call.shared.check_place(&call.granted, Action::Poll, &path);
                 if let Err(refusal) = &may {
                     call.shared.record_decision(&call.asked, "door tape POST", &path, Err(&refusal.text));
                 }

@@ -73,9 +73,9 @@ pub(crate) async fn push(call: Call, destination: &str) -> Outcome {
     let remote = remote(&call, destination, &progress)?;
     let overwrite = may_overwrite(call.request.headers())?;
     let file = {
-        let (shared, place) = (call.shared.clone(), call.place.clone());
+        let (shared, place, granted) = (call.shared.clone(), call.place.clone(), call.granted.clone());
         let open = move || -> Outcome<_> {
-            let file = shared.storage().open(&place.pfn(shared.storage().name())?)?;
+            let file = shared.open_file(&granted, Action::Read, &place)?;
             file.check_online()?;
             Ok(file)
         };

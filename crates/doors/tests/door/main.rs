@@ -8,6 +8,7 @@ mod basics;
 mod clients;
 mod hostile;
 mod house;
+mod links;
 mod locks;
 mod macaroons;
 mod tape;

@@ -18,7 +18,7 @@ pub(super) fn delete(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<(),
 }
 
 /// Deletes the file alone; returns its directory, unless that was gone already.
-pub(super) fn delete_file(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<Option<Vec<u8>>, Fault> {
+fn delete_file(posix: &Posix, at: &Pfn, expected: &Identity) -> Result<Option<Vec<u8>>, Fault> {
     let failed = |errno| fault(Role::Write, errno, format_args!("deleting {at}"));
     let Some((_, stat)) =
         posix.find_file(at).map_err(|fault| fault.blaming(longhaul_model::Blame::Target))?

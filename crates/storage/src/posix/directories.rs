@@ -10,7 +10,6 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::{self, Errno};
 
 use super::Posix;
-use super::delete::delete_file;
 use super::fault::{Role, fault};
 use super::fault_injector::Syscall;
 use super::names::NamePage;
@@ -28,12 +27,10 @@ impl Directories for Posix {
                 name: String::new(),
                 is_directory: true,
                 identity: Identity::from(&stat),
+                real_path: None,
             }));
         }
-        let at = self.pfn(path)?;
-        let Some((_, stat)) = self.find(&at)? else { return Ok(None) };
-        let (_, name) = split(path.as_bytes());
-        Ok(entry(String::from_utf8_lossy(name).into_owned(), &stat))
+        self.entry_at(path)
     }
 
     fn list(&self, path: &str, after: Option<&str>, limit: usize) -> Result<Listing, Fault> {
@@ -57,7 +54,7 @@ impl Directories for Posix {
             entries.extend(self.entry_in(&directory, path, name));
         }
         let more_after = page.more_after.and_then(|name| String::from_utf8(name).ok());
-        Ok(Listing { entries, more_after })
+        Ok(Listing { entries, more_after, real_path: real_path(path, &real)? })
     }
 
     fn make_directory(&self, at: &Pfn) -> Result<(), Fault> {
@@ -86,7 +83,33 @@ impl Directories for Posix {
 
     fn remove_file(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
         self.work()?;
-        delete_file(self, at, expected).map(drop)
+        let failed = |errno| fault(Role::Write, errno, format_args!("deleting {at}"));
+        let (parent, name) = split(self.path_for_writing(at)?);
+        let opened = self.rooted_tree.open(parent, OFlags::PATH | OFlags::DIRECTORY);
+        let found = opened.and_then(|directory| {
+            let stat = fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Ok((directory, stat))
+        });
+        let (directory, stat) = match found {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            found => found.map_err(failed)?,
+        };
+        let found = match FileType::from_raw_mode(stat.st_mode) {
+            // Its version is its target's, as where it is shown.
+            FileType::Symlink => match self.find(at)? {
+                Some((_, target)) => Identity::from(&target),
+                None => return Ok(()),
+            },
+            _ => Identity::from(&stat),
+        };
+        if found != *expected {
+            let detail = format!("{at} is {found}, not {expected} (size:mtime:inode), and stays");
+            return Err(Fault::new(FaultCode::Conflict, detail));
+        }
+        match fs::unlinkat(&directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(failed(errno)),
+        }
     }
 
     fn rename(&self, from: &Pfn, to: &Pfn, replaces: Option<&Identity>) -> Result<(), Fault> {
@@ -150,9 +173,16 @@ impl Posix {
         if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
             return entry(name.to_owned(), &stat);
         }
-        let at = self.pfn(&join(path, name.as_bytes())?).ok()?;
-        let (_, stat) = self.find(&at).ok()??;
-        entry(name.to_owned(), &stat)
+        self.entry_at(&join(path, name.as_bytes())?).ok()?
+    }
+
+    /// The entry that a path leads to; none if there is none, or nothing to be shown.
+    fn entry_at(&self, path: &str) -> Result<Option<Entry>, Fault> {
+        let Some((real, stat)) = self.find(&self.pfn(path)?)? else { return Ok(None) };
+        let (_, name) = split(path.as_bytes());
+        let found = entry(String::from_utf8_lossy(name).into_owned(), &stat);
+        let real_path = real_path(path, &real)?;
+        Ok(found.map(|found| Entry { real_path, ..found }))
     }
 
     /// The parent directory of `at`, reached without links, and the name in it.
@@ -201,7 +231,19 @@ fn entry(name: String, stat: &fs::Stat) -> Option<Entry> {
         FileType::RegularFile => false,
         _ => return None,
     };
-    Some(Entry { name, is_directory, identity: Identity::from(stat) })
+    Some(Entry { name, is_directory, identity: Identity::from(stat), real_path: None })
+}
+
+/// The path that was reached instead of `path`.
+fn real_path(path: &str, real: &[u8]) -> Result<Option<String>, Fault> {
+    if real == path.as_bytes() {
+        return Ok(None);
+    }
+    let real = String::from_utf8(real.to_vec()).map_err(|error| {
+        let detail = format!("{path} is or contains a link to a name that is not UTF-8");
+        Fault::new(FaultCode::SourceUnreadable, detail).with_source(error)
+    })?;
+    Ok(Some(real))
 }
 
 fn join(path: &str, name: &[u8]) -> Option<String> {
