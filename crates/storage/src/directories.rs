@@ -64,8 +64,8 @@ pub trait Directories: Send + Sync {
     /// `SourceMissing` without such a directory, `Conflict` if it is not empty, `NameClash` if it is a file.
     fn remove_directory(&self, at: &Pfn) -> Result<(), Fault>;
 
-    /// Deletes a file if it is still the expected version; the directory stays. Idempotent. A link is deleted,
-    /// not its target, also one to a directory; the path to it may have none.
+    /// Deletes a file if it is still the expected version; the directory stays. Idempotent. A link is
+    /// deleted, not its target, also one to a directory; the path to it may have none.
     ///
     /// # Errors
     /// `Conflict` if it is another version.
