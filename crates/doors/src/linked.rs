@@ -1,8 +1,8 @@
 //! What links lead to.
 //!
 //! Rights are about places, and a link gives a place a second path. Requests are judged by the path that they
-//! name; whatever of the storage is then looked at, listed or read is judged here by the path without links at
-//! which it was found as well. The storage says that path after it opened what it shows, so a link that is
+//! name; whatever of the storage is then looked at, listed or read is judged here by the path without links
+//! at which it was found as well. The storage says that path after it opened what it shows, so a link that is
 //! exchanged meanwhile gains nothing. Changes follow no links.
 
 use longhaul_model::{Fault, FaultCode};
@@ -52,8 +52,8 @@ impl DoorContext {
         Ok(page)
     }
 
-    /// Opens a file for which `action` is allowed. The version that was opened is the one at the path that was
-    /// judged.
+    /// Opens a file for which `action` is allowed. The version that was opened is the one at the path that
+    /// was judged.
     pub(crate) fn open_file(
         &self,
         granted: &GrantedRights,
