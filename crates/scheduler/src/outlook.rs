@@ -19,8 +19,8 @@ use crate::scheduler::Scheduler;
 use crate::settings::REASONS_MAX;
 use crate::state::{Class, Subscription};
 
-/// Minimum spread of a target's rate: the future is not the past.
-const RATE_SPREAD_MIN: f64 = 0.1;
+/// Minimum spread of a rate: the future is not the past.
+const RATE_SPREAD_MIN: f64 = 0.04;
 /// The 90 % quantile of the standard normal distribution.
 pub(crate) const NORMAL_QUANTILE_90: f64 = 1.2816;
 /// Rate for files without bytes while nothing is known about the pace of files.
@@ -223,17 +223,21 @@ impl Scheduler {
         // What came lately says more of the subscription, as long as it was not the turn of others.
         let own_part = (1.0 - ahead as f64 / (bytes as f64).max(1.0)).max(0.0);
         let own = row.arrivals.rate(now).map(|(rate, trust)| (bytes as f64 / rate, trust * own_part));
-        let (seconds, differs) = match own {
+        let (seconds, differs, trust) = match own {
             Some((own, trust)) if own > 0.0 && expected > 0.0 => {
                 let log_ratio = (own / expected).ln();
-                (expected * (trust * log_ratio).exp(), (1.0 - trust) * log_ratio.abs())
+                (expected * (trust * log_ratio).exp(), log_ratio.abs(), trust)
             }
-            _ => (expected, 0.0),
+            _ => (expected, 0.0, 0.0),
         };
+        // The longer it takes, the more the ups and downs even out; what remains is that the rate itself
+        // changes.
+        let evened = estimate.spread / (1.0 + seconds / 60.0).sqrt();
+        let spread = (1.0 - trust) * (evened + differs) + RATE_SPREAD_MIN;
         let binding = limit
             .filter(|limit| estimate.bytes_per_s * BINDING_LIMIT_SHARE_MIN >= limit.rate)
             .map(|limit| limit.words);
-        RemainingWork { seconds, differs, estimate, binding_limit: binding }
+        RemainingWork { seconds, spread, estimate, binding_limit: binding }
     }
 
     /// The rate at which `bytes` of an activity's turn will come, beside those of others: its share while
@@ -492,8 +496,8 @@ impl RateLimit {
 /// What of a subscription is to come, as long as something comes.
 struct RemainingWork {
     seconds: f64,
-    /// How far the rate of the target and that of the subscription differ (logarithm).
-    differs: f64,
+    /// Standard deviation of the logarithm of the seconds.
+    spread: f64,
     estimate: Estimate,
     binding_limit: Option<String>,
 }
@@ -502,13 +506,9 @@ impl RemainingWork {
     /// The median, and the time by which it is there in nine of ten cases, after `silence` seconds without
     /// an arrival.
     fn finish(&self, silence: f64, now: Timestamp) -> (Timestamp, Timestamp) {
-        // The longer it takes, the more the ups and downs even out; what remains is that the rate itself
-        // changes.
-        let evened = self.estimate.spread / (1.0 + self.seconds / 60.0).sqrt();
-        let spread = evened + RATE_SPREAD_MIN + self.differs;
         let late = (silence - SILENCE_S_USUAL).max(0.0);
         let at = |seconds: f64| now + Duration::from_secs_f64(seconds.clamp(0.0, 3e9));
-        let ninety = self.seconds * (NORMAL_QUANTILE_90 * spread).exp() + SILENCE_FACTOR_90 * late;
+        let ninety = self.seconds * (NORMAL_QUANTILE_90 * self.spread).exp() + SILENCE_FACTOR_90 * late;
         (at(self.seconds + late), at(ninety))
     }
 }

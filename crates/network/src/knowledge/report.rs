@@ -167,7 +167,8 @@ impl Knowledge {
         self.paths_of(link).map(report).collect()
     }
 
-    /// Finds the bottleneck: by limits of ours first, by uplink counters, then by kernels' sender limits, then by comparisons.
+    /// Finds the bottleneck: by limits of ours first, then by uplink counters, by kernels' sender limits, and
+    /// by comparisons.
     pub fn bottleneck(&self, link: Link, now: Timestamp) -> Bottleneck {
         match self.binding_limit(link, now) {
             Some(LimitPosition::Source) => return Bottleneck::SourceLimit,

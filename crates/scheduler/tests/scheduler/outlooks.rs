@@ -1,6 +1,6 @@
-//! What is said of the future is true: it gets worse while nothing comes, what cannot come has no forecast but
-//! a reason, a few files that cannot come do not take away the forecast of the others, and our own limits are
-//! known.
+//! What is said of the future is true: it gets worse while nothing comes, what cannot come has no forecast
+//! but a reason, a few files that cannot come do not take away the forecast of the others, and our own limits
+//! are known.
 
 use std::time::Duration;
 
@@ -151,7 +151,7 @@ fn what_cannot_move_has_no_forecast_but_a_reason_and_a_number() {
                 let links = vec![((StorageId(0), StorageId(1)), limit)];
                 world.handle(Event::Limits(Limits { links, ..Limits::default() }));
             },
-            "20 files cannot come now: storage-0 has no file at a time to this storage, the limit of the link",
+            "20 files cannot come now: storage-0 has no file at a time to this storage, the limit of",
         ),
         (
             |world| {

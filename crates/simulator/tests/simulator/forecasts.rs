@@ -2,6 +2,8 @@
 //! nine in ten outcomes lie within their interval, and the interval says more than the link's former rates.
 //! `cargo xtask soak forecasts` does it for whole days of the grid.
 
+mod outlooks;
+
 use std::path::PathBuf;
 
 use longhaul_simulator::{Plan, Policy, Scenario, simulate};

@@ -9,7 +9,6 @@ mod concurrency;
 mod forecasts;
 mod knowledge_report;
 mod mistakes;
-mod outlooks;
 mod replay;
 mod slow_first;
 mod strategies;
