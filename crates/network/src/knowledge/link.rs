@@ -340,8 +340,8 @@ mod tests {
     fn an_alarm_of_the_means_does_not_depend_on_the_window_that_closes_them() {
         assert!(falls(&mut LinkState::default(), &window(0.1)), "files take their bytes' time");
         // The window says nothing by itself: it is all start-up.
-        let mut starts = LinkState::default();
-        starts.calibration = LinkCalibration::from_stored((Default::default(), 9));
+        let calibration = LinkCalibration::from_stored((Default::default(), 9));
+        let mut starts = LinkState { calibration, ..LinkState::default() };
         (0..20).for_each(|second| starts.startup.observe(0.0, 1.0, Timestamp::from_seconds(second)));
         assert!(starts.startup_correction(&window(1.0)).is_none());
         assert!(falls(&mut starts, &window(1.0)));
