@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use longhaul_catalog::{Catalog, CatalogError, MissingFile};
-use longhaul_identity::Clock;
 use longhaul_model::job::of_jobs;
 use longhaul_model::{BlockId, FileId, StorageId, Timestamp};
 use longhaul_scheduler::DemandId;
 
 use crate::brain::Input;
-use crate::event_loop::{EventLoop, InputQueue, LoopStep, drive};
+use crate::event_loop::{EventLoop, InputQueue, LoopStep};
 use crate::executor::DemandSource;
 use crate::kernel::SchedulerHandle;
-use crate::turns::LoopTurn;
 
 /// Queries answered in one step.
 const QUERIES_PER_STEP_MAX: usize = 64;
@@ -44,11 +42,6 @@ impl QueryLoop {
         scheduler: SchedulerHandle,
     ) -> QueryLoop {
         QueryLoop { inputs, catalog, job_files, scheduler }
-    }
-
-    /// Runs until the scheduler loop is gone.
-    pub fn run(mut self, clock: &Clock, turn: &LoopTurn) {
-        drive(&mut self, clock, turn);
     }
 
     fn answer(&self, question: &ExpandQuery, now: Timestamp) -> Input {

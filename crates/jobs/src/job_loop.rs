@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use longhaul_catalog::{CatalogError, JobChanges, JobFileTransition, NewJob, SubmitResult};
 use longhaul_control::brain::Input;
-use longhaul_control::event_loop::{EventLoop, InputQueue, LoopStep, drive};
+use longhaul_control::event_loop::{EventLoop, InputQueue, LoopStep};
 use longhaul_control::limits;
-use longhaul_control::turns::LoopTurn;
 use longhaul_model::job::TRANSFER_CANCELED;
 use longhaul_model::{
     AttemptId, Epoch, Fault, FaultCode, FileId, JobFileState, JobKind, Retry, StorageId, Timestamp,
@@ -166,14 +165,7 @@ impl JobLoop {
         }
     }
 
-    /// Works until told to stop. Copies that run then are stopped, and taken up at the next start.
-    pub fn run(mut self, turn: &LoopTurn) {
-        let clock = self.job_control.kernel.clock.clone();
-        drive(&mut self, &clock, turn);
-        self.stop();
-    }
-
-    /// Stops the copies that run.
+    /// Stops the copies that run: they are taken up at the next start.
     pub fn stop(mut self) {
         self.copies.stop_all();
     }

@@ -374,6 +374,20 @@ fn keys_are_asked_for_when_wanted_and_not_more_than_once_a_minute() {
     assert!(world.refused(&old, NOW + MINUTE).detail.contains("publishes no key"));
 }
 
+/// Tokens are judged by the wall clock, which may be set back: new keys would not be asked for in as long.
+#[test]
+fn keys_are_asked_for_after_the_clock_was_set_back() {
+    for back in [MINUTE, 3 * HOUR] {
+        let world = World::new();
+        assert!(world.trust.fetch(ISSUER, NOW).is_none(), "they were asked for just now");
+        assert!(world.trust.fetch(ISSUER, NOW - back).is_some(), "{back:?}");
+        let keys = Ok(answer(json!({"keys": [world.key.jwk("k1")]})));
+        world.trust.install(ISSUER, keys, NOW - back).unwrap();
+        assert!(world.trust.fetch(ISSUER, NOW - back + MINUTE / 2).is_none(), "once a minute at most");
+        assert!(world.trust.fetch(ISSUER, NOW - back + MINUTE).is_some());
+    }
+}
+
 #[test]
 fn the_last_good_keys_serve_while_their_issuer_is_away_but_not_for_ever() {
     let world = World::new();

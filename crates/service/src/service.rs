@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use longhaul_control::brain::{Brain, Input};
 use longhaul_control::commit_loop::{CommitLoop, CommitWork};
+use longhaul_control::event_loop::drive;
 use longhaul_control::query_loop::QueryLoop;
 use longhaul_control::thread_fault;
 use longhaul_control::turns::{BRAIN_TURN_AGE_MAX, LoopTurn, LoopTurns, TURN_AGE_MAX};
@@ -16,7 +17,7 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_netops::measured::puller;
 use longhaul_netops::{Level, plan};
 use longhaul_scheduler::Scheduler;
-use longhaul_threads::{end_process, panic_text, spawn_core};
+use longhaul_threads::{end_process, panic_text, spawn_core_loop};
 use parking_lot::RwLock;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -98,7 +99,9 @@ impl Service {
         let runtime = tokio::runtime::Handle::current();
         let job_loop = JobLoop::new(shared.job_control.clone(), work, mover, runtime);
         let turn = starting.turn("job-loop", TURN_AGE_MAX);
-        threads.job_loop = Some(starting.spawn("job-loop", move || job_loop.run(&turn))?);
+        let of_jobs = clock.clone();
+        let work = move |jobs: &mut JobLoop| drive(jobs, &of_jobs, &turn);
+        threads.job_loop = Some(starting.spawn("job-loop", job_loop, work, JobLoop::stop)?);
         let mut service = Service {
             addresses: sockets.secure_addresses.clone(),
             http_address: sockets.plain_address,
@@ -249,13 +252,16 @@ impl CoreStart<'_> {
     }
 
     /// Starts a thread that may end only when the service stops.
-    fn spawn<T: Send + 'static>(
+    fn spawn<S: Send + 'static, T: Send + 'static>(
         &self,
         name: &str,
-        body: impl FnOnce() -> T + Send + 'static,
+        state: S,
+        work: impl FnOnce(&mut S) + Send + 'static,
+        end: impl FnOnce(S) -> T + Send + 'static,
     ) -> Result<JoinHandle<T>, Fault> {
         let stopped = self.stopped.clone();
-        spawn_core(name, move || may_end(&stopped), body).map_err(|error| thread_fault(name, error))
+        let started = spawn_core_loop(name, move || may_end(&stopped), state, work, end);
+        started.map_err(|error| thread_fault(name, error))
     }
 }
 
@@ -277,13 +283,13 @@ impl Threads {
         let brain_turn = starting.turn("brain", BRAIN_TURN_AGE_MAX);
         let commit_turn = starting.turn("commit-loop", TURN_AGE_MAX);
         let query_turn = starting.turn("query-loop", TURN_AGE_MAX);
-        let query = move || query_loop.run(&of_queries, &query_turn);
+        let think = move |brain: &mut Brain| drive(brain, &of_brain, &brain_turn);
+        let commit = move |commits: &mut CommitLoop| drive(commits, &of_commits, &commit_turn);
+        let query = move |queries: &mut QueryLoop| drive(queries, &of_queries, &query_turn);
         Ok(Threads {
-            brain: Some(starting.spawn("brain", move || brain.run(&of_brain, &brain_turn))?),
-            commit_loop: Some(
-                starting.spawn("commit-loop", move || commit_loop.run(&of_commits, &commit_turn))?,
-            ),
-            query_loop: Some(starting.spawn("query-loop", query)?),
+            brain: Some(starting.spawn("brain", brain, think, Brain::end)?),
+            commit_loop: Some(starting.spawn("commit-loop", commit_loop, commit, drop)?),
+            query_loop: Some(starting.spawn("query-loop", query_loop, query, drop)?),
             job_loop: None,
         })
     }
@@ -457,6 +463,7 @@ mod tests {
         let row = catalog.agent(agent).unwrap().unwrap();
         agents.add(row.clone());
         agents.hello(row, Vec::new(), now);
+        agents.open_session(agent);
         let _poll = agents.open_poll(agent);
         agents.learn_clock(agent, 2 * 3_600_000);
         let told = titles();

@@ -13,6 +13,7 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 /// Exit code of a process whose core thread ended: an internal software error (`EX_SOFTWARE` of BSD's
@@ -32,6 +33,25 @@ pub fn spawn_core<T: Send + 'static>(
     })
 }
 
+/// Starts a core thread that works on a state of its own and hands over what `end` makes of it. A panic leaves
+/// the state as it is: dropping it would end other loops, which wait for it, before the reason is told.
+pub fn spawn_core_loop<S: Send + 'static, T: Send + 'static>(
+    name: &str,
+    may_return: impl Fn() -> bool + Send + 'static,
+    mut state: S,
+    work: impl FnOnce(&mut S) + Send + 'static,
+    end: impl FnOnce(S) -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let thread = name.to_owned();
+    Builder::new().name(name.to_owned()).spawn(move || {
+        let worked = run_core(may_return, || work(&mut state));
+        match worked.and_then(|()| run_core(|| true, || end(state))) {
+            Ok(result) => result,
+            Err(why) => end_process(&thread, &why),
+        }
+    })
+}
+
 /// Starts a thread whose work is over at some time: it may return whenever it likes, and a panic ends the
 /// process.
 pub fn spawn_worker<T: Send + 'static>(
@@ -41,8 +61,13 @@ pub fn spawn_worker<T: Send + 'static>(
     spawn_core(name, || true, body)
 }
 
-/// Ends the process since a part of its core has ended.
+/// Ends the process since a part of its core has ended. The first that comes tells its reason; others wait for
+/// the end.
 pub fn end_process(part: &str, why: &str) -> ! {
+    static ENDING: AtomicBool = AtomicBool::new(false);
+    while ENDING.swap(true, Ordering::AcqRel) {
+        std::thread::park();
+    }
     tracing::error!(
         part,
         why,
@@ -82,6 +107,8 @@ mod tests {
     #[test]
     fn a_thread_that_was_asked_to_end_hands_over_its_result() {
         assert_eq!(spawn_core("loop", || true, || 7).unwrap().join().unwrap(), 7);
+        let counted = spawn_core_loop("loop", || true, 6, |count| *count += 1, |count| count * 2);
+        assert_eq!(counted.unwrap().join().unwrap(), 14);
         assert_eq!(spawn_worker("work", || "done").unwrap().join().unwrap(), "done");
     }
 }

@@ -6,7 +6,7 @@
 
 use std::process::Command;
 
-use longhaul_threads::{CORE_ENDED_EXIT_CODE, spawn_core, spawn_worker};
+use longhaul_threads::{CORE_ENDED_EXIT_CODE, spawn_core, spawn_core_loop, spawn_worker};
 
 const VARIABLE: &str = "LONGHAUL_TEST_ENDING";
 
@@ -17,6 +17,16 @@ fn end(how: &str) {
         "panics" => spawn_core("commit-loop", || true, || panic!("attempt to add with overflow")),
         "returns" => spawn_core("query-loop", || false, || ()),
         "worker-panics" => spawn_worker("recorder", || panic!("no such run")),
+        // The other loop ends as soon as the sender is dropped.
+        "panics-with-others" => {
+            let (sender, receiver) = std::sync::mpsc::channel::<()>();
+            let waits = move || assert!(receiver.recv().is_err());
+            let other = spawn_core("query-loop", || false, waits).unwrap();
+            let work = |_: &mut _| panic!("index out of bounds");
+            let thread = spawn_core_loop("brain", || false, sender, work, drop);
+            other.join().unwrap();
+            thread
+        }
         _ => spawn_core("brain", || true, || ()),
     };
     thread.unwrap().join().unwrap();
@@ -38,6 +48,7 @@ fn a_core_thread_that_ends_ends_its_process() {
     for (how, part, why) in [
         ("panics", "commit-loop", "it panicked: attempt to add with overflow"),
         ("returns", "query-loop", "it returned before it was asked to"),
+        ("panics-with-others", "brain", "it panicked: index out of bounds"),
         ("worker-panics", "recorder", "it panicked: no such run"),
     ] {
         let (code, last) = ended(how);

@@ -16,16 +16,14 @@ use std::time::Duration;
 
 use longhaul_api::agent::{Hello, Incarnation};
 use longhaul_catalog::{CatalogError, ReplicaChange, ReportItem};
-use longhaul_identity::Clock;
 use longhaul_model::{AgentId, ErrorChain, Fault, FaultCode, FileId, StorageId, TaskId, Timestamp};
 use longhaul_scheduler::{DemandId, Event};
 use tokio::sync::oneshot;
 
 use crate::brain::{Input, Order};
 use crate::control::Control;
-use crate::event_loop::{EventLoop, InputQueue, LoopStep, drive};
+use crate::event_loop::{EventLoop, InputQueue, LoopStep};
 use crate::kernel::Kernel;
-use crate::turns::LoopTurn;
 
 pub use facts::{items, reason_word};
 
@@ -78,11 +76,6 @@ pub struct CommitLoop {
 impl CommitLoop {
     pub fn new(inputs: InputQueue<CommitWork>, control: Arc<Control>) -> Self {
         CommitLoop { inputs, kernel: control.kernel.clone(), control, next_pages: RefCell::default() }
-    }
-
-    /// Runs until told to stop.
-    pub fn run(mut self, clock: &Clock, turn: &LoopTurn) {
-        drive(&mut self, clock, turn);
     }
 
     /// Returns whether to stop.
