@@ -46,12 +46,12 @@ fn incomplete_blocks(tx: &Transaction<'_>) -> Result<Vec<(BlockId, DatasetId)>, 
 }
 
 struct LostFileSearch {
-    found: BTreeMap<DatasetId, Found>,
+    found: BTreeMap<DatasetId, LostOfDataset>,
     examined: u64,
 }
 
 #[derive(Default)]
-struct Found {
+struct LostOfDataset {
     files: u64,
     examples: Vec<longhaul_model::Lfn>,
     last_holders: BTreeSet<StorageId>,

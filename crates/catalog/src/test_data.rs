@@ -9,7 +9,7 @@ use longhaul_model::{DatasetId, StorageId};
 use crate::rows::codec::{Columns, key};
 use crate::{CatalogError, StorageKind};
 
-/// Who has files of a dataset.
+/// The kinds of storages that have files of a dataset.
 struct Holders {
     virtual_ones: bool,
     real_ones: bool,

@@ -526,9 +526,9 @@ mod tests {
 
     #[test]
     fn a_storage_is_its_holders_until_that_is_silent_refused_or_offers_it_no_more() {
-        const OTHER: AgentId = AgentId(8);
+        const OTHER_AGENT: AgentId = AgentId(8);
         let storage = StorageId(1);
-        let held = |agents: &Agents, now| agents.other_holder(OTHER, storage, AGENT, now).is_some();
+        let held = |agents: &Agents, now| agents.other_holder(OTHER_AGENT, storage, AGENT, now).is_some();
         let agents = Agents::default();
         agents.add(row(1, 1));
         agents.hello(row(2, 1), vec![storage], Timestamp::ZERO);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     impl Demand {
-        fn ask(&mut self, limiter: &mut RateLimiter, now: Duration) {
+        fn take_turn(&mut self, limiter: &mut RateLimiter, now: Duration) {
             let allowance = limiter.allowance(self.tag, now);
             let mut taken = 0;
             while self.wants && taken < allowance {
@@ -148,7 +148,7 @@ mod tests {
     fn run(limiter: &mut RateLimiter, demands: &mut [Demand], from: Duration, seconds: u64) -> Duration {
         let mut now = from;
         while now < from + Duration::from_secs(seconds) {
-            demands.iter_mut().for_each(|demand| demand.ask(limiter, now));
+            demands.iter_mut().for_each(|demand| demand.take_turn(limiter, now));
             now += TICK;
         }
         now

@@ -65,7 +65,7 @@ impl DeliveryStatus {
     }
 }
 
-/// Of one want: how many transfers can move, and what keeps the first that cannot.
+/// How many transfers of a want can move, and what keeps the first that cannot.
 #[derive(Default)]
 struct WantObstacles {
     movable: u64,

@@ -33,8 +33,9 @@ pub fn spawn_core<T: Send + 'static>(
     })
 }
 
-/// Starts a core thread that works on a state of its own and hands over what `end` makes of it. A panic leaves
-/// the state as it is: dropping it would end other loops, which wait for it, before the reason is told.
+/// Starts a core thread that works on a state of its own and hands over what `end` makes of it. A panic
+/// leaves the state as it is: dropping it would end other loops, which wait for it, before the reason is
+/// told.
 pub fn spawn_core_loop<S: Send + 'static, T: Send + 'static>(
     name: &str,
     may_return: impl Fn() -> bool + Send + 'static,
@@ -61,8 +62,8 @@ pub fn spawn_worker<T: Send + 'static>(
     spawn_core(name, || true, body)
 }
 
-/// Ends the process since a part of its core has ended. The first that comes tells its reason; others wait for
-/// the end.
+/// Ends the process since a part of its core has ended. The first that comes tells its reason; others wait
+/// for the end.
 pub fn end_process(part: &str, why: &str) -> ! {
     static ENDING: AtomicBool = AtomicBool::new(false);
     while ENDING.swap(true, Ordering::AcqRel) {

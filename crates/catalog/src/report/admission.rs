@@ -1,5 +1,5 @@
-//! Whose a fact may be, and in which state of the thing that it is about it may come. One row of [`RULES`]
-//! for each kind of claim that agents make; [`admit`] judges a claim by it.
+//! To whom a fact must belong, and in which state of the thing that it is about it may come. One row of
+//! [`RULES`] for each kind of claim that agents make; [`admit`] judges a claim by it.
 //!
 //! An agent's certificate is the key of one site. What it says is admitted about things of its own, while
 //! they are open; anything else changes nothing. Honest agents come late: they repeat facts after a restart,
@@ -41,7 +41,7 @@ pub enum Claim {
     Circuit,
 }
 
-/// Whose the thing must be.
+/// To whom the thing must belong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The agent that holds the lease. No other agent ever knows the attempt.
@@ -196,14 +196,14 @@ pub(super) fn fits(claim: Claim, kind: &TaskKind) -> bool {
 mod tests {
     use super::*;
 
-    const OWN: (AgentId, SiteId) = (AgentId(1), SiteId(1));
+    const OWNER: (AgentId, SiteId) = (AgentId(1), SiteId(1));
     const TWIN: (AgentId, SiteId) = (AgentId(2), SiteId(1));
     const STRANGER: (AgentId, SiteId) = (AgentId(3), SiteId(2));
 
     /// Open, cancelled, ended.
     fn judged(claim: Claim, speaker: (AgentId, SiteId)) -> [Admission; 3] {
         [Phase::Open, Phase::Cancelled, Phase::Ended]
-            .map(|phase| admit(claim, speaker, Some(Subject { agent: OWN.0, site: OWN.1, phase })))
+            .map(|phase| admit(claim, speaker, Some(Subject { agent: OWNER.0, site: OWNER.1, phase })))
     }
 
     #[test]
@@ -225,11 +225,11 @@ mod tests {
         ];
         assert_eq!(table.len(), RULES.len(), "a row for each rule");
         for (claim, own, twin, stranger) in table {
-            assert_eq!(judged(claim, OWN), own, "{claim:?} of the owner");
+            assert_eq!(judged(claim, OWNER), own, "{claim:?} of the owner");
             assert_eq!(judged(claim, TWIN), twin, "{claim:?} of another agent of the site");
             assert_eq!(judged(claim, STRANGER), stranger, "{claim:?} of another site");
             let gone = if own == [Full; 3] { Full } else { Late };
-            assert_eq!(admit(claim, OWN, None), gone, "{claim:?} about a thing that is gone");
+            assert_eq!(admit(claim, OWNER, None), gone, "{claim:?} about a thing that is gone");
         }
     }
 }

@@ -24,7 +24,8 @@ fn deployment(authority: &ForeignAuthority, allow: &str) -> Deployment {
     deployment
 }
 
-/// A service, and at the site `beta` an agent that offers to stream; what it may reach beside public networks.
+/// A service, and at the site `beta` an agent that offers to stream; what it may reach beside public
+/// networks.
 fn unlicensed(authority: &ForeignAuthority, allow: &str) -> Deployment {
     let ca = authority.ca_file();
     let settings = format!("[service.jobs]\nallow_networks = {LOOPBACK}\nauthorities = [{ca:?}]\n");
