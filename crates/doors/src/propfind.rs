@@ -146,8 +146,8 @@ fn write_multistatus(
     let mut text = String::from(MULTISTATUS);
     response(&mut text, shared, &place.path, &entry, question, space);
     let has_members = depth_one && is_directory && shared.storage().directories().is_some();
-    let mut after: Option<String> = None;
-    while has_members {
+    let mut page_begin = has_members.then_some(None::<String>);
+    while let Some(after) = page_begin.take() {
         let page = shared
             .list((&call.granted, Action::Look), &place.path, after.as_deref(), PAGE_NAMES)
             .map_err(failed)?;
@@ -158,10 +158,7 @@ fn write_multistatus(
                 send(std::mem::take(&mut text))?;
             }
         }
-        after = page.more_after;
-        if after.is_none() {
-            break;
-        }
+        page_begin = page.more_after.map(Some);
     }
     text.push_str("</D:multistatus>\n");
     send(text)

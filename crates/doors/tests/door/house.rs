@@ -21,7 +21,7 @@ pub const WRITER: &str = "writer-0123456789abcdef";
 pub const READER: &str = "reader-0123456789abcdef";
 /// May stage what lies below `run7`.
 pub const STAGER: &str = "stager-0123456789abcdef";
-/// May write below `home/jane`, and nothing else.
+/// May write below `people/jane`, and nothing else.
 pub const JANE: &str = "jane-0123456789abcdefgh";
 /// No headers beside those that every request has.
 pub const PLAIN: &[(&str, &str)] = &[];
@@ -106,7 +106,7 @@ impl House {
                     (hash_secret(WRITER), all(Right::Write)),
                     (hash_secret(READER), all(Right::Read)),
                     (hash_secret(STAGER), Grant { may: Right::Stage, below: "run7".into() }),
-                    (hash_secret(JANE), Grant { may: Right::Write, below: "home/jane".into() }),
+                    (hash_secret(JANE), Grant { may: Right::Write, below: "people/jane".into() }),
                 ],
                 anonymous: changes.anonymous.then(String::new),
             },
