@@ -71,7 +71,7 @@ pub(crate) fn area(route: &Route) -> Option<Area> {
         "sites" | "storages" | "agents" | "status" | "problems" | "check" | "events" => Some(Area::Sites),
         "history" if words.next() == Some("circuits") => Some(Area::Steering),
         "history" => Some(Area::Sites),
-        "shares" | "limits" | "links" | "circuits" => Some(Area::Steering),
+        "shares" | "limits" | "links" | "movers" | "circuits" => Some(Area::Steering),
         "network" => Some(Area::Network),
         "tokens" | "accounts" | "audit" => Some(Area::Access),
         _ => None,

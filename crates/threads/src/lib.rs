@@ -45,8 +45,11 @@ pub fn spawn_core_loop<S: Send + 'static, T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     let thread = name.to_owned();
     Builder::new().name(name.to_owned()).spawn(move || {
-        let worked = run_core(may_return, || work(&mut state));
-        match worked.and_then(|()| run_core(|| true, || end(state))) {
+        if let Err(why) = run_core(may_return, || work(&mut state)) {
+            // The state is still there.
+            end_process(&thread, &why);
+        }
+        match run_core(|| true, || end(state)) {
             Ok(result) => result,
             Err(why) => end_process(&thread, &why),
         }

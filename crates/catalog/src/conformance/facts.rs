@@ -67,7 +67,7 @@ fn a_foreign_site_cannot_prove_or_lose_replicas(world: &mut World) {
     world.report(ALPHA, vec![ReportedFact::TaskDone { task: verify, fault: None }]);
     let new = NewTask {
         id: TaskId(9),
-        kind: TaskKind::Delete { force: false },
+        kind: TaskKind::Delete { force: true },
         dataset,
         storage: world.storages[ALPHA],
     };

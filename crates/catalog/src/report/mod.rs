@@ -193,7 +193,10 @@ impl ReportApplier<'_> {
         };
         record_end(self.tx, live, &ending)?;
         delete_live(self.tx, live.id)?;
-        let good = Presence::Good(VerificationState::Verified(outcome.verification));
+        let good = Presence::Good(match is_claim(outcome) {
+            true => VerificationState::Registered,
+            false => VerificationState::Verified(outcome.verification),
+        });
         let was = self.ledger.set_presence(live.block, live.target, live.file, live.size, good, None)?;
         if matches!(was, Presence::Suspect(_)) {
             forget(self.tx, live.file, live.target)?;
@@ -303,11 +306,17 @@ fn contradiction(live: &LiveTransfer, outcome: &ReportedOutcome) -> Option<Fault
         let detail = format!("reported as done with {theirs}, registered with {ours}");
         return Some(Fault::new(FaultCode::WrongDigest, detail).blaming(Blame::Ourselves));
     }
-    if live.digests.is_empty() || live.digests.comparable(&outcome.digests) {
+    if live.digests.is_empty() || live.digests.comparable(&outcome.digests) || is_claim(outcome) {
         return None;
     }
     let detail = format!("reported as done without any digest of those registered: {}", live.digests);
     Some(Fault::new(FaultCode::WrongDigest, detail).blaming(Blame::Target).retrying(Retry::Later))
+}
+
+/// Whether a site says of its own storage that the file is there already, without having read it: a hook of
+/// the site knows it elsewhere. Nothing was shown, so the replica is claimed, which is no good copy.
+fn is_claim(outcome: &ReportedOutcome) -> bool {
+    outcome.already_there && outcome.digests.is_empty()
 }
 
 /// The outcome as far as it was shown. Of a file without a digest in the catalog only the checksums of the

@@ -12,8 +12,8 @@ use crate::world::World;
 const AREAS: [(&str, &[&str]); 6] = [
     ("jobs", &["jobs"]),
     ("data", &["datasets", "replicas", "deletions", "verifications", "tasks", "subscriptions", "transfers"]),
-    ("sites", &["sites", "storages", "status", "problems", "check", "events", "history"]),
-    ("steering", &["shares", "limits", "links", "circuits"]),
+    ("sites", &["sites", "storages", "agents", "status", "problems", "check", "events", "history"]),
+    ("steering", &["shares", "limits", "links", "movers", "circuits"]),
     ("network", &["network"]),
     ("access", &["tokens", "accounts", "audit"]),
 ];

@@ -27,7 +27,7 @@ enum Rule {
 
 use Rule::{Community, Jobs, Nobody, Reads, Site};
 
-const RULES: [(&str, Rule); 82] = [
+const RULES: [(&str, Rule); 84] = [
     ("dataset_list", Reads),
     ("dataset_create", Nobody),
     ("dataset_show", Reads),
@@ -67,6 +67,8 @@ const RULES: [(&str, Rule); 82] = [
     ("storage_change", Site),
     ("share_list", Reads),
     ("share_set", Community),
+    ("mover_list", Reads),
+    ("mover_set", Nobody),
     ("link_list", Reads),
     ("link_set", Nobody),
     ("link_change", Nobody),

@@ -36,7 +36,9 @@ async fn a_refused_agent_is_answered_nothing_any_more() {
     for agent in [&alpha, &beta] {
         agent.hello(&[]).await.unwrap();
     }
-    let thief = beta.started_again(1, 11);
+    let mut thief = beta.started_again(1, 11);
+    // Its settings come first; then the poll waits for work.
+    thief.received = thief.poll(Duration::from_secs(20)).await.unwrap().number;
     let poll = tokio::spawn(async move { thief.poll(Duration::from_secs(20)).await });
     let preview = refuse(&world, beta.id, true).await;
     assert!(!preview.refused && renew(&beta).await.is_ok(), "a dry run changes nothing");

@@ -161,7 +161,7 @@ async fn shares_take_effect_at_once_and_stay() {
     world.assert_sound().await;
 }
 
-/// Answered at submission; in danger when nothing can move and the time runs out; no more when it is taken
+/// Answered at submission, and with a chance soon after; in danger when nothing can move and the time runs out; no more when it is taken
 /// away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_is_answered_and_warned_of() {
@@ -176,8 +176,16 @@ async fn a_deadline_is_answered_and_warned_of() {
         world.admin().request(&routes::SUBSCRIPTION_CREATE).json(&past).send().await;
     assert!(refused.unwrap_err().detail.contains("has passed already"));
     let made = subscribe(&world, &wish("d", "beta", terms(10 * 86_400))).await;
-    let promise = made.promise.unwrap();
-    assert!(promise.chance.unwrap() > 0.9, "{promise:?}");
+    assert!(made.promise.is_some(), "answered at once");
+    // The chance follows when its files have been looked up.
+    let promise = loop {
+        let promise = world.subscription(made.id).await.promise.unwrap();
+        if promise.chance.is_some() {
+            break promise;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(promise.chance.is_some_and(|chance| chance > 0.9), "{promise:?}");
     assert!(
         promise.words.contains("chance by") && promise.words.contains("the rate rests on "),
         "{}",

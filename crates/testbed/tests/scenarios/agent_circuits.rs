@@ -364,7 +364,7 @@ fn work_that_goes_by_circuits_only_waits_for_one() {
         world.submit_with("o/raw", &RAW);
         world.deployment.until("it waits, and why", WITHIN, || {
             let list = world.deployment.json(&["subscription", "list"]);
-            let why = list["items"][0]["expected"]["held_up_by"][0].as_str()?;
+            let why = list["items"][0]["expected"].to_string();
             why.contains("has no circuit to this storage now, and this work goes by circuits only")
                 .then_some(())
         });

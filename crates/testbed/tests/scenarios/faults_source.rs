@@ -247,8 +247,12 @@ fn changed_truncated_replaced_and_deleted_files_are_told_apart() {
     for name in &names[1..] {
         assert!(!holders(&deployment, name).contains(&"beta".to_owned()), "{name}");
     }
-    let view = deployment.json(&["subscription", "show", &subscription]);
-    assert!(view["expected"]["why_none"].is_string(), "why nobody can say when: {view}");
+    // The others are tried again, and might come.
+    deployment.until("it is said how many cannot come", WITHIN, || {
+        let view = deployment.json(&["subscription", "show", &subscription]);
+        let stuck = view["expected"]["stuck"]["files"].as_u64().is_some_and(|files| files >= 4);
+        (stuck || view["expected"]["why_none"].is_string()).then_some(())
+    });
     deployment.check();
     assert!(unnamed.is_empty(), "the reason names alpha: {unnamed:#?}");
 }

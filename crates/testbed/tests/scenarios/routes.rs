@@ -57,6 +57,7 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "WhoAmI" => WhoAmI,
         "Page_TokenView" => Page<TokenView>,
         "TokenCreated" => TokenCreated,
+        "AgentRefused" => AgentRefused,
         "LoginReply" => LoginReply,
         "LoginToken" => LoginToken,
         "Health" => Health,
@@ -375,6 +376,10 @@ fn steering(walk: &mut Walk) {
     walk.json(&routes::STORAGE_CHANGE, &["beta"], json!({ "strategy": "none" }));
     let shares = walk.json(&routes::SHARE_SET, &[], json!({ "community": "atlas", "weight": 3 }));
     assert_eq!(walk.get(&routes::SHARE_LIST, &[], &[]), shares);
+    let grant = json!({ "site": "beta", "community": "atlas", "allowed": true });
+    let movers = walk.json(&routes::MOVER_SET, &[], grant);
+    assert_eq!(movers["items"][0]["communities"], json!(["atlas"]), "{movers}");
+    assert_eq!(walk.get(&routes::MOVER_LIST, &[], &[]), movers);
     let limit = json!({ "of": "into", "name": "beta", "bytes_per_s": 1_000_000_000 });
     let limits = walk.json(&routes::LIMIT_SET, &[], limit);
     assert_eq!(limits["items"][0]["bytes_per_s"], json!(1_000_000_000));

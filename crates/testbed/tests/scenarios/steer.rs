@@ -31,7 +31,7 @@ fn a_dataset_goes_over_a_relay_which_is_left_clean() {
     deployment.until("it waits for a way", WITHIN, || {
         let view = deployment.json(&["subscription", "show", &id]);
         let held_up = view["expected"].to_string();
-        held_up.contains("no link to the target").then_some(())
+        held_up.contains("no route leads from alpha to beta").then_some(())
     });
     deployment.json(&["storage", "set", "rho", "--relay", "yes"]);
     deployment.deliver("run7", "beta", WITHIN.as_secs());
