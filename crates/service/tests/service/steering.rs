@@ -161,8 +161,8 @@ async fn shares_take_effect_at_once_and_stay() {
     world.assert_sound().await;
 }
 
-/// Answered at submission, and with a chance soon after; in danger when nothing can move and the time runs out; no more when it is taken
-/// away.
+/// Answered at submission, and with a chance soon after; in danger when nothing can move and the time runs
+/// out; no more when it is taken away.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_is_answered_and_warned_of() {
     let world = World::new().await;
