@@ -135,7 +135,7 @@ fn accusations_end_with_the_replica(world: &mut World) {
     let (dataset, files) = accused(world, 1);
     world.register(dataset, 0..1, Some(BETA), None);
     blame(world, &files[0], ALPHA, GAMMA);
-    world.catalog.remove_replicas(world.storages[ALPHA], &[files[0].id], false, &terms()).unwrap();
+    world.catalog.remove_replicas(world.storages[ALPHA], &[files[0].id], true, &terms()).unwrap();
     assert!(ordered(world).is_empty());
     world.register(dataset, 0..1, Some(ALPHA), None);
     assert!(ordered(world).is_empty(), "another copy");
