@@ -2,13 +2,13 @@
 
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{
-    BlockId, BlockName, CommunityName, DatasetId, DatasetName, FileId, Lfn, StorageId, Timestamp,
+    BlockId, BlockName, CommunityName, DatasetId, DatasetName, FileId, Lfn, StorageId, TaskId, Timestamp,
 };
 
 use crate::rows::codec::{Columns, key, to_json};
 use crate::{
-    BlockRow, Catalog, CatalogError, DatasetRow, FileRow, FileScope, LeftOutCount, LeftOutRow, LinkTotals,
-    PAGE_ROWS_MAX, Totals,
+    BlockRow, Catalog, CatalogError, DatasetRow, ExpectedFileRow, FileRow, FileScope, LeftOutCount,
+    LeftOutRow, LinkTotals, PAGE_ROWS_MAX, TaskFiles, Totals,
 };
 
 /// Examples kept of each reason why a scan left something out.
@@ -410,4 +410,27 @@ pub(crate) fn file_row(row: &Row<'_>) -> crate::sql::Result<FileRow> {
         size: row.number(4)?,
         digests: row.digests(5)?,
     })
+}
+
+/// One page of the files that a task has of its own, instead of all of a dataset at a storage. `query`
+/// selects id, LFN, size and digests of the files of task ?1 after file ?2, in their order, at most ?3.
+pub(crate) fn selected_task_files(
+    tx: &Transaction<'_>,
+    query: &str,
+    task: TaskId,
+    after: Option<FileId>,
+    limit: usize,
+) -> Result<TaskFiles, CatalogError> {
+    let mut select = tx.prepare_cached(query)?;
+    let rows = select.query_map((key!(task), after.map_or(0, |file| key!(file)), limit as i64), |row| {
+        Ok(ExpectedFileRow {
+            file: row.id(0)?,
+            lfn: row.parsed(1)?,
+            size: row.number(2)?,
+            digests: row.digests(3)?,
+        })
+    })?;
+    let files = rows.collect::<Result<Vec<_>, _>>()?;
+    let next = files.last().filter(|_| files.len() == limit).map(|file| file.file);
+    Ok(TaskFiles { files, next, ..TaskFiles::default() })
 }

@@ -27,6 +27,7 @@ mod error;
 
 mod accounts;
 mod accusations;
+mod accused_replicas;
 mod attempts;
 mod audit;
 mod block_replica;
@@ -46,6 +47,7 @@ mod lost_files;
 mod presence_range;
 mod read_cache;
 mod refusals;
+mod refused_agents;
 mod registration;
 mod relay_cleanup;
 mod relays;

@@ -8,16 +8,14 @@ use std::time::Duration;
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, Timestamp};
 
 use crate::attempts::requeue_attempts;
+use crate::refused_agents::{SELECT_REFUSED, find_refusal, refused_row};
 use crate::rows::codec::{Columns, key};
 use crate::sites::find_agent;
-use crate::sql::{Optional, Row, Transaction};
 use crate::{AgentConcerns, Catalog, CatalogError, RefusalResult, RefusedAgentRow};
 
 /// No release issues certificates that are valid for longer. The one that the catalog knows may expire sooner
 /// than an earlier one of the same agent: certificates lived 90 days in release 0.1.0, and live 30 now.
 const CERTIFICATE_VALIDITY_MAX: Duration = Duration::from_secs(90 * 86_400);
-/// The columns that [`refused_row`] reads.
-const SELECT_REFUSED: &str = "SELECT agent, reason, refused, expires FROM refused_agents";
 /// Leases of the agent, and those of others that read from its storages.
 const SELECT_LEASES: &str = "SELECT l.attempt FROM live l JOIN storages t ON t.id = l.source
     WHERE l.leased = 1 AND (l.agent = ?1 OR t.agent = ?1) ORDER BY l.id";
@@ -88,26 +86,4 @@ impl Catalog {
             })
         })
     }
-}
-
-/// Fails if the agent's certificates are refused.
-pub(crate) fn ensure_admitted(tx: &Transaction<'_>, id: AgentId) -> Result<(), CatalogError> {
-    match find_refusal(tx, id)? {
-        Some(refusal) => Err(CatalogError::Refused(refusal.fault())),
-        None => Ok(()),
-    }
-}
-
-fn find_refusal(tx: &Transaction<'_>, id: AgentId) -> Result<Option<RefusedAgentRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{SELECT_REFUSED} WHERE agent = ?1"))?;
-    Ok(select.query_row([key!(id)], refused_row).optional()?)
-}
-
-fn refused_row(row: &Row<'_>) -> crate::sql::Result<RefusedAgentRow> {
-    Ok(RefusedAgentRow {
-        agent: row.id(0)?,
-        reason: row.get(1)?,
-        refused: row.time(2)?,
-        expires: row.time(3)?,
-    })
 }

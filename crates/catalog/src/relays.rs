@@ -8,9 +8,10 @@ use std::time::Duration;
 use crate::sql::Transaction;
 use longhaul_model::{FileId, StorageId, TaskId, Timestamp};
 
-use crate::rows::codec::{Columns, key};
+use crate::datasets::selected_task_files;
+use crate::rows::codec::key;
 use crate::rows::live::LiveTransfer;
-use crate::{CatalogError, ExpectedFileRow, TaskFiles};
+use crate::{CatalogError, TaskFiles};
 
 /// When to try again to remove a file that a clearing left behind, or that is the last good replica: minutes,
 /// since somebody has to act on its cause first.
@@ -75,19 +76,12 @@ pub(crate) fn files_to_clear(
     after: Option<FileId>,
     limit: usize,
 ) -> Result<TaskFiles, CatalogError> {
-    let mut select = tx.prepare_cached(
+    selected_task_files(
+        tx,
         "SELECT f.id, f.lfn, f.size, f.digests FROM relayed r JOIN files f ON f.id = r.file
          WHERE r.task = ?1 AND r.task <> 0 AND r.file > ?2 ORDER BY r.file LIMIT ?3",
-    )?;
-    let rows = select.query_map((key!(task), after.map_or(0, |file| key!(file)), limit as i64), |row| {
-        Ok(ExpectedFileRow {
-            file: row.id(0)?,
-            lfn: row.parsed(1)?,
-            size: row.number(2)?,
-            digests: row.digests(3)?,
-        })
-    })?;
-    let files = rows.collect::<Result<Vec<_>, _>>()?;
-    let next = files.last().filter(|_| files.len() == limit).map(|file| file.file);
-    Ok(TaskFiles { files, next, ..TaskFiles::default() })
+        task,
+        after,
+        limit,
+    )
 }

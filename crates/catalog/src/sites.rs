@@ -3,7 +3,7 @@
 use crate::sql::{Optional, Row, Transaction, damaged};
 use longhaul_model::{AgentId, FaultCode, SiteId, SiteName, StorageId, StorageName, Timestamp};
 
-use crate::refusals::ensure_admitted;
+use crate::refused_agents::ensure_admitted;
 use crate::rows::codec::{Columns, key, maybe_json, number, to_json};
 use crate::{
     AgentRow, Catalog, CatalogError, Incarnation, SiteLimits, SitePatch, SiteRow, SiteState, SpaceRow,

@@ -6,11 +6,11 @@
 //! and finish what was cancelled or given to another agent of their site meanwhile. That is no attack, so it
 //! is told apart from claims about the things of other sites, which no honest agent makes.
 
-use longhaul_model::{AgentId, FaultCode, SiteId, TaskId};
+use longhaul_model::{AgentId, FaultCode, SiteId};
 
 use crate::rows::codec::{Columns, key};
 use crate::sql::{Optional, Transaction};
-use crate::{Catalog, CatalogError, TaskKind, TaskRow};
+use crate::{CatalogError, TaskKind, TaskRow};
 
 /// What an agent claims, by kind. The words are label values of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,21 +150,6 @@ pub fn admit(claim: Claim, (agent, site): (AgentId, SiteId), subject: Option<Sub
         Phase::Cancelled => rule.cancelled,
         Phase::Ended => Admission::Late,
     })
-}
-
-impl Catalog {
-    /// What would become of an agent's claim about a task now.
-    pub fn task_admission(
-        &self,
-        claim: Claim,
-        agent: AgentId,
-        task: TaskId,
-    ) -> Result<Admission, CatalogError> {
-        self.read(|tx| {
-            let Some(row) = crate::tasks::find(tx, task)? else { return Ok(Admission::Late) };
-            Ok(admit(claim, (agent, site_of(tx, agent)?), task_subject(tx, &row)?))
-        })
-    }
 }
 
 pub(super) fn site_of(tx: &Transaction<'_>, agent: AgentId) -> Result<SiteId, CatalogError> {

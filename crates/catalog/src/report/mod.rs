@@ -14,7 +14,8 @@ use longhaul_model::{
     TransferState, Verification,
 };
 
-use crate::accusations::{accuse, forget};
+use crate::accusations::forget;
+use crate::accused_replicas::accuse;
 use crate::attempts::{delete_live, find_leased, return_to_waiting};
 use crate::block_replica::Presence;
 use crate::consequences;

@@ -1,9 +1,9 @@
 //! What agents report of their tasks: files that a scan found, files checked or deleted, a task's end.
 
-use longhaul_model::{Blame, Fault, FaultCode, Lfn, StorageId, TaskId, Verification};
+use longhaul_model::{AgentId, Blame, Fault, FaultCode, Lfn, StorageId, TaskId, Verification};
 
 use super::ReportApplier;
-use super::admission::{fits, task_subject};
+use super::admission::{admit, fits, site_of, task_subject};
 use crate::accusations;
 use crate::block_replica::Presence;
 use crate::consequences;
@@ -14,9 +14,24 @@ use crate::replicas::{lose_replica, suspect_replica};
 use crate::rows::codec::{key, number, to_json};
 use crate::tasks::{find, finish, require};
 use crate::{
-    Admission, CatalogError, Claim, FileRow, LeftOutRow, NewFile, ReportedCheck, ReportedFile, TaskKind,
-    TaskRow, VerificationState,
+    Admission, Catalog, CatalogError, Claim, FileRow, LeftOutRow, NewFile, ReportedCheck, ReportedFile,
+    TaskKind, TaskRow, VerificationState,
 };
+
+impl Catalog {
+    /// What would become of an agent's claim about a task now.
+    pub fn task_admission(
+        &self,
+        claim: Claim,
+        agent: AgentId,
+        task: TaskId,
+    ) -> Result<Admission, CatalogError> {
+        self.read(|tx| {
+            let Some(row) = find(tx, task)? else { return Ok(Admission::Late) };
+            Ok(admit(claim, (agent, site_of(tx, agent)?), task_subject(tx, &row)?))
+        })
+    }
+}
 
 impl ReportApplier<'_> {
     pub(super) fn scanned(
