@@ -388,6 +388,14 @@ impl Agents {
         changed
     }
 
+    /// Events for the scheduler about the connections that [`Agents::transitions`] finds changed.
+    pub fn transition_events(&self, now: Timestamp) -> Vec<Event> {
+        let changed = self.transitions(now).into_iter();
+        changed
+            .flat_map(|(agent, _, storages, connected)| connection_events(agent, storages, connected))
+            .collect()
+    }
+
     /// Agents of a site as the API shows them. `busy` counts an agent's copies between storages of others.
     pub fn views(&self, site: SiteId, now: Timestamp, busy: impl Fn(AgentId) -> u32) -> Vec<AgentView> {
         let presences = self.lock();

@@ -279,13 +279,10 @@ mod tests {
 
     const AGENT: AgentId = AgentId(1);
 
-    #[test]
-    fn bytes_count_once_whether_told_by_progress_or_by_the_outcome() {
-        let live = Live::default();
-        let link = Link { source: StorageId(1), target: StorageId(2) };
-        let running = Running {
+    fn running() -> Running {
+        Running {
             transfer: TransferId(1),
-            link,
+            link: Link { source: StorageId(1), target: StorageId(2) },
             agent: AGENT,
             subscription: SubscriptionId(1),
             lfn: "f".parse().unwrap(),
@@ -293,7 +290,14 @@ mod tests {
             bytes_done: Some(0),
             started: false,
             mark: Mark::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn bytes_count_once_whether_told_by_progress_or_by_the_outcome() {
+        let live = Live::default();
+        let running = running();
+        let link = running.link;
         let at = |seconds: i64| Timestamp::from_seconds(1_700_000_000 + seconds);
         live.leased(AttemptId(1), running.clone());
         assert!(live.progress(AGENT, AttemptId(1), 60, at(0)).ok().unwrap().began);
@@ -327,19 +331,7 @@ mod tests {
     #[test]
     fn nobody_reports_the_progress_of_anothers_attempt() {
         let live = Live::default();
-        let link = Link { source: StorageId(1), target: StorageId(2) };
-        let running = Running {
-            transfer: TransferId(1),
-            link,
-            agent: AGENT,
-            subscription: SubscriptionId(1),
-            lfn: "f".parse().unwrap(),
-            size: 100,
-            bytes_done: Some(0),
-            started: false,
-            mark: Mark::default(),
-        };
-        live.leased(AttemptId(1), running);
+        live.leased(AttemptId(1), running());
         let now = Timestamp::from_seconds(1_700_000_000);
         let stranger = AgentId(3);
         assert_eq!(live.progress(stranger, AttemptId(1), 100, now).err(), Some(Admission::Foreign));

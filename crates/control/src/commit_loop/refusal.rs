@@ -9,7 +9,6 @@ use longhaul_model::AgentId;
 use longhaul_scheduler::Event;
 
 use super::{CommitLoop, RefuseAgent};
-use crate::agents::connection_events;
 use crate::brain::Input;
 
 impl CommitLoop {
@@ -27,13 +26,7 @@ impl CommitLoop {
         let result = self.kernel.catalog.refuse_agent(agent, reason, now)?;
         self.control.agents.refuse(result.refusal);
         self.control.streams.reconcile(agent, &BTreeSet::new());
-        let mut events: Vec<Event> = self
-            .control
-            .agents
-            .transitions(now)
-            .into_iter()
-            .flat_map(|(agent, _, storages, connected)| connection_events(agent, storages, connected))
-            .collect();
+        let mut events = self.control.agents.transition_events(now);
         for row in &result.released {
             self.control.live.ended(row.attempt, false, 0, now);
             if row.agent != agent {

@@ -14,7 +14,6 @@ use longhaul_model::{AgentId, AttemptId, Blame, Fault, FaultCode, StorageId, Tim
 use longhaul_scheduler::{Event, Outcome};
 
 use super::{CommitLoop, PendingReport};
-use crate::agents::connection_events;
 use crate::brain::Input;
 
 impl CommitLoop {
@@ -148,13 +147,7 @@ impl CommitLoop {
         self.send_settings(agent);
         // In one batch, so that nothing is decided in between: first that the agent is there, then what it
         // holds.
-        let mut events: Vec<Event> = self
-            .control
-            .agents
-            .transitions(now)
-            .into_iter()
-            .flat_map(|(agent, _, storages, connected)| connection_events(agent, storages, connected))
-            .collect();
+        let mut events = self.control.agents.transition_events(now);
         events.push(Event::HeldLeases { agent, attempts: held });
         self.kernel.notify_scheduler(Input::Events(events));
         let directory = self.kernel.directory();
