@@ -260,12 +260,8 @@ impl Scheduler {
     pub(crate) fn limited_rates_changed(&mut self) {
         self.subscriptions.values_mut().for_each(|row| row.arrivals.restart());
         let mut own = OwnLimits::default();
-        for site in self.site_of.values().filter_map(|&site| self.sites[site].info.as_ref()) {
-            let rate = |limit: Option<u64>| limit.map(|limit| limit as f64);
-            own.out_of_site.extend(rate(site.limits.out_bytes_per_s).map(|limit| (site.id, limit)));
-            own.into_site.extend(rate(site.limits.in_bytes_per_s).map(|limit| (site.id, limit)));
-        }
         let id = |storage: u32| self.storages[storage].id;
+        let site_id = |site: u32| self.sites[site].info.as_ref().map(|info| info.id);
         for (scope, state) in &self.limits.by_scope {
             let Some(limit) = state.limit.bytes_per_s.map(|limit| limit as f64) else { continue };
             match *scope {
@@ -278,8 +274,10 @@ impl Scheduler {
                 LimitScope::Out(storage) => {
                     own.out_of_storage.insert(id(storage), limit);
                 }
-                // A community's share of a link is not the link's rate; those of sites were taken above.
-                LimitScope::Community(_) | LimitScope::IntoSite(_) | LimitScope::OutOfSite(_) => {}
+                LimitScope::IntoSite(site) => own.into_site.extend(site_id(site).map(|id| (id, limit))),
+                LimitScope::OutOfSite(site) => own.out_of_site.extend(site_id(site).map(|id| (id, limit))),
+                // A community's share of a link is not the link's rate.
+                LimitScope::Community(_) => {}
             }
         }
         self.knowledge.set_own_limits(own);
