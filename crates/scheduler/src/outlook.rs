@@ -274,11 +274,14 @@ impl Scheduler {
     fn rate_limit(&self, row: &Subscription, status: &DeliveryStatus) -> Option<RateLimit> {
         let target = self.name(self.storages[row.target].id);
         let site_limit = |storage: u32, inward: bool| {
-            let info = self.sites[self.storages[storage].site].info.as_ref()?;
-            let limit =
-                if inward { info.limits.in_bytes_per_s } else { info.limits.out_bytes_per_s }?.max(1) as f64;
-            let direction = if inward { "takes in" } else { "gives out" };
-            let words = format!("site {} {direction} {} at most, its limit", info.name, units::rate(limit));
+            let site = self.storages[storage].site;
+            let (scope, direction) = match inward {
+                true => (LimitScope::IntoSite(site), "takes in"),
+                false => (LimitScope::OutOfSite(site), "gives out"),
+            };
+            let limit = self.limits.rate(&scope)?.max(1) as f64;
+            let name = &self.sites[site].info.as_ref()?.name;
+            let words = format!("site {name} {direction} {} at most, its limit", units::rate(limit));
             Some(RateLimit { rate: limit, words })
         };
         let into = self.limits.rate(&LimitScope::Into(row.target)).map(|limit| RateLimit {
