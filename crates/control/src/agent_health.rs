@@ -8,7 +8,7 @@ use longhaul_model::{Blame, Fault, FaultCode, SiteName, Timestamp};
 /// A clock that is further off is a problem of its site: agents measure with the service's clock, but what
 /// others certify (tokens, authorities, circuits) is judged by their own.
 pub const CLOCK_OFFSET_MAX: Duration = Duration::from_secs(300);
-/// A certificate that expires sooner should have been renewed: agents do so at two thirds of its life.
+/// A certificate that expires sooner should have been renewed: agents do so after half of its life.
 pub const CERTIFICATE_LEFT_MIN: Duration = Duration::from_secs(7 * 86_400);
 
 /// A problem of an agent's site, and what to do about it.
