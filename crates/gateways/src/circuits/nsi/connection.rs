@@ -72,6 +72,8 @@ pub(super) struct Connection {
     pub(super) is_told: bool,
     /// What the provider has said that happened, which only a query proves.
     pub(super) hint: Option<String>,
+    /// The hint came while a call was under way, whose answer may tell of the time before it.
+    pub(super) is_hint_newer: bool,
 }
 
 impl Connection {
@@ -94,6 +96,7 @@ impl Connection {
             is_unsure: false,
             is_told: false,
             hint: None,
+            is_hint_newer: false,
         }
     }
 
@@ -110,6 +113,22 @@ impl Connection {
         }
         self.stage = stage;
         self.next = now;
+    }
+
+    /// Something is said to have happened. What has failed is not forgotten for what follows from it.
+    pub(super) fn hear(&mut self, hint: Option<String>, now: Timestamp) {
+        if !self.hint.as_deref().is_some_and(is_failure) {
+            self.hint = hint.or_else(|| self.hint.take());
+        }
+        self.is_hint_newer = self.call.is_some();
+        self.next = now;
+    }
+
+    /// A query has shown that nothing has come of it, unless its answer may be older than the hint.
+    pub(super) fn drop_hint(&mut self) {
+        if !self.is_hint_newer {
+            self.hint = None;
+        }
     }
 
     /// Waits for what follows from a call that was acknowledged.
@@ -158,4 +177,9 @@ impl Connection {
         let waits = self.call.is_some() || (self.is_up() && self.hint.is_none() && !self.is_leaving);
         (!waits).then_some(self.next)
     }
+}
+
+/// Whether an event of this name means that the data plane has failed.
+pub(super) fn is_failure(event: &str) -> bool {
+    matches!(event, "activateFailed" | "forcedEnd" | "dataplaneError")
 }

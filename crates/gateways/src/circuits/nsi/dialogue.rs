@@ -220,7 +220,7 @@ impl Nsi {
         };
         let call = self.send(&request, CallSubject::Of { serial, operation, id: known });
         if let Some(connection) = self.connections.get_mut(&serial) {
-            connection.call = call;
+            (connection.call, connection.is_hint_newer) = (call, false);
         }
     }
 
@@ -376,10 +376,11 @@ impl Dialogue for Nsi {
         match found {
             Some((serial, connection)) => {
                 let serial = *serial;
-                if let answers::What::Event(words) = what {
-                    connection.hint = Some(words);
-                }
-                connection.next = now;
+                let hint = match what {
+                    answers::What::Event(words) => Some(words),
+                    _ => None,
+                };
+                connection.hear(hint, now);
                 self.drive(serial, now);
             }
             None if now >= self.listing.next => {

@@ -4,7 +4,7 @@
 use longhaul_model::{Fault, Timestamp};
 
 use super::answers::{self, Class, Refusal, Summary, What};
-use super::connection::{Connection, Operation, Stage};
+use super::connection::{Connection, Operation, Stage, is_failure};
 use super::dialogue::{CONNECTIONS_MAX, Nsi, TRIES};
 use super::xml::Element;
 use crate::circuits::remote::HttpAnswer;
@@ -247,17 +247,15 @@ impl Nsi {
 
     fn look_at_data_plane(&mut self, serial: u64, summary: &Summary, now: Timestamp) {
         let Some(connection) = self.connections.get_mut(&serial) else { return };
-        let has_failed =
-            |hint: &String| matches!(hint.as_str(), "activateFailed" | "forcedEnd" | "dataplaneError");
         let is_up = summary.provision == "provisioned" && summary.is_active;
         match (connection.stage, is_up) {
-            (Stage::Up, true) => connection.hint = None,
+            (Stage::Up, true) => connection.drop_hint(),
             (_, true) => self.grant(serial, now),
             (Stage::Up, false) => {
                 let hint = connection.hint.take();
                 self.lose(serial, hint.unwrap_or_else(|| "its data plane is not active".to_owned()));
             }
-            _ if connection.hint.as_ref().is_some_and(has_failed) => {
+            _ if connection.hint.as_deref().is_some_and(is_failure) => {
                 let why = connection.hint.take().unwrap_or_default();
                 self.refuse(serial, false, why, now);
             }
@@ -270,7 +268,7 @@ impl Nsi {
                 }
             }
             _ => {
-                connection.hint = None;
+                connection.drop_hint();
                 connection.look_later(now);
             }
         }

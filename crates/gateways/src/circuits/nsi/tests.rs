@@ -308,6 +308,46 @@ fn a_confirmation_before_its_acknowledgement_counts() {
     assert!(operations.iter().any(|operation| operation == "reserveCommit"), "{operations:?}");
 }
 
+/// The query that is under way, if there is one.
+fn query_under_way(nsi: &mut Nsi) -> Option<(u64, Call)> {
+    std::iter::from_fn(|| nsi.poll()).find_map(|step| match step {
+        Step::Call(id, call) if sent(&call).1 == "querySummarySync" => Some((id, call)),
+        _ => None,
+    })
+}
+
+/// The answer of a query tells of the time when it was made: an event that overtakes it is asked about again,
+/// and what has failed is not forgotten for what follows from it.
+#[test]
+fn an_event_that_overtakes_a_querys_answer_is_asked_about_again() {
+    let mut talk = Conversation::new(Plot::Good, true);
+    talk.nsi.request(&CircuitRequest { key: KEY, mbit: 10_000, lifetime: None }, NOW);
+    talk.until(|this| this.told.iter().any(|event| matches!(event, Event::Answer { .. })));
+    let nsi = &mut talk.nsi;
+    let event = |nsi: &mut Nsi, name: &str, body: &str| {
+        let text = format!("<c:{name}><connectionId>{ID}</connectionId>{body}</c:{name}>");
+        let header = Header { correlation: "urn:uuid:of-the-provider".to_owned(), ..Header::default() };
+        nsi.called(&envelope(&header, &text), talk.now);
+    };
+    event(nsi, "dataPlaneStateChange", "");
+    let (first, call) = query_under_way(nsi).expect("it is asked about");
+    event(nsi, "errorEvent", "<event>dataplaneError</event>");
+    event(nsi, "dataPlaneStateChange", "");
+    let answer = |call: &Call, is_active| {
+        heard(200, envelope(&sent(call).0, &summary("ReserveStart", "Provisioned", is_active)))
+    };
+    nsi.heard(first, Ok(answer(&call, true)), talk.now);
+    let (second, call) = query_under_way(nsi).expect("what came meanwhile is asked about");
+    nsi.heard(second, Ok(answer(&call, false)), talk.now);
+    let told = std::iter::from_fn(|| nsi.poll()).find_map(|step| match step {
+        Step::Emit(event) => Some(event),
+        _ => None,
+    });
+    let detail = "dataplaneError".to_owned();
+    assert_eq!(told, Some(Event::Answer { key: KEY, answer: Answer::Lost { detail } }));
+    assert_eq!(nsi.next_wake(), None);
+}
+
 proptest! {
     /// Whatever is answered and called, in whatever order: it goes on, and a circuit that was given back
     /// never comes up.
