@@ -16,7 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use longhaul_api::agent::Incarnation;
-use longhaul_model::{AgentId, Fault, FaultCode, SiteName};
+use longhaul_model::{AgentId, Fault, FaultCode, SiteName, json};
 use longhaul_security::{Credentials, read_private, write_private};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -105,7 +105,7 @@ impl StateDir {
             return Ok(None);
         }
         let text = read_private(&path)?;
-        serde_json::from_str(&text)
+        json::from_str(&text)
             .map(Some)
             .map_err(|error| state_fault(&path, &error.to_string()).with_source(error))
     }
@@ -122,7 +122,7 @@ impl StateDir {
         let path = self.path.join("incarnation");
         let last = match fs::read_to_string(&path) {
             Ok(text) => {
-                serde_json::from_str::<Incarnation>(&text)
+                json::from_str::<Incarnation>(&text)
                     .map_err(|error| state_fault(&path, &error.to_string()).with_source(error))?
                     .number
             }

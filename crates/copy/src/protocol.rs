@@ -6,6 +6,7 @@
 
 use crate::progress::{FileOutcome, Outcome};
 use longhaul_model::hex;
+use longhaul_model::json;
 use longhaul_model::tree::ChunkValue;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, DigestSet, Fault, FaultCode, Lfn, TrafficClass, Verification};
@@ -454,7 +455,7 @@ fn read<T: DeserializeOwned>(bytes: &[u8], check: impl FnOnce(&T) -> Result<(), 
     if bytes.len() > MESSAGE_BYTES_MAX {
         return refuse(format!("{} bytes; the limit is {MESSAGE_BYTES_MAX}", bytes.len()));
     }
-    match serde_json::from_slice::<T>(bytes) {
+    match json::from_slice::<T>(bytes) {
         Ok(message) => match check(&message) {
             Ok(()) => Ok(message),
             Err(why) => refuse(why),

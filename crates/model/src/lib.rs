@@ -17,6 +17,7 @@ pub mod fault;
 pub mod hex;
 pub mod id;
 pub mod job;
+pub mod json;
 pub mod lifecycle;
 pub mod limits;
 mod locality;

@@ -3,7 +3,7 @@
 use std::io;
 
 use longhaul_api::agent::{AgentSettings, Entry, Fact, LeaseBatch, Task};
-use longhaul_model::{AttemptId, Epoch, TaskId};
+use longhaul_model::{AttemptId, Epoch, TaskId, json};
 use serde::{Deserialize, Serialize};
 
 /// One line of the log. Externally tagged, so that an unknown kind is an error that names it.
@@ -71,7 +71,7 @@ impl Record {
     /// A line with a good checksum that cannot be parsed was written by another version: an error, never cut
     /// off.
     pub(crate) fn decode(payload: &[u8]) -> io::Result<Self> {
-        serde_json::from_slice(payload).map_err(|error| {
+        json::from_slice(payload).map_err(|error| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!("a record this version does not understand: {error}"),

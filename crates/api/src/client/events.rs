@@ -3,7 +3,7 @@
 use bytes::Buf;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use longhaul_model::FaultCode;
+use longhaul_model::{FaultCode, json};
 use serde::de::DeserializeOwned;
 
 use super::failure;
@@ -31,7 +31,7 @@ impl Events {
     pub async fn next<Event: DeserializeOwned>(&mut self) -> Result<Option<Event>, Problem> {
         loop {
             if let Some(data) = self.parser.next_event()? {
-                return serde_json::from_str(&data).map(Some).map_err(|error| {
+                return json::from_str(&data).map(Some).map_err(|error| {
                     Problem::new(FaultCode::ProtocolError, "an event is not understood", error.to_string())
                 });
             }

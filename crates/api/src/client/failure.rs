@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use longhaul_model::units::printable;
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, json};
 use rustls::{AlertDescription, CertificateError, OtherError};
 
 use super::REPLY_BYTES_MAX;
@@ -57,7 +57,7 @@ pub(super) fn timed_out(base: &str, after: Duration) -> Problem {
 
 /// The problem in a reply without success.
 pub(super) fn reply_problem(status: u16, body: &[u8]) -> Problem {
-    if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
+    if let Ok(problem) = json::from_slice::<Problem>(body) {
         return problem;
     }
     // From a newer service with codes unknown here, or from something in between.

@@ -29,7 +29,7 @@ use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use longhaul_model::FaultCode;
+use longhaul_model::{FaultCode, json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -191,8 +191,8 @@ impl Request {
     /// The service's problem, or one that says why there is no reply or why it is not understood.
     pub async fn send<Reply: DeserializeOwned>(self) -> Result<Reply, Problem> {
         let whole = self.send_bytes().await?;
-        let json = if whole.is_empty() { b"null" } else { &whole[..] };
-        serde_json::from_slice(json).map_err(|error| {
+        let whole = if whole.is_empty() { b"null" } else { &whole[..] };
+        json::from_slice(whole).map_err(|error| {
             Problem::new(FaultCode::ProtocolError, "the reply is not understood", error.to_string())
                 .with_remedy(
                     "the service may be newer or older than this program: compare `longhaul \

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use longhaul_model::json;
 use longhaul_model::units::{parse_bytes, printable};
 use serde_json::{Map, Value};
 
@@ -135,7 +136,7 @@ impl Layers {
     pub fn section<T: serde::de::DeserializeOwned>(&self, section: &str) -> Result<T, Failure> {
         let whole = unflatten(self.settings.iter().map(|(key, setting)| (key.as_str(), &setting.value)));
         let value = whole.get(section).cloned().unwrap_or(Value::Object(Map::new()));
-        serde_json::from_value(value).map_err(|error| self.find_bad_setting::<T>(section, &error))
+        json::from_value(value).map_err(|error| self.find_bad_setting::<T>(section, &error))
     }
 
     /// Finds the setting at fault by trying each one among the defaults.
@@ -152,7 +153,7 @@ impl Layers {
                 .map(|(other, value)| (other.as_str(), if other == key { &setting.value } else { value }));
             let value = unflatten(alone).get(section).cloned().unwrap_or_default();
             if setting.origin != Origin::Default
-                && let Err(error) = serde_json::from_value::<T>(value)
+                && let Err(error) = json::from_value::<T>(value)
             {
                 return bad_setting(key, &setting.origin, &error.to_string());
             }

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use axum::body::Bytes;
 use longhaul_api::Problem;
 use longhaul_api::routes::Route;
-use longhaul_model::Lfn;
 use longhaul_model::units::printable;
+use longhaul_model::{Lfn, json};
 use serde::de::DeserializeOwned;
 
 use longhaul_identity::{Caller, Visitor, not_authenticated};
@@ -43,7 +43,7 @@ impl Call {
     }
 
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
-        serde_json::from_slice(&self.body)
+        json::from_slice(&self.body)
             .map_err(|error| bad_request(format!("the body: {}", printable(&error.to_string()))))
     }
 

@@ -11,7 +11,7 @@ use longhaul_api::native::{ChangeKind, ManifestLine, Registered};
 use longhaul_catalog::{ManifestError, NewFile};
 use longhaul_control::brain::Input;
 use longhaul_model::limits::{FILE_BYTES_MAX, MANIFEST_LINE_BYTES_MAX};
-use longhaul_model::{BlockName, DatasetName, Fault, FaultCode, NameError, StorageName};
+use longhaul_model::{BlockName, DatasetName, Fault, FaultCode, NameError, StorageName, json};
 
 use super::{Operations, add_problem};
 use longhaul_scheduler::Event;
@@ -114,7 +114,7 @@ impl<R: BufRead> Lines<R> {
     }
 
     fn file(&self) -> Result<NewFile, LineError> {
-        let line: ManifestLine = serde_json::from_slice(&self.buffer).map_err(LineError::Json)?;
+        let line: ManifestLine = json::from_slice(&self.buffer).map_err(LineError::Json)?;
         if line.size > FILE_BYTES_MAX {
             return Err(LineError::FileTooLarge(line.size));
         }

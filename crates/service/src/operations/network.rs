@@ -10,7 +10,7 @@ use longhaul_api::network::{
     NetworkLinkDetail, NetworkRate, NetworkTime, NetworkView, NetworkWhatIf,
 };
 use longhaul_control::Directory;
-use longhaul_model::{SiteId, StorageId, StorageName, Timestamp};
+use longhaul_model::{SiteId, StorageId, StorageName, Timestamp, json};
 use longhaul_netops::measured::{changes, probe_state};
 use longhaul_network::exchange::Exchange;
 use longhaul_network::{
@@ -156,7 +156,7 @@ impl Operations {
     }
 
     pub fn network_import(&self, request: NetworkImport) -> Result<NetworkImported, Problem> {
-        let document: Exchange = serde_json::from_value(request.document)
+        let document: Exchange = json::from_value(request.document)
             .map_err(|error| bad_request(format!("the document is no network knowledge: {error}")))?;
         document.check()?;
         let sites = self.shared.kernel.directory();

@@ -241,6 +241,24 @@ async fn an_upload_beyond_its_limit_is_refused_with_the_limit() {
     assert!(reply.starts_with("HTTP/1.1 413") && reply.contains("5000 bytes"), "{reply}");
 }
 
+/// An object is only ever an object: its fields in order, in a list, are nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_in_place_of_an_object_changes_nothing() {
+    let world = World::new().await;
+    world.agent("alpha").await.hello(&[]).await.unwrap();
+    for (path, list) in [
+        ("/api/v1/sites/alpha", r#"["paused","x"]"#),
+        ("/api/v1/sites/alpha", r#"{"state":"paused","limits":[1,2,3,4]}"#),
+        ("/api/v1/storages/alpha", "[true]"),
+    ] {
+        let request = post(path, &world, list).replacen("POST", "PATCH", 1);
+        let reply = plain(&world, &request).await;
+        assert!(reply.starts_with("HTTP/1.1 400") && reply.contains("sequence"), "{path} {list}: {reply}");
+    }
+    let site: SiteView = world.admin().request(&routes::SITE_SHOW).parameter("alpha").send().await.unwrap();
+    assert_eq!((site.state, site.limits), (SiteState::Open, SiteLimits::default()));
+}
+
 /// A repetition under one key gets the first answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idempotency_key_makes_a_request_once() {

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use longhaul_circuits::{CircuitEndpoints, Settings};
+use longhaul_model::json::Objects;
 use longhaul_model::{Fault, FaultCode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -119,7 +120,8 @@ impl Reader<'_> {
     }
 
     fn part<T: DeserializeOwned>(&self, table: toml::Table) -> Result<T, Fault> {
-        table.try_into().map_err(|error: toml::de::Error| self.wrong(error.to_string().trim_end()))
+        T::deserialize(Objects(toml::Value::Table(table)))
+            .map_err(|error| self.wrong(error.to_string().trim_end()))
     }
 
     fn mbit(&self, name: &str, mbit: u64) -> Result<u64, Fault> {
