@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutWriter;
 use tower::ServiceExt;
 
+use super::drain::DrainedBody;
 use crate::{Clock, HttpLimits};
 
 /// Head of a request, all its lines.
@@ -103,7 +104,8 @@ impl Listening {
         let io = TokioIo::new(Box::pin(stream));
         let router = self.router.clone();
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            let mut request = request.map(Body::new);
+            let waits = request.headers().contains_key(hyper::header::EXPECT);
+            let mut request = request.map(|body| Body::new(DrainedBody::new(body, waits)));
             request.extensions_mut().insert(origin.clone());
             router.clone().oneshot(request)
         });

@@ -5,6 +5,7 @@ mod answer;
 pub(crate) mod body;
 mod call;
 pub mod cookie;
+mod drain;
 mod events;
 mod guard;
 mod handlers;
