@@ -10,7 +10,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::native::Page;
 use crate::routes::{
-    self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, Query, QueryKind, Route, SESSION_COOKIE,
+    self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, QUERY_VALUE_BYTES_MAX, Query, QueryKind,
+    Route, SESSION_COOKIE,
 };
 use crate::{
     Problem, accounts, agent, circuits, commissioning, jobs, limits, measured, native, network, steering,
@@ -110,9 +111,13 @@ fn security_schemes() -> Value {
 }
 
 fn parameters(route: &Route) -> Vec<Value> {
-    let in_path = route
-        .parameters()
-        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
+    let in_path = route.parameters().map(|name| {
+        let schema = routes::parameter_syntax(name).map_or_else(
+            || json!({ "type": "string" }),
+            |syntax| json!({ "type": "string", "pattern": syntax.pattern, "maxLength": syntax.chars_max }),
+        );
+        json!({ "name": name, "in": "path", "required": true, "schema": schema })
+    });
     let in_query = route.query.iter().map(query_parameter);
     let key = route.idempotency_key.then(|| {
         json!({ "name": IDEMPOTENCY_HEADER, "in": "header", "required": false, "schema": { "type": "string" },
@@ -122,13 +127,16 @@ fn parameters(route: &Route) -> Vec<Value> {
 }
 
 fn query_parameter(query: &Query) -> Value {
-    let kind = match query.kind {
-        QueryKind::Text => "string",
-        QueryKind::Integer => "integer",
-        QueryKind::Boolean => "boolean",
+    let schema = match query.kind {
+        QueryKind::Text => json!({ "type": "string", "maxLength": QUERY_VALUE_BYTES_MAX }),
+        // An empty value is the same as none.
+        QueryKind::Name(syntax) => json!({ "type": "string", "pattern": format!("^$|{}", syntax.pattern),
+            "maxLength": syntax.chars_max }),
+        QueryKind::Integer(most) => json!({ "type": "integer", "minimum": 0, "maximum": most }),
+        QueryKind::Boolean => json!({ "type": "boolean" }),
     };
     json!({ "name": query.name, "in": "query", "required": query.required, "description": query.summary,
-        "schema": { "type": kind } })
+        "schema": schema })
 }
 
 fn content(body: Body) -> Option<Value> {
@@ -311,6 +319,23 @@ mod tests {
             let known = route.parameters().count() + route.query.len() + usize::from(route.idempotency_key);
             assert_eq!(described, known, "{}", route.operation);
         }
+    }
+
+    #[test]
+    fn parameters_have_their_syntax_and_their_range() {
+        let document = document();
+        let schema = |path: &str, name: &str| {
+            let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap();
+            parameters.iter().find(|parameter| parameter["name"] == name).unwrap()["schema"].clone()
+        };
+        let limit = schema("/api/v1/sites", "limit");
+        assert_eq!(limit, json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }));
+        let site = schema("/api/v1/sites/{site}", "site");
+        let syntax = longhaul_model::SiteName::SYNTAX;
+        assert_eq!(site["pattern"], syntax.pattern);
+        assert_eq!(site["maxLength"], syntax.chars_max);
+        let source = schema("/api/v1/transfers", "source");
+        assert!(source["pattern"].as_str().unwrap().starts_with("^$|"), "{source}");
     }
 
     #[test]

@@ -12,6 +12,9 @@ pub const PAGE_ITEMS_DEFAULT: u32 = 100;
 /// Most items of a page.
 pub const PAGE_ITEMS_MAX: u32 = 1_000;
 
+/// Longest value in a query, in bytes.
+pub const QUERY_VALUE_BYTES_MAX: usize = 4_096;
+
 /// Header with a key that repetitions of a request share; see [`Route::idempotency_key`].
 pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
 /// Header with the CSRF token of a login session, for requests that change something.
@@ -103,10 +106,12 @@ impl Body {
 /// Type of a query parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryKind {
-    /// Any text.
+    /// Any text of at most [`QUERY_VALUE_BYTES_MAX`] bytes.
     Text,
-    /// A number that is not negative.
-    Integer,
+    /// A name; an empty one is none.
+    Name(Syntax),
+    /// A number from 0 to this one.
+    Integer(u64),
     /// `true` or `false`.
     Boolean,
 }
@@ -234,18 +239,36 @@ const fn text(name: &'static str, summary: &'static str) -> Query {
     Query { name, kind: QueryKind::Text, required: false, summary }
 }
 
-const fn integer(name: &'static str, summary: &'static str) -> Query {
-    Query { name, kind: QueryKind::Integer, required: false, summary }
+const fn name(name: &'static str, syntax: Syntax, summary: &'static str) -> Query {
+    Query { name, kind: QueryKind::Name(syntax), required: false, summary }
+}
+
+const fn integer(name: &'static str, most: u64, summary: &'static str) -> Query {
+    Query { name, kind: QueryKind::Integer(most), required: false, summary }
+}
+
+/// Most in a query that is read as 32 bits.
+const U32_MAX: u64 = u32::MAX as u64;
+
+/// Syntax of a parameter in a path; none where it is any text.
+pub fn parameter_syntax(parameter: &str) -> Option<Syntax> {
+    match parameter {
+        "dataset" => Some(DatasetName::SYNTAX),
+        "site" => Some(SiteName::SYNTAX),
+        "storage" | "source" | "target" => Some(StorageName::SYNTAX),
+        "agent" | "subscription" | "task" | "transfer" => Some(STAMPED_SYNTAX),
+        _ => None,
+    }
 }
 
 const fn required(query: Query) -> Query {
     Query { required: true, ..query }
 }
 
-const LIMIT: Query = integer("limit", "Page size; 100 if absent, at most 1,000.");
+const LIMIT: Query = integer("limit", U32_MAX, "Page size; 100 if absent, at most 1,000.");
 const AFTER: Query = text("after", "Cursor: `next` of the previous page.");
-const DATASET: Query = text("dataset", "Only this dataset.");
-const STORAGE: Query = text("storage", "Only this storage.");
+const DATASET: Query = name("dataset", DatasetName::SYNTAX, "Only this dataset.");
+const STORAGE: Query = name("storage", StorageName::SYNTAX, "Only this storage.");
 const PAGE: &[Query] = &[LIMIT, AFTER];
 
 macro_rules! routes {
@@ -267,7 +290,9 @@ macro_rules! routes {
 }
 
 use Body::{Document, Events, Json, Lines, Text};
+use longhaul_model::id::STAMPED_SYNTAX;
 use longhaul_model::percent::encode_component;
+use longhaul_model::{DatasetName, SiteName, StorageName, Syntax};
 
 routes! {
     DATASET_LIST = Get "/api/v1/datasets" "dataset_list" Viewer,
@@ -298,7 +323,11 @@ routes! {
         takes(Json("ScanRequest")), gives(202, Json("TaskView")), with_idempotency_key();
     DATASET_ADD_FILES = Post "/api/v1/datasets/{dataset}/files" "dataset_add_files" Admin,
         "Registers the files of a manifest; all or nothing",
-        asks(&[text("storage", "The storage that holds the files; without it only names are registered.")]),
+        asks(&[name(
+            "storage",
+            StorageName::SYNTAX,
+            "The storage that holds the files; without it only names are registered."
+        )]),
         takes(Lines("ManifestLine")), gives(200, Json("Registered"));
 
     REPLICA_OF_FILE = Get "/api/v1/replicas" "replica_of_file" Viewer,
@@ -346,8 +375,8 @@ routes! {
         "Lists transfers, newest change first",
         asks(&[
             DATASET,
-            text("source", "Only from this storage."),
-            text("target", "Only to this storage."),
+            name("source", StorageName::SYNTAX, "Only from this storage."),
+            name("target", StorageName::SYNTAX, "Only to this storage."),
             text("state", "Only in this state: waiting, leased, done, failed or cancelled."),
             LIMIT,
             AFTER
@@ -377,7 +406,7 @@ routes! {
         takes(Json("JobSubmit")), gives(201, Json("JobView")), with_idempotency_key();
     JOB_SHOW = Get "/api/v1/jobs/{job}" "job_show" Submitter,
         "Shows a job and its files: progress, failures, and what each file waits for",
-        asks(&[integer("files", "Files to show at most, failed ones first; 100 if absent.")]),
+        asks(&[integer("files", U32_MAX, "Files to show at most, failed ones first; 100 if absent.")]),
         gives(200, Json("JobDetail"));
     JOB_CANCEL = Post "/api/v1/jobs/{job}/cancel" "job_cancel" Submitter,
         "Cancels a job; files that arrived stay",
@@ -506,9 +535,9 @@ routes! {
     RATE_HISTORY = Get "/api/v1/history/rates" "rate_history" Viewer,
         "Shows goodput over time, in total and per link",
         asks(&[
-            text("source", "Only from this storage."),
-            text("target", "Only to this storage."),
-            integer("seconds", "Seconds to look back; 3,600 if absent.")
+            name("source", StorageName::SYNTAX, "Only from this storage."),
+            name("target", StorageName::SYNTAX, "Only to this storage."),
+            integer("seconds", U32_MAX, "Seconds to look back; 3,600 if absent.")
         ]),
         gives(200, Json("RateHistory"));
     NETWORK_SHOW = Get "/api/v1/network" "network_show" Viewer,
@@ -517,8 +546,8 @@ routes! {
     NETWORK_LINKS = Get "/api/v1/network/links" "network_links" Viewer,
         "Lists links with their rates, forecasts and bottlenecks",
         asks(&[
-            text("source", "Only from this storage."),
-            text("target", "Only to this storage."),
+            name("source", StorageName::SYNTAX, "Only from this storage."),
+            name("target", StorageName::SYNTAX, "Only to this storage."),
             LIMIT,
             AFTER
         ]),
@@ -528,9 +557,14 @@ routes! {
         asks(&[
             integer(
                 "files",
+                U32_MAX,
                 "Forecast the rate for so many more files, up to 10,000; 1, 4 and 16 if absent."
             ),
-            integer("bytes", "Forecast the time for this many bytes; 1 GB, 100 GB and 10 TB if absent.")
+            integer(
+                "bytes",
+                u64::MAX,
+                "Forecast the time for this many bytes; 1 GB, 100 GB and 10 TB if absent."
+            )
         ]),
         gives(200, Json("NetworkLinkDetail"));
     NETWORK_EXPORT = Get "/api/v1/network/export" "network_export" Viewer,

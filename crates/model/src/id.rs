@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Timestamp;
+use crate::syntax::Syntax;
 
 /// Crockford's base 32: no I, L, O or U, which people misread.
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -15,8 +16,15 @@ const COUNTER_BITS: u32 = 21;
 /// 2020-01-01: 42 bits of milliseconds from here last until 2159.
 const EPOCH_MS: i64 = 1_577_836_800_000;
 
+/// Characters of a stamped id.
+const STAMPED_CHARS: usize = 13;
+
+/// How stamped ids are written: 63 bits, so that the first digit is at most 7.
+pub const STAMPED_SYNTAX: Syntax =
+    Syntax { pattern: "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{12}$", chars_max: STAMPED_CHARS };
+
 fn encode(value: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut text = [0u8; 13];
+    let mut text = [0u8; STAMPED_CHARS];
     for (place, slot) in text.iter_mut().enumerate() {
         let shift = 5 * (12 - place) as u32;
         *slot = ALPHABET[((value >> shift) & 31) as usize];
@@ -25,7 +33,7 @@ fn encode(value: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn decode(text: &str) -> Option<u64> {
-    if text.len() != 13 {
+    if text.len() != STAMPED_CHARS {
         return None;
     }
     let mut value: u64 = 0;
@@ -142,6 +150,29 @@ row_id! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_syntax_is_what_the_parser_takes() {
+        let pattern = regex_lite::Regex::new(STAMPED_SYNTAX.pattern).unwrap();
+        for (text, is_id) in [
+            ("01JD3QW8V0G01", true),
+            ("01jd3qw8v0g01", true),
+            ("7ZZZZZZZZZZZZ", true),
+            ("8000000000000", false),
+            ("01JD3QW8V0G0", false),
+            ("01JD3QW8V0G011", false),
+            ("01JD3QW8V0G0I", false),
+            ("01JD3QW8V0G0L", false),
+            ("01JD3QW8V0G0O", false),
+            ("01JD3QW8V0G0u", false),
+            ("01JD3QW8V0G0-", false),
+            ("", false),
+        ] {
+            assert_eq!(text.parse::<TransferId>().is_ok(), is_id, "{text}");
+            let fits = pattern.is_match(text) && text.len() <= STAMPED_SYNTAX.chars_max;
+            assert_eq!(fits, is_id, "{text}");
+        }
+    }
 
     #[test]
     fn ids_grow_even_when_the_clock_goes_back() {

@@ -26,6 +26,7 @@ pub mod name;
 pub mod percent;
 pub mod rules;
 pub mod steady_clock;
+pub mod syntax;
 pub mod time;
 pub mod token_bucket;
 pub mod tree;
@@ -49,6 +50,7 @@ pub use name::{
 };
 pub use rules::NameRules;
 pub use steady_clock::{SteadyClock, SteadyReading};
+pub use syntax::Syntax;
 pub use time::Timestamp;
 pub use token_bucket::TokenBucket;
 pub use tree::Tree;

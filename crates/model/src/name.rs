@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::fault::{Fault, FaultCode};
 use crate::limits::{COMPONENT_BYTES_MAX, LFN_BYTES_MAX};
+use crate::syntax::Syntax;
 use crate::units::printable;
 
 /// Why a text is not a valid name.
@@ -168,13 +169,18 @@ impl fmt::Display for Pfn {
     }
 }
 
+/// Most characters of a word.
+const WORD_CHARS_MAX: usize = 64;
+/// Most characters of the name of a dataset.
+const DATASET_CHARS_MAX: usize = 250;
+
 fn check_word(kind: &'static str, text: &str) -> Result<(), NameError> {
     let first = text.bytes().next();
     if first.is_none_or(|c| !c.is_ascii_alphanumeric()) {
         return Err(NameError::new(kind, text, "has to begin with a letter or a digit"));
     }
-    if text.len() > 64 {
-        return Err(NameError::new(kind, text, "has more than 64 characters"));
+    if text.len() > WORD_CHARS_MAX {
+        return Err(NameError::new(kind, text, format!("has more than {WORD_CHARS_MAX} characters")));
     }
     match text.bytes().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))) {
         Some(_) => Err(NameError::new(kind, text, "has characters other than letters, digits, - _ and .")),
@@ -189,6 +195,10 @@ macro_rules! word_type {
         pub struct $name(Arc<str>);
         text_type!($name);
         impl $name {
+            /// How it is written.
+            pub const SYNTAX: Syntax =
+                Syntax { pattern: "^[A-Za-z0-9][A-Za-z0-9._-]*$", chars_max: WORD_CHARS_MAX };
+
             /// Parses a name: 1 to 64 ASCII letters, digits, `-`, `_` and `.`, the first a letter or digit.
             ///
             /// # Errors
@@ -220,13 +230,20 @@ pub struct DatasetName(Arc<str>);
 text_type!(DatasetName);
 
 impl DatasetName {
+    /// How it is written.
+    pub const SYNTAX: Syntax = Syntax {
+        pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/[A-Za-z0-9][A-Za-z0-9._-]{0,63})*$",
+        chars_max: DATASET_CHARS_MAX,
+    };
+
     /// Parses a dataset name of at most 250 characters.
     ///
     /// # Errors
     /// The rule that the name breaks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        if text.len() > 250 {
-            return Err(NameError::new("dataset name", text, "has more than 250 characters"));
+        if text.len() > DATASET_CHARS_MAX {
+            let why = format!("has more than {DATASET_CHARS_MAX} characters");
+            return Err(NameError::new("dataset name", text, why));
         }
         for word in text.split('/') {
             check_word("dataset name", word)
@@ -299,7 +316,34 @@ mod tests {
         assert!(BlockName::parse("a/b").is_err());
     }
 
+    fn fits(syntax: Syntax, text: &str) -> bool {
+        text.chars().count() <= syntax.chars_max
+            && regex_lite::Regex::new(syntax.pattern).unwrap().is_match(text)
+    }
+
+    #[test]
+    fn the_syntax_is_what_the_parser_takes() {
+        for text in ["a", "T2_CH-x.1", "", "-a", ".a", "a b", "ä", "a\n", &"x".repeat(64), &"x".repeat(65)] {
+            assert_eq!(fits(SiteName::SYNTAX, text), SiteName::parse(text).is_ok(), "{text:?}");
+            for name in [text.to_owned(), format!("a/{text}"), format!("{text}/a"), "/a".into(), "a/".into()]
+            {
+                assert_eq!(fits(DatasetName::SYNTAX, &name), DatasetName::parse(&name).is_ok(), "{name:?}");
+            }
+        }
+        for chars in [250, 251] {
+            let name = format!("{}{}", "abcdefghi/".repeat(24), "x".repeat(chars - 240));
+            assert_eq!(fits(DatasetName::SYNTAX, &name), chars == 250);
+            assert_eq!(DatasetName::parse(&name).is_ok(), chars == 250);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn the_syntax_is_what_the_parser_takes_of_any_text(text in "[a-zA-Z0-9._/é -]{0,70}|\\PC{0,8}") {
+            prop_assert_eq!(fits(StorageName::SYNTAX, &text), StorageName::parse(&text).is_ok());
+            prop_assert_eq!(fits(DatasetName::SYNTAX, &text), DatasetName::parse(&text).is_ok());
+        }
+
         /// Promise 9: no accepted name leaves the directory it is joined to.
         #[test]
         fn an_lfn_never_leaves_its_root(text in ".{0,40}|([./a]{1,3}/){0,5}[./a]{1,3}") {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use axum::body::Bytes;
 use longhaul_api::Problem;
-use longhaul_api::routes::Route;
+use longhaul_api::routes::{QUERY_VALUE_BYTES_MAX, Route};
 use longhaul_model::units::printable;
 use longhaul_model::{Lfn, json};
 use serde::de::DeserializeOwned;
@@ -13,8 +13,6 @@ use serde::de::DeserializeOwned;
 use longhaul_identity::{Caller, Visitor, not_authenticated};
 
 use crate::operations::{AgentPeer, PageQuery, bad_request};
-
-const VALUE_BYTES_MAX: usize = 4_096;
 
 #[derive(Clone)]
 pub struct Call {
@@ -78,8 +76,10 @@ pub fn parse_query(route: &Route, query: Option<&str>) -> Result<BTreeMap<String
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(bad_request(format!("there is no parameter {}; known: {known}", printable(&name))));
         }
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(bad_request(format!("the parameter {name} is longer than {VALUE_BYTES_MAX} bytes")));
+        if value.len() > QUERY_VALUE_BYTES_MAX {
+            return Err(bad_request(format!(
+                "the parameter {name} is longer than {QUERY_VALUE_BYTES_MAX} bytes"
+            )));
         }
         if known.insert(name.clone(), value).is_some() {
             return Err(bad_request(format!("the parameter {name} is given twice")));
