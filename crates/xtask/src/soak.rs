@@ -25,7 +25,7 @@ const PROGRAMS: Tests = Tests { package: "longhaul-testbed", program: "scenarios
 const SCHEDULER: Tests = Tests { package: "longhaul-scheduler", program: "scheduler" };
 const SIMULATOR: Tests = Tests { package: "longhaul-simulator", program: "simulator" };
 
-const LONG_TESTS: [LongTest; 11] = [
+const LONG_TESTS: [LongTest; 12] = [
     LongTest { name: "kill", tests: PROGRAMS, file: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
     LongTest { name: "away", tests: PROGRAMS, file: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
     LongTest {
@@ -91,13 +91,23 @@ const LONG_TESTS: [LongTest; 11] = [
         variable: "LONGHAUL_SOAK_PAIRINGS",
         full: "16",
     },
+    LongTest {
+        name: SCHEMATHESIS,
+        tests: PROGRAMS,
+        file: "schemathesis",
+        variable: "LONGHAUL_SOAK_EXAMPLES",
+        full: "100",
+    },
 ];
+
+/// Needs a program of others.
+const SCHEMATHESIS: &str = "schemathesis";
 
 const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
        | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES] | \
        forecasts [HOURS]
-       | steady [MONTHS] | third-party [PAIRINGS] | random [ROOM…] | fuzz [SECONDSs | EXECUTIONSx] [keep] \
-       [TARGET…] | all";
+       | steady [MONTHS] | third-party [PAIRINGS] | schemathesis [EXAMPLES] | random [ROOM…]
+       | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     match words {
@@ -135,6 +145,9 @@ fn once(long: &LongTest, amount: &str) -> Result<(), String> {
         .args(["test", "--release", "--package", long.tests.package, "--test", long.tests.program])
         .args(["--", "--nocapture", &format!("{}::", long.file)])
         .env(long.variable, amount);
+    if long.name == SCHEMATHESIS {
+        command.env("LONGHAUL_SCHEMATHESIS_PYTHON", crate::python::schemathesis()?);
+    }
     run_counted(&mut command).map(drop)
 }
 

@@ -1,12 +1,13 @@
 //! The native API by its document: whatever a program makes up from `openapi/native.json` is answered as the
 //! document says, and nothing brings the service into trouble.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
 use longhaul_testbed::{CommandOutput, Deployment, Random, ServiceOptions, SiteOptions, needs, tree};
 
-/// Requests made up for each operation; `LONGHAUL_SOAK_EXAMPLES` for more.
+/// Requests made up for each operation and each caller; `LONGHAUL_SOAK_EXAMPLES` for more.
 const EXAMPLES: &str = "10";
 /// What is held open, and what agents say under certificates of their own.
 const NOT_ASKED: &str = "^/api/v1/(events|agent/|join)";
@@ -26,12 +27,31 @@ fn answers_are_those_of_the_document() {
     tree::make(&deployment.storage("alpha"), 10, 100_000, &mut Random::new(4));
     deployment.register("run7", "alpha");
     deployment.deliver("run7", "beta", 60);
+    let token = |name: &str, role: &[&str]| {
+        let words = [&["token", "create", name, "--role"][..], role].concat();
+        deployment.json(&words)["token"].as_str().unwrap().to_owned()
+    };
+    let viewer = token("reader", &["viewer"]);
+    let manager = token("operator", &["manager", "--site", "alpha"]);
+    // The administrator last, who changes most.
+    let callers = [None, Some(&viewer), Some(&manager), Some(&deployment.token)];
+    for caller in callers {
+        make_up_requests(&deployment, &python, caller.map(String::as_str));
+    }
+    deployment.check();
+    deployment.assert_alive();
+}
+
+/// By the caller with this token, or by nobody.
+fn make_up_requests(deployment: &Deployment, python: &OsStr, token: Option<&str>) {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi/native.json");
     let examples = std::env::var("LONGHAUL_SOAK_EXAMPLES").unwrap_or_else(|_| EXAMPLES.to_owned());
     let mut command = Command::new(python);
     command.args(["-m", "schemathesis.cli", "run"]).arg(document);
     command.args(["--url", &deployment.url, "--tls-verify"]).arg(&deployment.ca);
-    command.args(["--header", &format!("Authorization: Bearer {}", deployment.token)]);
+    if let Some(token) = token {
+        command.args(["--header", &format!("Authorization: Bearer {token}")]);
+    }
     command.args(["--max-examples", &examples, "--seed", "1", "--workers", "1", "--no-color"]);
     // Ten seconds otherwise, which a busy disk may take for one write.
     command.args(["--request-timeout", "60"]);
@@ -42,6 +62,4 @@ fn answers_are_those_of_the_document() {
     command.current_dir(deployment.directory());
     let ran = CommandOutput::from_command(&mut command, std::time::Duration::from_secs(1_200));
     assert_eq!(ran.status, 0, "{ran}");
-    deployment.check();
-    deployment.assert_alive();
 }
