@@ -12,6 +12,7 @@
 mod authorities;
 mod client;
 mod connector;
+mod expectation;
 mod http1;
 mod policy;
 mod redirect;
@@ -23,6 +24,7 @@ mod tls;
 pub use authorities::{SYSTEM_AUTHORITIES, read as read_authorities};
 pub use client::{HttpClient, client, send_bounded};
 pub use connector::{ConnectError, Connector};
+pub use expectation::expect_continue;
 pub use http1::{Http1Connection, IdlePool, handshake_http1};
 pub use policy::AddressPolicy;
 pub use redirect::{CredentialScope, Origin, REDIRECTS_MAX, keeps_method};

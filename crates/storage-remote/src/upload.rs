@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{EXPECT, HeaderValue};
 use http::{Request, Response};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::TrySendError;
@@ -62,12 +61,9 @@ impl Upload {
     }
 
     pub(crate) fn expect_continue(&self, request: &mut Request<Body>) {
-        request.headers_mut().insert(EXPECT, HeaderValue::from_static("100-continue"));
         let open = self.open.clone();
-        hyper::ext::on_informational(request, move |answer| {
-            if answer.status() == http::StatusCode::CONTINUE {
-                open.send_replace(true);
-            }
+        longhaul_outbound::expect_continue(request, self.len, move || {
+            open.send_replace(true);
         });
     }
 
@@ -81,7 +77,10 @@ impl Upload {
                 () = sleep(may_send) => {}
             }
         };
-        UploadBody { upload: self.clone(), wait: Some(Box::pin(wait)), pieces: None, left: self.len }
+        // Without content there is nothing to hold back.
+        let wait: Option<Pin<Box<dyn Future<Output = ()> + Send>>> =
+            if self.len == 0 { None } else { Some(Box::pin(wait)) };
+        UploadBody { upload: self.clone(), wait, pieces: None, left: self.len }
     }
 
     /// Waits for the answer: as long as bytes go, then `within`. The error is how long nothing happened.

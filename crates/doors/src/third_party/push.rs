@@ -11,6 +11,7 @@ use http::{HeaderName, HeaderValue, Method, Request, header};
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
 use longhaul_model::Algorithm;
+use longhaul_outbound::expect_continue;
 use longhaul_storage::SourceFile;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -36,11 +37,7 @@ pub(super) async fn push(
     (progress, turn): (Progress, OwnedSemaphorePermit),
 ) -> Result<(), CopyError> {
     let identity = file.identity();
-    let mut more = vec![
-        (header::CONTENT_LENGTH, HeaderValue::from(identity.size)),
-        (header::EXPECT, HeaderValue::from_static("100-continue")),
-        (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
-    ];
+    let mut more = vec![(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))];
     if !overwrite {
         more.push((header::IF_NONE_MATCH, HeaderValue::from_static("*")));
     }
@@ -48,7 +45,7 @@ pub(super) async fn push(
     let heard = remote
         .send(Method::PUT, &more, |request| {
             let body = FileBody::new(file.clone(), shared.buffers.clone(), (0, identity.size), turn.clone());
-            ask_and_send(request, body, progress.clone());
+            send_when_wanted(request, body, progress.clone());
         })
         .await?;
     if !heard.response.status().is_success() {
@@ -114,15 +111,12 @@ async fn compare(
     Err(CopyError::Mismatch { mismatch, cleanup })
 }
 
-fn ask_and_send(request: &mut Request<RequestBody>, body: FileBody, progress: Progress) {
-    let (open, opened) = watch::channel(false);
-    hyper::ext::on_informational(request, move |response| {
-        if response.status() == http::StatusCode::CONTINUE {
-            open.send_replace(true);
-        }
+fn send_when_wanted(request: &mut Request<RequestBody>, body: FileBody, progress: Progress) {
+    let (open, mut opened) = watch::channel(false);
+    let waits = expect_continue(request, body.left(), move || {
+        open.send_replace(true);
     });
-    let gate = Box::pin(async move {
-        let mut opened = opened;
+    let gate = async move {
         let _ = tokio::time::timeout(CONTINUE_TIMEOUT, async {
             // The other end goes with the request; then there is nothing to wait for.
             if opened.wait_for(|open| *open).await.is_err() {
@@ -130,8 +124,10 @@ fn ask_and_send(request: &mut Request<RequestBody>, body: FileBody, progress: Pr
             }
         })
         .await;
-    });
-    *request.body_mut() = GatedBody { gate: Some(gate), body, progress }.boxed_unsync();
+    };
+    let gate: Option<Pin<Box<dyn Future<Output = ()> + Send>>> =
+        if waits { Some(Box::pin(gate)) } else { None };
+    *request.body_mut() = GatedBody { gate, body, progress }.boxed_unsync();
 }
 
 /// A file that waits until it is asked for.

@@ -1,5 +1,7 @@
 //! Copies between two doors, asked for by a third.
 
+use std::io::{Read, Write};
+
 use crate::house::{Changes, House, READER, Reply, WRITER};
 
 fn pair() -> (House, House) {
@@ -254,4 +256,59 @@ fn a_copy_ends_with_its_client() {
     drop(wire);
     target.wait_until_clean();
     assert!(!target.root.join("f").exists());
+}
+
+/// A target that answers 100 to whoever expects it and then waits for content, of any length but none, as
+/// XRootD does. Hands out the head of each request; ends by itself with the test.
+fn waiting_target(house: &House) -> (String, std::sync::mpsc::Receiver<String>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://localhost:{}/f", listener.local_addr().unwrap().port());
+    let (tls, (sender, heads)) = (house.server_tls(), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        let mut size = 0;
+        while let Ok((stream, _)) = listener.accept() {
+            let Ok(connection) = rustls::ServerConnection::new(tls.clone()) else { return };
+            let mut stream = rustls::StreamOwned::new(connection, stream);
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
+                head.push(byte[0]);
+            }
+            let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+            if head.starts_with("put") {
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                size = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+            }
+            if head.contains("expect: 100-continue") {
+                let _ = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+                // At least one byte, however many are announced.
+                let _ = stream.read_exact(&mut vec![0; size.max(1)]);
+            }
+            let status = if head.starts_with("put") { "201 Created\r\nContent-Length: 0" } else { "200 OK" };
+            let length =
+                if head.starts_with("head") { format!("\r\nContent-Length: {size}") } else { String::new() };
+            let _ = stream.write_all(format!("HTTP/1.1 {status}{length}\r\n\r\n").as_bytes());
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+            if sender.send(head).is_err() {
+                return;
+            }
+        }
+    });
+    (url, heads)
+}
+
+#[test]
+fn an_empty_file_is_pushed_without_an_expectation() {
+    let house = House::new();
+    let (url, heads) = waiting_target(&house);
+    for (content, expects) in [("", false), ("x", true), ("more than one", true)] {
+        std::fs::write(house.root.join("f"), content).unwrap();
+        let reply = house.request("COPY", "/f", &[("Destination", &url)], b"");
+        assert_eq!(last_line(&reply), "success: Created", "{content:?}: {}", reply.text());
+        let put = heads.recv().unwrap();
+        assert!(put.starts_with("put") && put.contains(&format!("content-length: {}\r\n", content.len())));
+        assert_eq!(put.contains("expect"), expects, "{content:?}: {put}");
+        assert!(heads.recv().unwrap().starts_with("head"));
+    }
 }
