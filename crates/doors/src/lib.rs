@@ -20,6 +20,7 @@ mod conditions;
 mod digests;
 mod get;
 mod if_header;
+mod least_rate;
 mod linked;
 mod listen;
 mod lock;

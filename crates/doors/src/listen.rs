@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use longhaul_model::hex;
 use longhaul_model::{Fault, FaultCode};
+use longhaul_security::client_network;
 use longhaul_storage::Storage;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
@@ -24,7 +25,7 @@ use tokio_io_timeout::TimeoutWriter;
 use tokio_rustls::TlsAcceptor;
 
 use crate::serve::{DoorContext, Peer, serve};
-use crate::settings::{Access, Settings};
+use crate::settings::{Access, Limits, Settings};
 
 /// Head of a request, all its lines; a piece of a body is not larger either.
 const BUFFER_BYTES_MAX: usize = 128 << 10;
@@ -78,7 +79,7 @@ impl Door {
 
     /// Serves until `stop` is true or its sender is gone; requests under way have a moment to end.
     pub async fn run(self, stop: watch::Receiver<bool>) {
-        let bounds = Arc::new(ConnectionLimits::new(&self.shared));
+        let bounds = Arc::new(ConnectionLimits::new(&self.shared.settings.limits));
         let mut listening = JoinSet::new();
         for listener in self.listeners {
             listening.spawn(listen(self.shared.clone(), listener, bounds.clone(), stop.clone()));
@@ -114,7 +115,7 @@ fn random() -> io::Result<u32> {
     Ok(u32::from_be_bytes(bytes))
 }
 
-/// How many connections there may be, in all and from one address.
+/// How many connections there may be, in all and from one address; the addresses of an IPv6 /64 are one.
 struct ConnectionLimits {
     all: Arc<Semaphore>,
     of_address_max: usize,
@@ -129,8 +130,7 @@ struct ConnectionPermit {
 }
 
 impl ConnectionLimits {
-    fn new(shared: &DoorContext) -> ConnectionLimits {
-        let limits = &shared.settings.limits;
+    fn new(limits: &Limits) -> ConnectionLimits {
         ConnectionLimits {
             all: Arc::new(Semaphore::new(limits.connections)),
             of_address_max: limits.connections_of_address,
@@ -144,6 +144,7 @@ impl ConnectionLimits {
         address: IpAddr,
         one: tokio::sync::OwnedSemaphorePermit,
     ) -> Option<ConnectionPermit> {
+        let address = client_network(address);
         let mut of_addresses = self.of_addresses.lock();
         let count = of_addresses.entry(address).or_default();
         if *count >= self.of_address_max {
@@ -187,7 +188,7 @@ async fn listen(
         };
         match accepted {
             Ok((stream, address)) => {
-                let Some(seat) = bounds.admit(address.ip().to_canonical(), one) else { continue };
+                let Some(seat) = bounds.admit(address.ip(), one) else { continue };
                 let (shared, stop) = (shared.clone(), stop.clone());
                 tasks.spawn(async move {
                     connection(shared, stream, address, stop).await;
@@ -274,4 +275,47 @@ pub(crate) fn with_write_timeout(stream: TcpStream, stall: Duration) -> Pin<Box<
 /// Returns at a stop.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections of these addresses that are admitted in turn, all of them held open.
+    fn admitted(of_address_max: usize, addresses: &[&str]) -> Vec<bool> {
+        let limits = Limits { connections: 100, connections_of_address: of_address_max, ..Limits::default() };
+        let bounds = Arc::new(ConnectionLimits::new(&limits));
+        let mut open = Vec::new();
+        let admit = |address: &&str| {
+            let one = bounds.all.clone().try_acquire_owned().unwrap();
+            let permit = bounds.admit(address.parse().unwrap(), one);
+            let is_admitted = permit.is_some();
+            open.extend(permit);
+            is_admitted
+        };
+        addresses.iter().map(admit).collect()
+    }
+
+    #[test]
+    fn a_host_with_many_addresses_has_the_share_of_one() {
+        let one_network = ["2001:db8:0:1::1", "2001:db8:0:1::2", "2001:db8:0:1:ffff:ffff:ffff:ffff"];
+        assert_eq!(admitted(2, &one_network), [true, true, false]);
+        assert_eq!(admitted(1, &["2001:db8:0:1::1", "2001:db8:0:2::1"]), [true, true], "two networks");
+        assert_eq!(admitted(1, &["192.0.2.1", "::ffff:192.0.2.1"]), [true, false], "one address, mapped");
+        assert_eq!(admitted(1, &["192.0.2.1", "192.0.2.2"]), [true, true], "two addresses of IPv4");
+    }
+
+    #[test]
+    fn a_closed_connection_gives_its_place_back() {
+        let limits = Limits { connections_of_address: 1, ..Limits::default() };
+        let bounds = Arc::new(ConnectionLimits::new(&limits));
+        let admit = |address: &str| {
+            bounds.admit(address.parse().unwrap(), bounds.all.clone().try_acquire_owned().unwrap())
+        };
+        let first = admit("2001:db8::1");
+        assert!(first.is_some() && admit("2001:db8::2").is_none());
+        drop(first);
+        assert!(admit("2001:db8::2").is_some());
+        assert!(bounds.of_addresses.lock().is_empty(), "nothing is left of those that went");
+    }
 }

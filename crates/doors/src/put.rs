@@ -6,7 +6,6 @@
 //! goes, a full disk, a stop) removes the temporary file; what a kill leaves is removed at the next start.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
@@ -14,10 +13,12 @@ use http_body_util::BodyExt;
 use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Hasher, Pfn};
 use longhaul_storage::{Commit, Entry, Identity, Storage, TargetFile, TempName};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::answer::{Outcome, Refusal, empty, set};
 use crate::conditions::{check_for_change, etag};
 use crate::digests::claimed;
+use crate::least_rate::LeastRate;
 use crate::lock::check_locks;
 use crate::locks::WriteScope;
 use crate::request::RequestPath;
@@ -130,10 +131,11 @@ pub(crate) fn may_replace(granted: &GrantedRights, path: &str, found: Option<&Id
 }
 
 async fn receive(call: &mut Call, incoming: &mut Incoming, length: Option<u64>) -> Outcome<()> {
-    let stall = call.shared.settings.limits.stall;
+    let limits = call.shared.settings.limits;
+    let mut rate = LeastRate::new(limits.bytes_per_stall_min, limits.stall);
     let mut batch = Batch::default();
     loop {
-        let Some(frame) = next_frame(call, stall).await? else { break };
+        let Some(frame) = next_frame(call, &mut rate).await? else { break };
         let Ok(bytes) = frame.into_data() else { continue };
         batch.add(bytes);
         if length.is_some_and(|length| incoming.taken + batch.len as u64 > length) {
@@ -154,11 +156,18 @@ async fn receive(call: &mut Call, incoming: &mut Incoming, length: Option<u64>) 
     }
 }
 
-async fn next_frame(call: &mut Call, stall: Duration) -> Outcome<Option<hyper::body::Frame<Bytes>>> {
-    let frame = tokio::time::timeout(stall, call.request.body_mut().frame()).await;
-    let late = |_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body does not come; nothing of it is kept");
+async fn next_frame(call: &mut Call, rate: &mut LeastRate) -> Outcome<Option<hyper::body::Frame<Bytes>>> {
+    let began = Instant::now();
+    let frame = tokio::time::timeout(rate.patience(), call.request.body_mut().frame()).await;
+    let late = |_| {
+        let text = "the body does not come, or too slowly; nothing of it is kept";
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, text)
+    };
     let broken = |error| Refusal::bad(format!("the body broke off: {error}; nothing of it is kept"));
-    frame.map_err(late)?.transpose().map_err(broken)
+    let frame = frame.map_err(late)?.transpose().map_err(broken)?;
+    let bytes = frame.as_ref().and_then(|frame| frame.data_ref()).map_or(0, |bytes| bytes.len() as u64);
+    rate.add(bytes, began.elapsed());
+    Ok(frame)
 }
 
 #[derive(Default)]

@@ -83,6 +83,8 @@ pub struct Limits {
     pub head: Duration,
     /// A peer that neither sends nor takes anything for so long is gone.
     pub stall: Duration,
+    /// Bytes of a file that a client has to send in so long; one that trickles gives up its turn.
+    pub bytes_per_stall_min: u64,
     /// Entries that one request may copy or delete.
     pub entries: usize,
 }
@@ -96,6 +98,7 @@ impl Default for Limits {
             turn: Duration::from_secs(20),
             head: Duration::from_secs(30),
             stall: Duration::from_secs(60),
+            bytes_per_stall_min: 64 << 10,
             entries: 10_000,
         }
     }

@@ -47,7 +47,7 @@ pub use door_tls::{door_grid_tls, door_server_tls, subject_names};
 pub use error::SecurityError;
 pub use foreign_tls::{ForeignServerTrust, foreign_client_tls, foreign_client_tls_with_certificate};
 pub use identity::{Credentials, PeerIdentity, expires, needs_renewal, peer_identity};
-pub use login_throttle::{LoginAttempt, LoginThrottle};
+pub use login_throttle::{LoginAttempt, LoginThrottle, client_network};
 pub use mapping_callout::{MappingCallout, MappingCalloutSettings, parse_mapping_answer};
 pub use origin::check_origin;
 pub use password::{

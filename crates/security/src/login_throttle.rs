@@ -211,7 +211,7 @@ impl ThrottlePolicy {
 }
 
 /// The network of one customer of a provider: an IPv4 address, or an IPv6 /64.
-pub(crate) fn client_network(address: IpAddr) -> IpAddr {
+pub fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
         address => address,
