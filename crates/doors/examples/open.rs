@@ -41,7 +41,7 @@ fn main() -> Result<(), Failure> {
     let clients: Vec<&str> = authorities.iter().map(String::as_str).collect();
     let all = Grant { may: Right::Write, below: String::new() };
     let access = Access {
-        tls: door_server_tls(&text(certificate)?, &text(key)?, &clients)?,
+        tls: door_server_tls(&text(certificate)?, &text(key)?, &clients, &[])?,
         identities: false,
         rights: Rights {
             subjects: Vec::new(),

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use longhaul_model::Fault;
-use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
@@ -16,12 +16,15 @@ use crate::grid::subject_line;
 use crate::tls::{certificates, internal, provider};
 use crate::{Credentials, SecurityError, peer_identity};
 
-/// TLS settings from certificate chain, key and the authorities of client certificates, all PEM. Without
-/// authorities no client is asked for a certificate. An untrusted one ends the handshake.
+/// TLS settings from certificate chain, key, the authorities of client certificates and what these have
+/// revoked, all PEM. Without authorities no client is asked for a certificate. One that is untrusted or
+/// revoked ends the handshake, and so does any of an authority whose revocation list has expired; an
+/// authority without a list revokes nothing.
 pub fn door_server_tls(
     certificate_pem: &str,
     key_pem: &str,
     client_authorities_pem: &[&str],
+    revocation_lists_pem: &[&str],
 ) -> Result<Arc<ServerConfig>, Fault> {
     let mut roots = RootCertStore::empty();
     for pem in client_authorities_pem {
@@ -31,12 +34,28 @@ pub fn door_server_tls(
         true => None,
         false => {
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+            let verifier = verifier.with_crls(revocation_lists(revocation_lists_pem)?);
+            let verifier = verifier.allow_unknown_revocation_status().enforce_revocation_expiration();
             let verifier = verifier.allow_unauthenticated().build();
             let verifier = verifier.map_err(|error| SecurityError::unusable("client authorities", error))?;
             Some(verifier as Arc<dyn ClientCertVerifier>)
         }
     };
     server_tls(certificate_pem, key_pem, verifier)
+}
+
+fn revocation_lists(pems: &[&str]) -> Result<Vec<CertificateRevocationListDer<'static>>, Fault> {
+    let mut lists = Vec::new();
+    for pem in pems {
+        let before = lists.len();
+        for list in CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()) {
+            lists.push(list.map_err(|error| SecurityError::unusable("revocation list", error))?);
+        }
+        if lists.len() == before {
+            return Err(SecurityError::unusable("revocation list", "the file holds none in PEM").into());
+        }
+    }
+    Ok(lists)
 }
 
 /// TLS settings of a door for grid users, with proxies too. The handshake only proves that a client holds the
@@ -102,9 +121,11 @@ mod tests {
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         assert_eq!(subject_line(certificate.der()).unwrap(), "/DC=org/O=Example/CN=host\\/door.example");
-        assert!(door_server_tls(&certificate.pem(), &key.serialize_pem(), &[]).is_ok());
-        assert!(door_server_tls(&certificate.pem(), &key.serialize_pem(), &[&certificate.pem()]).is_ok());
-        assert!(door_server_tls(&certificate.pem(), "no key", &[]).is_err());
-        assert!(door_server_tls("no certificate", &key.serialize_pem(), &[]).is_err());
+        assert!(door_server_tls(&certificate.pem(), &key.serialize_pem(), &[], &[]).is_ok());
+        assert!(
+            door_server_tls(&certificate.pem(), &key.serialize_pem(), &[&certificate.pem()], &[]).is_ok()
+        );
+        assert!(door_server_tls(&certificate.pem(), "no key", &[], &[]).is_err());
+        assert!(door_server_tls("no certificate", &key.serialize_pem(), &[], &[]).is_err());
     }
 }

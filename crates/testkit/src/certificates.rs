@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256,
+    RevokedCertParams, date_time_ymd,
 };
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -36,13 +37,60 @@ impl CertificateAuthority {
         self.certify(common_name, hosts, &KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap())
     }
 
+    /// For a client whose subject has these parts in this order, each of another type, and that serial
+    /// number.
+    pub fn issue_subject(&self, subject: &[(&str, &str)], serial: u64) -> (String, String) {
+        let mut params = named("", &[]);
+        params.distinguished_name = subject_of(subject);
+        params.serial_number = Some(serial.into());
+        self.sign(params, &KeyPair::generate().unwrap())
+    }
+
+    /// What this authority has revoked, in PEM; good for decades.
+    pub fn revocation_list(&self, serials: &[u64]) -> String {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: (*serial).into(),
+            revocation_time: date_time_ymd(2025, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2025, 1, 1),
+            next_update: date_time_ymd(2099, 1, 1),
+            crl_number: 1_u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
+    }
+
     fn certify(&self, common_name: &str, hosts: &[&str], key: &KeyPair) -> (String, String) {
-        let mut params = named(common_name, hosts);
+        self.sign(named(common_name, hosts), key)
+    }
+
+    fn sign(&self, mut params: CertificateParams, key: &KeyPair) -> (String, String) {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         (params.signed_by(key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
+}
+
+/// Each type once: a `DistinguishedName` holds no more.
+fn subject_of(parts: &[(&str, &str)]) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    for (kind, value) in parts {
+        let kind = match *kind {
+            "CN" => DnType::CommonName,
+            "O" => DnType::OrganizationName,
+            "OU" => DnType::OrganizationalUnitName,
+            "DC" => DnType::CustomDnType(vec![0, 9, 2342, 19200300, 100, 1, 25]),
+            other => panic!("no such attribute: {other}"),
+        };
+        name.push(kind, *value);
+    }
+    name
 }
 
 fn named(common_name: &str, hosts: &[&str]) -> CertificateParams {

@@ -26,8 +26,8 @@ pub struct DoorConfig {
     /// One of the agent's storages. Paths in URLs are paths beneath its root.
     pub storage: StorageName,
     pub listen: Vec<SocketAddr>,
-    /// The host's certificate with its chain, and its key. None: the agent's own, which only programs that
-    /// trust the deployment's authority accept, and no browser.
+    /// The host's certificate with its chain, and its key. Required: the agent's own names no host, so no
+    /// client could verify the door by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,6 +35,9 @@ pub struct DoorConfig {
     /// Authorities of people's certificates. Empty: the deployment's.
     #[serde(default)]
     pub client_authorities: Vec<PathBuf>,
+    /// PEM files with what those authorities have revoked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_revocation_lists: Vec<PathBuf>,
     /// A directory of the grid's authorities, with their policies and revocation lists: their users come with
     /// certificates and proxies. None: `client_authorities` count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,6 +153,15 @@ impl DoorConfig {
         if self.certificate.is_some() != self.key.is_some() {
             return Err(format!("door of {name}: certificate and key come together"));
         }
+        if self.certificate.is_none() {
+            return Err(self.lacks_certificate());
+        }
+        if !self.client_revocation_lists.is_empty() && self.client_authorities.is_empty() {
+            return Err(format!(
+                "door of {name}: client_revocation_lists are of the authorities in client_authorities, which \
+                    is empty; a trust_dir has its own"
+            ));
+        }
         let bounds = [
             ("connections", self.connections, CONNECTIONS_MAX),
             ("transfers", self.transfers, TRANSFERS_MAX),
@@ -207,6 +219,15 @@ impl DoorConfig {
         Ok(())
     }
 
+    /// Why a door without a certificate is not opened.
+    pub(crate) fn lacks_certificate(&self) -> String {
+        format!(
+            "door of {}: it has no certificate, and the agent's own names no host, so that no client could \
+                verify it: set certificate and key to PEM files of this host",
+            self.storage
+        )
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         let connections_of_address = (self.connections / 2).max(1);
         Limits {
@@ -256,6 +277,10 @@ mod tests {
     use super::*;
 
     fn door(more: &str) -> Result<DoorConfig, String> {
+        door_of(&format!("certificate = 'c'\nkey = 'k'\n{more}"))
+    }
+
+    fn door_of(more: &str) -> Result<DoorConfig, String> {
         let text = format!("storage = 'alpha'\nlisten = ['127.0.0.1:0']\n{more}");
         let config: DoorConfig = toml::from_str(&text).map_err(|error| error.to_string())?;
         config.check(&["alpha".parse().unwrap()]).map(|()| config)
@@ -270,17 +295,32 @@ mod tests {
     }
 
     #[test]
+    fn a_door_that_no_client_could_verify_is_not_opened() {
+        for (more, why) in [
+            ("", "set certificate and key"),
+            ("anonymous_read = true\ntrust_dir = 't'", "set certificate and key"),
+            ("key = 'k'", "come together"),
+            ("certificate = 'c'", "come together"),
+        ] {
+            let refusal = door_of(more).unwrap_err();
+            assert!(refusal.starts_with("door of alpha: ") && refusal.contains(why), "{more}: {refusal}");
+        }
+        assert!(door_of("certificate = 'c'\nkey = 'k'").is_ok());
+    }
+
+    #[test]
     fn mistakes_are_reported() {
         for (more, why) in [
             ("issuers = [{ url = 'http://iam' }]", "no issuer"),
             ("issuers = [{ url = 'https://iam' }, { url = 'https://iam/' }]", "twice"),
             ("issuers = [{ url = 'https://iam', below = '../x' }]", "no path"),
-            ("key = 'k'", "come together"),
             ("transfers = 0", "transfers is 0"),
             ("[[allow]]\nmay = 'read'", "either subjects, or voms, or a grid_map"),
             ("[[allow]]\nmay = 'read'\nvoms = ['/atlas']", "without voms_dir"),
             ("trust_dir = 't'\nclient_authorities = ['c']", "either trust_dir or"),
             ("voms_dir = 'v'", "trust_dir lets in"),
+            ("client_revocation_lists = ['r']", "client_authorities, which is empty"),
+            ("trust_dir = 't'\nclient_revocation_lists = ['r']", "a trust_dir has its own"),
             ("trust_dir = 't'\nvoms_dir = 'v'\n[[allow]]\nmay = 'read'\nvoms = ['atlas']", "no attribute"),
             ("[[allow]]\nmay = 'read'\nsubjects = ['alice']", "no subject"),
             ("[[allow]]\nmay = 'read'\nsubjects = ['*']\nbelow = '../x'", "no path"),

@@ -76,10 +76,10 @@ impl DoorConfig {
     /// Reads everything that may change while the door is open, with a hash of it.
     pub(super) fn read_access(&self, own: &Credentials) -> Result<(Access, [u8; 32]), Fault> {
         let mut read = ConfigFiles::default();
-        let (certificate, key) = match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => (read.text(certificate)?, read.text(key)?),
-            _ => (own.certificate_pem.clone(), own.key_pem.clone()),
+        let (Some(certificate), Some(key)) = (&self.certificate, &self.key) else {
+            return Err(Fault::new(FaultCode::BadRequest, self.lacks_certificate()));
         };
+        let (certificate, key) = (read.text(certificate)?, read.text(key)?);
         read.contents.push_str(&certificate);
         let mut authorities = Vec::new();
         for path in &self.client_authorities {
@@ -89,10 +89,15 @@ impl DoorConfig {
         if identities {
             authorities.push(own.ca_pem.clone());
         }
-        let authorities: Vec<&str> = authorities.iter().map(String::as_str).collect();
+        let mut lists = Vec::new();
+        for path in &self.client_revocation_lists {
+            lists.push(read.large(path)?);
+        }
+        let [authorities, lists] =
+            [&authorities, &lists].map(|texts| texts.iter().map(String::as_str).collect::<Vec<&str>>());
         let tls = match &self.trust_dir {
             Some(_) => door_grid_tls(&certificate, &key, own)?,
-            None => door_server_tls(&certificate, &key, &authorities)?,
+            None => door_server_tls(&certificate, &key, &authorities, &lists)?,
         };
         let mut rights = Rights { anonymous: self.anonymous_read.then(String::new), ..Rights::default() };
         for rule in &self.allow {

@@ -10,7 +10,9 @@ use longhaul_doors::{
     Access, AuditSink, Door, Grant, Limits, Outgoing, Right, Rights, Settings, Subjects, TapeEnd,
     TrustedIssuers,
 };
-use longhaul_security::{ForeignServerTrust, door_server_tls, foreign_client_tls, hash_secret};
+use longhaul_security::{
+    ForeignServerTrust, door_server_tls, foreign_client_tls, foreign_client_tls_with_certificate, hash_secret,
+};
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, Storage};
 use longhaul_testkit::{CertificateAuthority, wait_until};
 use rustls::{ClientConnection, StreamOwned};
@@ -83,7 +85,7 @@ impl House {
     fn over(directory: Arc<TempDir>, changes: Changes) -> House {
         let root = directory.path().join("root");
         std::fs::create_dir_all(&root).unwrap();
-        let (ca_pem, certificate, key) = certificates(directory.path());
+        let (ca_pem, lists, certificate, key) = certificates(directory.path());
         let ca = directory.path().join("ca.pem");
         std::fs::write(&ca, &ca_pem).unwrap();
         std::fs::write(directory.path().join("certificate.pem"), &certificate).unwrap();
@@ -96,9 +98,9 @@ impl House {
             flush: FlushPolicy::None,
         });
         let all = |may| Grant { may, below: String::new() };
-        let alice = Subjects::Named(["/CN=alice".to_owned()].into());
+        let alice = Subjects::Named(["/CN=alice".to_owned(), "/O=Example/CN=alice".to_owned()].into());
         let access = Access {
-            tls: door_server_tls(&certificate, &key, &[&ca_pem]).unwrap(),
+            tls: door_server_tls(&certificate, &key, &[&ca_pem], &[&lists]).unwrap(),
             identities: false,
             rights: Rights {
                 subjects: vec![(alice, all(Right::Write))],
@@ -150,7 +152,7 @@ impl House {
     /// For another server of this house's name.
     pub fn server_tls(&self) -> Arc<rustls::ServerConfig> {
         let text = |name| std::fs::read_to_string(self.file(name)).unwrap();
-        door_server_tls(&text("certificate.pem"), &text("key.pem"), &[]).unwrap()
+        door_server_tls(&text("certificate.pem"), &text("key.pem"), &[], &[]).unwrap()
     }
 
     pub fn connect(&self) -> Wire {
@@ -164,6 +166,15 @@ impl House {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let connection = ClientConnection::new(tls, "localhost".try_into().unwrap()).unwrap();
         Wire { stream: StreamOwned::new(connection, stream) }
+    }
+
+    /// One request by somebody with the certificate of that file.
+    pub fn request_as(&self, certificate: &str, method: &str, path: &str, body: &[u8]) -> Reply {
+        let ca = std::fs::read_to_string(&self.ca).unwrap();
+        let pem = std::fs::read_to_string(self.file(&format!("{certificate}.pem"))).unwrap();
+        let trust = ForeignServerTrust::Authorities(&ca);
+        let wire = self.connect_by(foreign_client_tls_with_certificate(trust, &pem, &pem).unwrap());
+        self.ask_over(wire, method, path, &[("Authorization", "")], body)
     }
 
     /// One request with the writer's token on a connection of its own.
@@ -219,15 +230,25 @@ impl Drop for House {
     }
 }
 
-/// A CA, a server certificate for localhost, and a client's in `directory`; returns CA, certificate, key.
-fn certificates(directory: &Path) -> (String, String, String) {
+/// A CA, a server certificate for localhost, and clients' in `directory`; returns CA, revocation list,
+/// certificate, key.
+fn certificates(directory: &Path) -> (String, String, String, String) {
+    const REVOKED_SERIAL: u64 = 4_711;
     let authority = CertificateAuthority::new("Test CA");
-    for name in ["alice", "mallory"] {
-        let (certificate, key) = authority.issue(name, &[]);
+    let write = |name: &str, (certificate, key): (String, String)| {
         std::fs::write(directory.join(format!("{name}.pem")), format!("{certificate}{key}")).unwrap();
+    };
+    for name in ["alice", "mallory"] {
+        write(name, authority.issue(name, &[]));
     }
+    write("alice-of-example", authority.issue_subject(&[("O", "Example"), ("CN", "alice")], 1));
+    write("forged", authority.issue_subject(&[("O", "Example/CN=alice")], 2));
+    write("forged-whole", authority.issue_subject(&[("O", "x/O=Example/CN=alice")], 3));
+    write("forged-end", authority.issue_subject(&[("O", "Example"), ("CN", "alice/CN=proxy")], 4));
+    write("revoked", authority.issue_subject(&[("CN", "alice")], REVOKED_SERIAL));
     let (certificate, key) = authority.issue("localhost", &["localhost", "127.0.0.1"]);
-    (authority.ca_pem, certificate, key)
+    let lists = authority.revocation_list(&[REVOKED_SERIAL]);
+    (authority.ca_pem, lists, certificate, key)
 }
 
 pub struct Wire {

@@ -11,6 +11,7 @@ mod house;
 mod links;
 mod locks;
 mod macaroons;
+mod subjects;
 mod tape;
 mod third_party;
 mod trusted_issuers;

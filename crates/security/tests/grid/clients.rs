@@ -143,6 +143,31 @@ fn users_agents_and_nobody_come_to_one_port() {
     assert_eq!(service.meets(people_client_tls(&service.ca_pem).unwrap(), Some(&trust)), Ok(None));
 }
 
+/// By certificate and by proxy, over both versions of TLS.
+#[test]
+fn a_slash_in_a_value_makes_nobody_else_at_the_port() {
+    let service = Service::new();
+    let grid = Grid::new();
+    let trust = grid.trust();
+    let alice = grid.trust().verify_chain(&pki::chain(&[&grid.alice]), NOW).unwrap();
+    for forged in [
+        "/DC=org/DC=example/OU=Users\\/CN=alice",
+        "/DC=org/DC=example\\/OU=Users/CN=alice",
+        "/DC=org\\/DC=example\\/OU=Users\\/CN=alice",
+    ] {
+        let holder = grid.ca.issues(forged).with(basic_constraints(false)).with(key_usage(0xa0)).sign();
+        let proxy = holder.proxy().sign();
+        for version in [&TLS12, &TLS13] {
+            for (chain, proxies) in [(vec![&holder], 0), (vec![&proxy, &holder], 1)] {
+                let met = service.meets(service.user(&chain, version), Some(&trust)).unwrap().unwrap();
+                let ClientIdentity::Grid(user) = met else { panic!("an agent") };
+                assert_eq!((user.subject.as_str(), user.proxies), (forged, proxies));
+                assert_ne!(user.delegation_id(), alice.delegation_id(), "{forged}");
+            }
+        }
+    }
+}
+
 #[test]
 fn refusals_come_in_words_after_the_handshake() {
     let service = Service::new();

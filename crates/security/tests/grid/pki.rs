@@ -78,11 +78,13 @@ pub fn time(at: Timestamp) -> Vec<u8> {
     tlv(0x18, format!("{digits}Z").as_bytes())
 }
 
-/// `/DC=org/CN=alice` as a name; values hold no slash.
+/// `/DC=org/CN=alice` as a name; a slash within a value is written `\\/`.
 pub fn name(line: &str) -> Vec<u8> {
+    const SLASH: &str = "\u{1}";
     let mut parts = Vec::new();
-    for part in line.split('/').skip(1) {
+    for part in line.replace("\\/", SLASH).split('/').skip(1) {
         let (kind, value) = part.split_once('=').unwrap();
+        let value = value.replace(SLASH, "/");
         let (kind, tag): (&[u64], u8) = match kind {
             "DC" => (&[0, 9, 2342, 19200300, 100, 1, 25], 0x16),
             "C" => (&[2, 5, 4, 6], 0x13),

@@ -12,16 +12,24 @@ const TOKEN: &str = "writer-0123456789abcdef";
 
 #[test]
 fn an_agent_opens_its_storage_to_outside_clients() {
-    if !needs::program("curl", &["--version"]) {
-        return needs::not_run("the door of an agent", "curl is not installed");
+    if !needs::programs("the door of an agent", &[("curl", "--version"), ("openssl", "version")]) {
+        return;
     }
     let mut deployment = Deployment::new();
     let tokens = deployment.directory().join("tokens");
     fs::write(&tokens, format!("write / {TOKEN}\n")).unwrap();
     let port = free_port();
+    let authority = ForeignAuthority::new("door");
+    let (certificate, key) = authority.issue("door");
+    let write = |name: &str, text: &str| {
+        let path = deployment.directory().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let (certificate, key) = (write("door.pem", &certificate), write("door.key", &key));
     let door = format!(
-        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ntokens = \
-            {tokens:?}\nanonymous_read = true\n\
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = \
+            {certificate:?}\nkey = {key:?}\ntokens = {tokens:?}\nanonymous_read = true\n\
          allow = [{{ subjects = [\"longhaul://*/agent/alpha/*\"], may = \"write\" }}]\n"
     );
     let mut options = SiteOptions::new("alpha");
@@ -29,19 +37,15 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     deployment.add_site(options);
     deployment.until_connected("alpha");
 
-    // Without a certificate of its own the door shows the agent's, whose name no client knows but by saying
-    // so.
     let credentials = deployment.credentials("alpha");
-    let (ca, pair) = (deployment.directory().join("door-ca.pem"), deployment.directory().join("pair.pem"));
-    fs::write(&ca, &credentials.ca_pem).unwrap();
+    let (ca, pair) = (authority.ca_file(), deployment.directory().join("pair.pem"));
     fs::write(&pair, format!("{}{}", credentials.certificate_pem, credentials.key_pem)).unwrap();
     let curl = |arguments: &[&str], path: &str| {
         let mut command = Command::new("curl");
         command
             .args(["-sS", "--max-time", "60", "-o", "/dev/stdout", "-w", "\n%{http_code}", "--cacert"])
             .arg(&ca);
-        command.args(["--resolve", &format!("agent.longhaul:{port}:127.0.0.1")]).args(arguments);
-        let output = command.arg(format!("https://agent.longhaul:{port}{path}")).output().unwrap();
+        let output = command.args(arguments).arg(format!("https://localhost:{port}{path}")).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let (body, status) = text.rsplit_once('\n').unwrap();
         (status.parse::<u32>().unwrap(), body.to_owned())
