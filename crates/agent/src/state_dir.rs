@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_api::agent::Incarnation;
 use longhaul_model::{AgentId, Fault, FaultCode, SiteName, json};
-use longhaul_security::{Credentials, read_private, write_private};
+use longhaul_security::{Credentials, read_private, restrict_to_owner, write_private};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,10 @@ impl StateDir {
             OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path.join("lock"))
         };
         let lock = open().map_err(|error| state_fault(path, &error.to_string()).with_source(error))?;
+        if restrict_to_owner(path)? {
+            tracing::warn!(directory = %path.display(), "others could enter the state directory; now nobody \
+                else can (mode 700), since it holds keys");
+        }
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(StateDir { path: path.into(), _lock: lock }),
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -189,6 +193,17 @@ mod tests {
         drop(first);
         StateDir::open(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_that_others_could_enter_is_closed_to_them() {
+        let directory = tempfile::tempdir().unwrap();
+        for open in [0o755, 0o770, 0o701] {
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(open)).unwrap();
+            drop(StateDir::open(directory.path()).unwrap());
+            let mode = fs::metadata(directory.path()).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{open:o}");
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@
 
 use std::io;
 
-use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit, umask};
 
 /// Set to 1 to disable the hardening, for debuggers and core dumps.
 pub const CORE_DUMPS_VARIABLE: &str = "LONGHAUL_CORE_DUMPS";
@@ -21,4 +22,11 @@ pub fn harden_process() -> io::Result<()> {
     longhaul_engine::open_counters();
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Files that this process makes are its owner's alone. For the service, whose every file may hold something
+/// of its users; not for agents, whose files at storages are for others too: their state directory is closed
+/// instead.
+pub fn make_files_private() {
+    umask(Mode::RWXG | Mode::RWXO);
 }

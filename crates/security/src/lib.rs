@@ -56,7 +56,9 @@ pub use password::{
 };
 pub use pending_logins::{LoginRedirect, PENDING_LOGIN_TTL, PendingLogin, PendingLogins};
 pub use permit::{Permit, PermitVerifier, list_digest};
-pub use private_files::{read_private, read_secret, write_private};
+pub use private_files::{
+    check_private_directory, create_private, read_private, read_secret, restrict_to_owner, write_private,
+};
 pub use role::{
     Action, MANAGED_SITES_MAX, ManagerScope, Principal, ResourceScope, Role, authorise, authorise_for,
 };

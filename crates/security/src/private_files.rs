@@ -62,6 +62,54 @@ pub(crate) fn make_private_directory(path: &Path) -> Result<(), SecurityError> {
     })
 }
 
+/// Creates the file (mode 0600) unless it is there, and takes it from others if it is.
+pub fn create_private(path: &Path) -> Result<(), SecurityError> {
+    let create = || match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    };
+    create().map_err(|source| SecurityError::File { what: "cannot create", path: path.into(), source })?;
+    restrict_to_owner(path).map(drop)
+}
+
+/// Takes all rights at a file or directory from everybody but its owner. Returns whether others had any;
+/// false if nothing is there.
+pub fn restrict_to_owner(path: &Path) -> Result<bool, SecurityError> {
+    let restrict = || {
+        let mode = match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            found => found?.permissions().mode(),
+        };
+        let is_open = mode & 0o077 != 0;
+        if is_open {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o700))?;
+        }
+        Ok(is_open)
+    };
+    restrict().map_err(|source| SecurityError::File {
+        what: "others can use it, and their rights cannot be taken: chmod go= it; at",
+        path: path.into(),
+        source,
+    })
+}
+
+/// Refuses a directory for keys that others can read.
+pub fn check_private_directory(path: &Path) -> Result<(), SecurityError> {
+    let check = || {
+        let mode = fs::metadata(path)?.permissions().mode() & 0o777;
+        if mode & 0o077 == 0 {
+            return Ok(());
+        }
+        let why = format!("others can read it (mode {mode:o}): chmod 700 it, it holds keys");
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    };
+    check().map_err(|source| SecurityError::File {
+        what: "cannot use the directory",
+        path: path.into(),
+        source,
+    })
+}
+
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let directory = match path.parent().ok_or(io::ErrorKind::InvalidInput)? {
         // A bare file name is in the current directory.
@@ -119,6 +167,43 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let said = longhaul_model::Fault::from(read_secret(&path).unwrap_err()).detail;
         assert!(said.contains("secret") && said.contains("(mode 640): chmod 600"), "{said}");
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn what_others_could_use_is_taken_from_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("catalog");
+        assert!(!restrict_to_owner(&path).unwrap(), "nothing is there");
+        create_private(&path).unwrap();
+        assert_eq!((mode(&path), restrict_to_owner(&path).unwrap()), (0o600, false));
+        for open in [0o644, 0o660, 0o602] {
+            fs::write(&path, "content").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(open)).unwrap();
+            create_private(&path).unwrap();
+            assert_eq!((mode(&path), fs::read_to_string(&path).unwrap()), (0o600, "content".to_owned()));
+        }
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(restrict_to_owner(directory.path()).unwrap());
+        assert_eq!(mode(directory.path()), 0o700);
+    }
+
+    #[test]
+    fn a_directory_of_keys_is_its_owners_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        for (mode, is_private) in [(0o700, true), (0o755, false), (0o710, false), (0o702, false)] {
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let checked = check_private_directory(directory.path());
+            assert_eq!(checked.is_ok(), is_private, "{mode:o}");
+            if let Err(error) = checked {
+                let detail = longhaul_model::Fault::from(error).detail;
+                assert!(detail.contains(&format!("(mode {mode:o}): chmod 700 it")), "{detail}");
+            }
+        }
+        assert!(check_private_directory(&directory.path().join("absent")).is_err());
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use longhaul_catalog::{Catalog, PostgresConfig};
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{ForeignServerTrust, foreign_client_tls, read_secret};
+use longhaul_security::{
+    ForeignServerTrust, create_private, foreign_client_tls, read_secret, restrict_to_owner,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Config;
@@ -53,7 +55,13 @@ fn bad(key: &str, why: impl std::fmt::Display) -> Fault {
 
 pub(crate) fn open(config: &Config, now: Timestamp) -> Result<Catalog, Fault> {
     if config.database.url.is_empty() {
-        return Ok(Catalog::open(&config.state_dir.join("catalog.sqlite"), now)?);
+        let path = config.state_dir.join("catalog.sqlite");
+        create_private(&path)?;
+        // SQLite makes these with the mode of the database; an earlier release left them open to others.
+        for suffix in ["-wal", "-shm"] {
+            restrict_to_owner(&config.state_dir.join(format!("catalog.sqlite{suffix}")))?;
+        }
+        return Ok(Catalog::open(&path, now)?);
     }
     Ok(Catalog::connect(&config.database.place()?, now)?)
 }
@@ -91,5 +99,30 @@ mod tests {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         std::fs::set_permissions(file.path(), open).unwrap();
         assert!(config.place().unwrap_err().detail.contains("service.database.password_file"));
+    }
+
+    #[test]
+    fn the_database_is_its_owners_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let config = Config { state_dir: directory.path().into(), ..Config::default() };
+        let now = Timestamp(1_780_000_000_000_000);
+        let modes = || {
+            let names = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+            let mode = |path: PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
+            names.map(mode).collect::<Vec<_>>()
+        };
+        let catalog = open(&config, now).unwrap();
+        assert!(!modes().is_empty() && modes().iter().all(|mode| *mode == 0o600), "{:o?}", modes());
+        drop(catalog);
+        // What an earlier release left behind.
+        for name in ["catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"] {
+            let path = directory.path().join(name);
+            if path.exists() {
+                std::fs::set_permissions(path, PermissionsExt::from_mode(0o644)).unwrap();
+            }
+        }
+        let _catalog = open(&config, now).unwrap();
+        assert!(modes().iter().all(|mode| *mode == 0o600), "{:o?}", modes());
     }
 }

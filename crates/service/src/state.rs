@@ -1,13 +1,13 @@
 //! The state directory: one service at a time, one authority, and the database unless a server keeps it.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_catalog::{Catalog, NewApiToken};
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{Authority, Vault, hash_secret, new_secret};
+use longhaul_security::{Authority, Vault, check_private_directory, hash_secret, new_secret};
 
 use crate::{Config, database};
 
@@ -55,6 +55,7 @@ pub(crate) fn init_with(
         .mode(0o700)
         .create(directory)
         .map_err(|error| trouble(directory, error))?;
+    check_private_directory(directory)?;
     let _lock = lock(directory)?;
     if authority_path(directory).exists() {
         return Err(Fault::new(
@@ -104,17 +105,7 @@ impl State {
                 format!("{} holds no deployment: make one with `longhaul service init`", directory.display()),
             ));
         }
-        let mode = directory.metadata().map_err(|error| trouble(directory, error))?.mode();
-        if mode & 0o077 != 0 {
-            return Err(Fault::new(
-                FaultCode::StateDirectory,
-                format!(
-                    "{} can be read by others (mode {:o}): chmod 700 it, it holds keys",
-                    directory.display(),
-                    mode & 0o777
-                ),
-            ));
-        }
+        check_private_directory(directory)?;
         let lock = lock(directory)?;
         let catalog = open_catalog()?;
         let authority = Authority::open(&authority_path(directory))?;
@@ -133,6 +124,7 @@ fn lock(directory: &Path) -> Result<File, Fault> {
         .create(true)
         .truncate(false)
         .write(true)
+        .mode(0o600)
         .open(&path)
         .map_err(|error| trouble(directory, error))?;
     let mut tries = LOCK_TRIES;

@@ -15,6 +15,7 @@ use super::{Context, Threads, block_on, login};
 use crate::clock;
 use crate::config::{ClientConfig, Layers, PROFILE};
 use crate::failure::{Exit, Failure};
+use crate::hardening::make_files_private;
 use crate::signals;
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone};
@@ -75,6 +76,7 @@ pub fn run(context: &Context, command: ServiceCommand) -> Result<Exit, Failure> 
             if let Some(deployment) = &args.deployment {
                 layers.add_option("service.deployment", "--deployment", deployment)?;
             }
+            make_files_private();
             let made = init(&layers.section("service")?)?;
             context.output.view(&made, init_text, |made| {
                 let mut table = Table::new([left("url"), left("token"), left("ca"), left("fingerprint")]);
@@ -91,6 +93,7 @@ pub fn run(context: &Context, command: ServiceCommand) -> Result<Exit, Failure> 
             }
             let config: Config = layers.section("service")?;
             config.check()?;
+            make_files_private();
             context.start_log(&layers)?;
             block_on(Threads::Several, serve(config))?;
             Ok(Exit::Ok)
