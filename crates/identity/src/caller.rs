@@ -48,6 +48,18 @@ impl Caller {
         self.confinement.community.as_ref().or(self.principal.manages.community.as_ref())
     }
 
+    /// The owner of what is kept for its sender alone: kind of credential, name and community. No two owners
+    /// have the same text.
+    pub fn owner_key(&self) -> String {
+        let (kind, name) = match (self.account(), self.known_as()) {
+            (Some(account), _) => ("account", account),
+            (None, Some(known)) => ("login", known.credential.as_str()),
+            (None, None) => ("token", self.principal.name.as_str()),
+        };
+        let community = self.works_only_for().map(CommunityName::as_str).or(self.community());
+        serde_json::json!([kind, name, community]).to_string()
+    }
+
     pub fn confinement(&self) -> &TokenRestrictions {
         &self.confinement
     }
@@ -114,4 +126,47 @@ pub fn charge(
 
 pub fn not_authenticated(detail: &str) -> Problem {
     Fault::new(FaultCode::NotAuthenticated, detail).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(name: &str, account: Option<&str>, community: Option<&str>) -> Caller {
+        let principal =
+            Principal { name: name.to_owned(), role: Role::Viewer, manages: ManagerScope::default() };
+        let holder = SessionHolder {
+            principal,
+            account: account.map(str::to_owned),
+            community: community.map(str::to_owned),
+            external: None,
+        };
+        Caller::from_holder(holder)
+    }
+
+    #[test]
+    fn owners_of_one_name_are_told_apart() {
+        let mut confined = caller("anna", None, None);
+        confined.confinement.community = Some("higgs".parse().unwrap());
+        let mut external = caller("anna", None, None);
+        external.holder.external = Some(ExternalIdentity {
+            dn: "/CN=anna".into(),
+            name: "anna".into(),
+            credential: "8facbc69f57a9d60".into(),
+        });
+        let callers = [
+            caller("anna", None, None),
+            caller("anna", Some("anna"), None),
+            caller("anna", Some("anna"), Some("top")),
+            external,
+            confined,
+            // Names that look like another owner's text.
+            caller("anna\",\"higgs", None, None),
+            caller("[\"token\",\"anna\",null]", None, None),
+            caller("anna/site_add/x", None, None),
+        ];
+        let keys: std::collections::BTreeSet<String> = callers.iter().map(Caller::owner_key).collect();
+        assert_eq!(keys.len(), callers.len(), "{keys:?}");
+        assert_eq!(caller("anna", None, None).owner_key(), caller("anna", None, None).owner_key());
+    }
 }

@@ -358,6 +358,11 @@ impl Person {
             Level::All => Some(JobScope { vo, credential }),
             Level::Vo if vo.as_ref().is_some_and(|vo| !self.vos.contains(vo)) => None,
             Level::Vo => Some(JobScope { vo: Some(vo.unwrap_or_else(|| self.vo().to_owned())), credential }),
+            Level::Own if !self.owns_across_communities() => {
+                let vo = vo.unwrap_or_else(|| self.vo().to_owned());
+                let credential = Some(self.delegation_id.clone());
+                self.vos.contains(&vo).then_some(JobScope { vo: Some(vo), credential })
+            }
             Level::Own => Some(JobScope { vo, credential: Some(self.delegation_id.clone()) }),
         })
     }
@@ -371,9 +376,21 @@ impl Person {
         })
     }
 
+    /// Names of API tokens are given by administrators of each community: another community's token of the
+    /// same name is another owner.
+    fn owns_across_communities(&self) -> bool {
+        self.known_by != KnownBy::ApiToken || self.is_root
+    }
+
+    /// Whether a job of that VO and credential is theirs.
+    pub fn owns(&self, vo: &str, credential: &str) -> bool {
+        let in_community = self.owns_across_communities() || self.vos.iter().any(|mine| mine == vo);
+        self.method != Method::Nobody && credential == self.delegation_id && in_community
+    }
+
     /// Whether a job of that VO and owner may be seen and changed.
     pub fn may_touch(&self, vo: &str, credential: &str) -> bool {
-        let own = self.method != Method::Nobody && credential == self.delegation_id;
+        let own = self.owns(vo, credential);
         match self.level("transfer") {
             Some(Level::All) => true,
             Some(Level::Vo) => own || self.vos.iter().any(|mine| mine == vo),
@@ -402,6 +419,56 @@ impl Person {
             is_root: self.is_root,
             oauth2_scope: self.scope.clone().or(is_token.then(String::new)),
             wlcg_profile: is_token.then_some(self.token.as_ref().is_some_and(|token| token.is_wlcg)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn anna(vo: &str, known_by: KnownBy) -> Person {
+        Person {
+            delegation_id: "8facbc69f57a9d60".into(),
+            vos: vec![vo.into()],
+            method: Method::Token,
+            known_by,
+            levels: Levels::from([("transfer".into(), Level::Own)]),
+            ..Person::nobody()
+        }
+    }
+
+    fn listed(person: &Person, vo: Option<&str>) -> Option<(Option<String>, Option<String>)> {
+        let scope = person.job_scope(vo.map(str::to_owned), None).unwrap();
+        scope.map(|scope| (scope.vo, scope.credential))
+    }
+
+    #[test]
+    fn tokens_of_one_name_in_two_communities_are_two_owners() {
+        let person = anna("higgs", KnownBy::ApiToken);
+        let id = person.delegation_id.clone();
+        assert!(person.may_touch("higgs", &id));
+        assert!(!person.may_touch("top", &id), "another community's token of that name has submitted it");
+        assert!(!person.may_touch("higgs", "0000000000000000"));
+        let own = Some((Some("higgs".to_owned()), Some(id.clone())));
+        assert_eq!((listed(&person, None), listed(&person, Some("higgs"))), (own.clone(), own));
+        assert_eq!(listed(&person, Some("top")), None);
+        let manager = Person {
+            levels: Levels::from([("transfer".into(), Level::Vo)]),
+            ..anna("higgs", KnownBy::ApiToken)
+        };
+        assert!(!manager.may_touch("top", &id) && manager.may_touch("higgs", "0000000000000000"));
+    }
+
+    /// Their names are unique wherever they work.
+    #[test]
+    fn people_with_certificates_and_issuers_own_their_jobs_in_every_community() {
+        let issuer = KnownBy::Issuer { url: "https://iam.example".into(), communities: Vec::new() };
+        for known_by in [KnownBy::Certificate(Vec::new()), issuer] {
+            let person = anna("higgs", known_by);
+            let id = person.delegation_id.clone();
+            assert!(person.may_touch("top", &id));
+            assert_eq!(listed(&person, None), Some((None, Some(id))));
         }
     }
 }

@@ -127,7 +127,7 @@ fn keep_own(
     ids.dedup();
     let rows = operations.shared.kernel.catalog.jobs(&ids).map_err(|error| refusal(problem(error)))?;
     let own = |id: JobId| {
-        rows.iter().flatten().any(|row| row.id == id && row.credential == ask.person.delegation_id)
+        rows.iter().flatten().any(|row| row.id == id && ask.person.owns(&row.vo, &row.credential))
     };
     files.retain(|file| own(file.job));
     Ok(())

@@ -46,7 +46,7 @@ pub fn key(route: &Route, headers: &HeaderMap, call: &Call) -> Result<Option<Str
             "an Idempotency-Key has 1 to {KEY_BYTES_MAX} visible ASCII characters"
         )));
     }
-    Ok(Some(format!("{}/{}/{text}", call.caller()?.principal.name, route.operation)))
+    Ok(Some(format!("{}/{}/{text}", call.caller()?.owner_key(), route.operation)))
 }
 
 /// Tells a repetition from another request under the same key.
