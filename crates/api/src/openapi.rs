@@ -77,6 +77,9 @@ fn tag(route: &Route) -> &'static str {
 fn role_text(access: Access) -> &'static str {
     match access {
         Access::Public => "Requires no credential.",
+        Access::LocalOrViewer => {
+            "Requires the role viewer; no credential from a loopback address of the service's host."
+        }
         Access::Viewer => "Requires the role viewer.",
         Access::SiteManager => "Requires the role admin, or manager of every site concerned.",
         Access::CommunityManager => "Requires the role admin, or manager of the community concerned.",
@@ -92,6 +95,7 @@ fn role_text(access: Access) -> &'static str {
 fn security(route: &Route) -> Value {
     match route.access {
         Access::Public => json!([]),
+        Access::LocalOrViewer => json!([{}, { "token": [] }, { "session": [] }]),
         Access::AgentCertificate => json!([{ "agent": [] }]),
         Access::Observer => json!([{ "token": [] }, { "session": [], "csrf": [] }]),
         _ if route.method == Method::Get => json!([{ "token": [] }, { "session": [] }]),

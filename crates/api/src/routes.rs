@@ -55,6 +55,8 @@ impl Method {
 pub enum Access {
     /// None, or one in the body: a join token, an API token.
     Public,
+    /// As [`Access::Viewer`], or none from a loopback address of the service's own host.
+    LocalOrViewer,
     /// An API token or a session with at least this role.
     Viewer,
     /// An administrator, or a viewer for whom the service copies between URLs, as `service.fts.people` or
@@ -633,7 +635,7 @@ routes! {
     READYZ = Get "/readyz" "readyz" Public,
         "Reports whether requests are served, and if not, why",
         gives(200, Json("Health"));
-    METRICS = Get "/metrics" "metrics" Public,
+    METRICS = Get "/metrics" "metrics" LocalOrViewer,
         "Returns metrics in the Prometheus text format",
         gives(200, Text);
 }

@@ -20,7 +20,7 @@ impl Caller {
                 let detail = format!("{} is for agents, by their certificates", route.operation);
                 return Err(Fault::new(FaultCode::NotAllowed, detail).into());
             }
-            Access::Viewer | Access::Submitter => Action::Read(route.operation),
+            Access::LocalOrViewer | Access::Viewer | Access::Submitter => Action::Read(route.operation),
             Access::SiteManager | Access::CommunityManager => Action::Manage(route.operation),
             Access::Admin => Action::Change(route.operation),
             Access::Observer => Action::Observe(route.operation),

@@ -89,7 +89,12 @@ pub async fn admit(
         http.operations.shared.control.agents.check_admitted(agent.agent)?;
         return Ok(Admitted { agent: Some(agent), ..nobody });
     }
-    if route.access == Access::Public {
+    let is_open = match route.access {
+        Access::Public => true,
+        Access::LocalOrViewer => is_local(origin, &parts.headers),
+        _ => false,
+    };
+    if is_open {
         return Ok(nobody);
     }
     let changes = route.method != longhaul_api::routes::Method::Get;
@@ -117,6 +122,12 @@ pub async fn admit(
         tracing::info!(operation, by = %caller.principal.name, path = %path, "change");
     }
     Ok(Admitted { caller: Some(caller), cookie, ..nobody })
+}
+
+/// Whether somebody on this host asks. A proxy on this host that asks for others says so.
+fn is_local(origin: Option<&Origin>, headers: &HeaderMap) -> bool {
+    let is_forwarded = headers.contains_key(header::FORWARDED) || headers.contains_key("x-forwarded-for");
+    origin.is_some_and(|origin| origin.address.ip().to_canonical().is_loopback()) && !is_forwarded
 }
 
 /// Whether a user may make one more request now.
@@ -288,6 +299,31 @@ fn redirect(address: &str, cookie: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_this_host_is_local() {
+        let local = |address: &str, forwarded: Option<&'static str>| {
+            let address = address.parse().unwrap();
+            let origin = Origin { address, secure: true, identity: Ok(None) };
+            let mut headers = HeaderMap::new();
+            if let Some(name) = forwarded {
+                headers.insert(name, http::HeaderValue::from_static("for=192.0.2.1"));
+            }
+            is_local(Some(&origin), &headers)
+        };
+        assert!(local("127.0.0.1:1", None) && local("[::1]:1", None) && local("[::ffff:127.0.0.9]:1", None));
+        for (address, forwarded) in [
+            ("192.0.2.1:1", None),
+            ("[2001:db8::1]:1", None),
+            ("10.0.0.1:1", None),
+            ("[::ffff:192.0.2.1]:1", None),
+            ("127.0.0.1:1", Some("forwarded")),
+            ("[::1]:1", Some("x-forwarded-for")),
+        ] {
+            assert!(!local(address, forwarded), "{address} {forwarded:?}");
+        }
+        assert!(!is_local(None, &HeaderMap::new()), "it is not known who asks");
+    }
 
     #[test]
     fn a_login_token_leaves_the_address() {

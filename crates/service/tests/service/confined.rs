@@ -40,7 +40,7 @@ async fn token(world: &World, role: &str, scopes: &[&str], community: Option<&st
 
 /// Routes that a token can open at all; a stream of events would be held open.
 fn opened_by_tokens() -> impl Iterator<Item = &'static Route> {
-    let closed = [Access::Public, Access::AgentCertificate];
+    let closed = [Access::Public, Access::LocalOrViewer, Access::AgentCertificate];
     routes::ALL.iter().filter(move |route| !closed.contains(&route.access) && route.operation != "events")
 }
 

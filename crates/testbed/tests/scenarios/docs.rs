@@ -384,6 +384,7 @@ fn every_route_is_documented() {
     for route in routes::ALL {
         let who = match route.access {
             Access::Public => "–",
+            Access::LocalOrViewer => "viewer, or local",
             Access::Viewer => "viewer",
             Access::Submitter => "submitter",
             Access::SiteManager => "site manager",

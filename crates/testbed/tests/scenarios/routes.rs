@@ -109,7 +109,8 @@ impl Walk {
         body: &Value,
     ) -> Reply {
         match route.access {
-            Access::Public => {}
+            // The walk is on the service's own host.
+            Access::Public | Access::LocalOrViewer => {}
             Access::Viewer | Access::AgentCertificate => {
                 self.refused(&self.nobody, route, parameters, body, &[401, 403])
             }
