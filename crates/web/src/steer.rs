@@ -35,6 +35,7 @@ pub(crate) fn routes() -> Router<AppState> {
 async fn steer(State(operations): State<AppState>, headers: HeaderMap) -> Response {
     let of = headers.clone();
     let view = move |operations: &Operations| {
+        let who = caller(operations, &of)?;
         let rows = |limit| PageQuery { limit: Some(limit), after: None };
         Ok(SteerView {
             shares: operations.share_list()?.items,
@@ -42,7 +43,7 @@ async fn steer(State(operations): State<AppState>, headers: HeaderMap) -> Respon
             links: operations.link_list()?,
             storages: operations.storage_list(&rows(STORAGES_MAX))?.items,
             strategies: Operations::strategies(),
-            audit: operations.audit_list(Some("changes"), &rows(AUDIT_ROWS_SHOWN))?.items,
+            audit: operations.audit_list(&who, Some("changes"), &rows(AUDIT_ROWS_SHOWN))?.items,
             refused: refused(operations, &of, &rows(AUDIT_ROWS_SHOWN))?,
         })
     };

@@ -132,7 +132,7 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "limit_set" => |ops, call| json!(ops.limit_set(call.caller()?, &call.json()?)?),
         "audit_list" => |ops, call| {
             let of: Option<String> = call.query("of")?;
-            json!(ops.audit_list(of.as_deref(), &call.page()?)?)
+            json!(ops.audit_list(call.caller()?, of.as_deref(), &call.page()?)?)
         },
         "decision_list" => |ops, call| {
             let (of, who): (Option<String>, Option<String>) = (call.query("of")?, call.query("who")?);

@@ -24,7 +24,7 @@ use axum::routing::{MethodFilter, MethodRouter};
 use http::StatusCode;
 use longhaul_api::Problem;
 use longhaul_api::agent::{Report, WorkRequest};
-use longhaul_api::routes::{self, Access, Method, Route};
+use longhaul_api::routes::{self, Access, CHECK, Method, Route};
 use longhaul_gateways::perfsonar::PUSH_BYTES_MAX;
 use longhaul_identity::{Origin, Requester, Visitor};
 use longhaul_model::{Fault, FaultCode, IncidentId, StorageName};
@@ -252,6 +252,10 @@ async fn dispatch(http: &Arc<Http>, call: Call) -> Result<Answer, Problem> {
             let handler = handlers::handler(operation).ok_or_else(|| {
                 Problem::from(Fault::new(FaultCode::Internal, format!("{operation} has no handler")))
             })?;
+            // It goes through the whole catalog: agents and users must not wait for it.
+            if operation == CHECK.operation {
+                return operations.run_scan(move |operations| handler(operations, &call)).await;
+            }
             operations.run(move |operations| handler(operations, &call)).await
         }
     }

@@ -58,6 +58,8 @@ pub struct Operations {
     slots: Arc<Semaphore>,
     /// Reports that wait for the commit loop.
     pub(crate) reports: Arc<Semaphore>,
+    /// What goes through the whole catalog: one at a time, and never in place of an agent's request.
+    scans: Arc<Semaphore>,
     /// Blocking operations run where they are called: nobody else is kept from working.
     inline: bool,
     /// Held while the records of commissioned links are changed.
@@ -95,6 +97,7 @@ impl Operations {
             shared,
             slots,
             reports: Arc::new(Semaphore::new(REPORTS_MAX)),
+            scans: Arc::new(Semaphore::new(1)),
             inline: false,
             commissioning: parking_lot::Mutex::default(),
         }
@@ -111,16 +114,31 @@ impl Operations {
         self: &Arc<Self>,
         operation: impl FnOnce(&Operations) -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
+        self.run_in(&self.slots, operation).await
+    }
+
+    /// The same for what goes through the whole catalog.
+    pub(crate) async fn run_scan<T: Send + 'static>(
+        self: &Arc<Self>,
+        operation: impl FnOnce(&Operations) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.run_in(&self.scans, operation).await
+    }
+
+    async fn run_in<T: Send + 'static>(
+        self: &Arc<Self>,
+        slots: &Arc<Semaphore>,
+        operation: impl FnOnce(&Operations) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
         if self.inline {
             return operation(self);
         }
-        let slot =
-            match tokio::time::timeout(self.shared.config.limits.wait(), self.slots.clone().acquire_owned())
-                .await
-            {
-                Ok(Ok(slot)) => slot,
-                _ => return Err(busy("too many requests at once")),
-            };
+        let slot = match tokio::time::timeout(self.shared.config.limits.wait(), slots.clone().acquire_owned())
+            .await
+        {
+            Ok(Ok(slot)) => slot,
+            _ => return Err(busy("too many requests at once")),
+        };
         let operations = self.clone();
         let done = tokio::task::spawn_blocking(move || {
             let result = operation(&operations);
