@@ -335,10 +335,7 @@ impl Play {
             body.len()
         );
         if secure {
-            let stream = TcpStream::connect(self.world.address()).await.unwrap();
-            let name = ServerName::try_from("localhost").unwrap();
-            let stream = TlsConnector::from(self.certificate.clone()).connect(name, stream).await.unwrap();
-            return exchange(stream, &text).await;
+            return exchange_by(&self.world, self.certificate.clone(), &text).await;
         }
         exchange(TcpStream::connect(self.world.http_address()).await.unwrap(), &text).await
     }
@@ -399,9 +396,17 @@ fn person((name, community, config): (&str, &str, Reach)) -> FtsPerson {
     }
 }
 
-fn shown(world: &World, holder: &Holder) -> Arc<ClientConfig> {
+/// For a client with that certificate.
+pub fn shown(world: &World, holder: &Holder) -> Arc<ClientConfig> {
     let [chain, key] = [&holder.certificate, &holder.key].map(|file| fs::read_to_string(file).unwrap());
     foreign_client_tls_with_certificate(ForeignServerTrust::Authorities(&world.ca_pem), &chain, &key).unwrap()
+}
+
+/// A request with a client's certificate.
+pub async fn exchange_by(world: &World, client: Arc<ClientConfig>, request: &str) -> (u16, String) {
+    let stream = TcpStream::connect(world.address()).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    exchange(TlsConnector::from(client).connect(name, stream).await.unwrap(), request).await
 }
 
 async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> (u16, String) {

@@ -18,6 +18,7 @@ mod managed;
 mod mapping;
 mod marks;
 mod measured;
+mod names;
 mod network;
 mod owners;
 mod path;

@@ -47,8 +47,24 @@ impl Authority {
     }
 
     pub fn user(&self, name: &str) -> Holder {
+        self.user_with(name, &dn(name))
+    }
+
+    /// A user with that subject, in which `\\/` is a slash within a value.
+    pub fn user_with(&self, name: &str, subject: &str) -> Holder {
         let extensions = "keyUsage=critical,digitalSignature,keyEncipherment\nsubjectKeyIdentifier=hash\n";
-        self.issue(name, &dn(name), extensions)
+        self.issue(name, subject, extensions)
+    }
+
+    /// A proxy of a user that goes with the certificate request `csr_pem`, and the chain after it.
+    pub fn delegate(&self, user: &str, subject: &str, csr_pem: &str) -> String {
+        fs::write(self.0.join("delegated.csr"), csr_pem).unwrap();
+        fs::write(self.0.join("proxy.ext"), PROXY).unwrap();
+        let files = "-in delegated.csr -out delegated.pem -extfile proxy.ext -set_serial 4712";
+        let signer = format!("-CA {user}.pem -CAkey {user}.key -subj {subject}/CN=4712");
+        self.openssl(&format!("x509 -req -days 1 {signer} {files}"));
+        let chain = [self.0.join("delegated.pem"), self.holder(user).certificate];
+        chain.map(|file| fs::read_to_string(file).unwrap()).concat()
     }
 
     /// A proxy of a user with attributes of an organisation, as `voms-proxy-init` leaves it; none where there
