@@ -224,13 +224,19 @@ async fn connection(
                 None => Ok(longhaul_security::subject_names(connection, access.identities)),
             };
             let subjects = subjects.map(Arc::from).map_err(|fault| Arc::from(fault.detail));
-            requests(shared, stream, Peer { address, subjects }, stop).await;
+            let ends = longhaul_security::peer_chain_expires(connection);
+            let certificate_ends = ends.map_or(jiff::Timestamp::MAX, to_jiff);
+            requests(shared, stream, Peer { address, subjects, certificate_ends }, stop).await;
         }
         Ok(Err(error)) => {
             tracing::debug!(%address, fault = %longhaul_security::io_fault(error), "handshake failed")
         }
         Err(_) => tracing::debug!(%address, "no handshake in time"),
     }
+}
+
+fn to_jiff(time: longhaul_model::Timestamp) -> jiff::Timestamp {
+    jiff::Timestamp::from_microsecond(time.0).unwrap_or(jiff::Timestamp::MAX)
 }
 
 async fn requests<S: AsyncRead + AsyncWrite + Unpin>(

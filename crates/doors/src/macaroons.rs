@@ -115,8 +115,9 @@ pub(crate) fn is_macaroon_request(headers: &HeaderMap) -> bool {
     kind.and_then(|kind| kind.split(';').next()).is_some_and(|kind| kind.trim().eq_ignore_ascii_case(KIND))
 }
 
-/// `subjects` are the names in the client's certificate.
-pub(crate) async fn issue(mut call: Call, subjects: &[String]) -> Outcome {
+/// `subjects` are the names in the client's certificate, which ends at `certificate_ends`: the macaroon does
+/// too.
+pub(crate) async fn issue(mut call: Call, subjects: &[String], certificate_ends: Timestamp) -> Outcome {
     if subjects.is_empty() {
         let text =
             "macaroons are given to who comes with a client certificate: a token can be handed on itself";
@@ -129,7 +130,7 @@ pub(crate) async fn issue(mut call: Call, subjects: &[String]) -> Outcome {
     let body = call.small_body(BODY_BYTES_MAX).await?;
     let now = whole_second(Timestamp::now());
     let allowed = |action| call.granted.may(action, &call.place.path);
-    let (caveats, ends) = caveats(&body, &call.place, allowed, now)?;
+    let (caveats, ends) = caveats(&body, &call.place, allowed, now, certificate_ends)?;
     let identifier = serde_json::to_string(&Grantor { who: subjects.to_vec() })
         .map_err(|error| Refusal::bad(error.to_string()))?;
     let given = call.shared.macaroons.give(LOCATION, &Macaroon { identifier, caveats });
@@ -151,12 +152,13 @@ fn whole_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// What is asked for, as far as it may be had; and until when.
+/// What is asked for, as far as it may be had; and until when, which is `latest` at most.
 pub(crate) fn caveats(
     body: &[u8],
     place: &RequestPath,
     allowed: impl Fn(Action) -> bool,
     now: Timestamp,
+    latest: Timestamp,
 ) -> Outcome<(Vec<String>, Timestamp)> {
     let malformed =
         |error: serde_json::Error| Refusal::bad(format!("the request for a macaroon is malformed: {error}"));
@@ -167,7 +169,7 @@ pub(crate) fn caveats(
         return Err(Refusal::bad(format!("more than {CAVEATS_REQUESTED_MAX} caveats are asked for")));
     }
     let lasts = wish.validity.as_deref().map_or(Ok(VALIDITY_DEFAULT), validity)?.min(VALIDITY_MAX);
-    let mut ends = now + lasts;
+    let mut ends = (now + lasts).min(latest);
     // Encoded, since what a holder adds may be.
     let mut caveats = vec![format!("path:/{}", encode_path(&place.path))];
     let mut activities: Vec<&str> = ACTIVITIES.iter().map(|(name, _)| *name).collect();
@@ -279,7 +281,13 @@ mod tests {
     }
 
     fn asked(body: &str, allowed: impl Fn(Action) -> bool) -> Outcome<(Vec<String>, Timestamp)> {
-        caveats(body.as_bytes(), &RequestPath { path: "a/f".into(), slash: false }, allowed, now())
+        caveats(
+            body.as_bytes(),
+            &RequestPath { path: "a/f".into(), slash: false },
+            allowed,
+            now(),
+            Timestamp::MAX,
+        )
     }
 
     fn lent(caveats: &[&str]) -> DelegatedRights {
@@ -309,11 +317,17 @@ mod tests {
             ["path:/a/f", "path:/a/f/b", "ip:192.0.2.0/24", "activity:LIST", "before:2026-11-24T12:01:00Z"]
         );
         let odd = RequestPath { path: "a/50%20 ü".into(), slash: false };
-        let (caveats, _) = super::caveats(b"{}", &odd, all, now()).unwrap();
+        let (caveats, _) = super::caveats(b"{}", &odd, all, now(), Timestamp::MAX).unwrap();
         assert!(
             lent(&[&caveats[0]]).may(Action::Read, "a/50%20 ü")
                 && !lent(&[&caveats[0]]).may(Action::Read, "a/50  ü")
         );
+        // No longer than the certificate that it is given for.
+        let soon = now() + Duration::from_secs(20);
+        for wish in ["{}", r#"{"validity":"PT24H"}"#, r#"{"caveats":["before:2027-01-01T00:00:00Z"]}"#] {
+            let (caveats, ends) = super::caveats(wish.as_bytes(), &odd, all, now(), soon).unwrap();
+            assert_eq!((ends, caveats.last().unwrap()), (soon, &format!("before:{soon}")), "{wish}");
+        }
         // No longer than a day, and nothing that its giver may not do.
         let (caveats, ends) = asked(r#"{"validity":"P400D"}"#, |action| action != Action::Change).unwrap();
         assert_eq!(ends.duration_since(now()).as_secs(), 86_400);

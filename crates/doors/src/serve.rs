@@ -60,6 +60,8 @@ pub(crate) struct Peer {
     pub(crate) address: std::net::SocketAddr,
     /// Names in its certificate, none if it showed none; or why the certificate does not count.
     pub(crate) subjects: Result<Arc<[String]>, Arc<str>>,
+    /// When the first certificate of its chain ends; never if it showed none.
+    pub(crate) certificate_ends: jiff::Timestamp,
 }
 
 impl DoorContext {
@@ -298,6 +300,11 @@ async fn answer(
     }
     let issued = shared.settings.issued.as_ref();
     let subjects = peer.subjects.as_ref().map_err(|why| not_authenticated(why, None))?;
+    // A connection may stay open for longer than what was shown when it began.
+    if peer.certificate_ends <= jiff::Timestamp::now() {
+        let text = "the certificate of this connection has expired: connect again with a valid one";
+        return Err(not_authenticated(text, None));
+    }
     let rights = &shared.access().rights;
     let granted = match macaroons::verify_bearer(&shared.macaroons, request.headers(), peer.address.ip())? {
         Some(shown) => rights.delegated(subjects, shown),
@@ -320,7 +327,7 @@ async fn answer(
         "DELETE" | "MOVE" | "PROPPATCH" => Action::Change,
         "LOCK" | "UNLOCK" => Action::Create,
         "POST" if macaroons::is_macaroon_request(call.request.headers()) => {
-            return macaroons::issue(call, subjects).await;
+            return macaroons::issue(call, subjects, peer.certificate_ends).await;
         }
         // Which right is needed where depends on the direction.
         "COPY" => return tree::copy(call).await,

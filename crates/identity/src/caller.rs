@@ -73,6 +73,11 @@ impl Caller {
         Err(Fault::new(FaultCode::NotAllowed, detail).into())
     }
 
+    /// When the credential ends that they logged in with, which a session may end before.
+    pub fn parent_expires(&self) -> Option<Timestamp> {
+        self.holder.parent.expires
+    }
+
     /// The kind of credential they authenticated with.
     pub fn credential(&self) -> &'static str {
         if self.csrf_token.is_some() { "session" } else { "API token" }

@@ -68,6 +68,8 @@ pub struct Identity {
     /// Issuers whose tokens open the FTS3 API; none if none is configured.
     pub(crate) issuers: Option<Issuers>,
     pub(crate) sessions: Sessions,
+    /// Counts credentials that ended before their time.
+    pub(crate) ended_credentials: tokio::sync::watch::Sender<u64>,
     pub(crate) logins: Logins,
     pub(crate) audit: AuditLog,
     pub(crate) credentials: DelegatedCredentials,
@@ -88,6 +90,7 @@ impl Identity {
             users: Arc::new(GridUsers::load(&settings.fts, &settings.names, (clocks.wall)())?),
             owner_cache: OwnerCache::default(),
             sessions: Sessions::new(),
+            ended_credentials: tokio::sync::watch::Sender::new(0),
             audit: AuditLog::default(),
             credentials: DelegatedCredentials::new(catalog.clone(), vault),
             settings,
@@ -134,7 +137,9 @@ impl Identity {
 
     /// Ends the sessions of an account that changes; says how many there were.
     pub fn end_sessions_of_account(&self, name: &str) -> usize {
-        self.sessions.end_account_sessions(name)
+        let ended = self.sessions.end_account_sessions(name);
+        self.announce_end();
+        ended
     }
 
     /// Fetches keys of issuers that are getting old. If an issuer does not answer, its former keys remain.

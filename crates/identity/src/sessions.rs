@@ -4,7 +4,10 @@ use longhaul_api::Problem;
 use longhaul_api::native::LoginToken;
 use longhaul_catalog::ApiTokenRow;
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{Principal, Role, SessionHolder, TokenRestrictions, hash_secret};
+use longhaul_security::{
+    ParentCredential, ParentToken, Principal, Role, SessionHolder, TokenRestrictions, hash_secret,
+};
+use tokio::sync::watch;
 
 use crate::{Caller, Identity, Login, Visitor, catalog_problem, charge, not_authenticated};
 
@@ -33,9 +36,11 @@ impl Identity {
         // A confinement that cannot be read, as of a later release, must not count as none.
         let scopes = row.scopes.as_deref().map(str::parse).transpose()?;
         let charge = charge(role, row.sites.as_deref(), row.community.as_ref())?;
+        let token = ParentToken { name: row.name.clone(), hash: row.hash };
+        let parent = ParentCredential { token: Some(token), expires: row.expires };
         let principal = Principal { name: row.name, role, manages: charge };
         let community = row.community.as_ref().map(|name| name.as_str().to_owned());
-        let holder = SessionHolder { community, ..SessionHolder::from(principal.clone()) };
+        let holder = SessionHolder { community, parent, ..SessionHolder::from(principal.clone()) };
         // Managers are confined by what they manage, which is more than jobs.
         let community = row.community.filter(|_| role != Role::Manager);
         let confinement = TokenRestrictions { scopes, community };
@@ -72,7 +77,15 @@ impl Identity {
                     "a token with scopes or of one community opens no session: pages show everything";
                 return Err(Fault::new(FaultCode::NotAllowed, detail).into());
             }
-            Ok(caller) => self.sessions.create(caller.holder, now),
+            Ok(caller) => {
+                let cookie = self.sessions.create(caller.holder, now);
+                // A revocation in this moment either found the session, or the token is gone by now.
+                if let Err(problem) = self.caller_of_token(token) {
+                    self.sessions.end(&cookie);
+                    return Err(problem);
+                }
+                cookie
+            }
             Err(_) => self.sessions.redeem(token, now)?,
         };
         self.login_reply(cookie, now)
@@ -80,11 +93,45 @@ impl Identity {
 
     pub fn session_logout(&self, cookie: &str) {
         self.sessions.end(cookie);
+        self.announce_end();
+    }
+
+    /// Ends what is derived from an API token that was revoked: sessions, login tokens and streams.
+    pub fn end_sessions_of_token(&self, name: &str) -> usize {
+        let ended = self.sessions.end_token_sessions(name);
+        self.announce_end();
+        ended
+    }
+
+    /// Wakes whatever goes on for callers: it has to see whether their credentials still hold.
+    pub(crate) fn announce_end(&self) {
+        self.ended_credentials.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Changes whenever credentials end before their time.
+    pub fn ended_credentials(&self) -> watch::Receiver<u64> {
+        self.ended_credentials.subscribe()
+    }
+
+    /// Whether what a caller came with still holds: the session of that cookie, or else their API token.
+    pub fn still_holds(&self, caller: &Caller, cookie: Option<&str>) -> bool {
+        let now = self.now();
+        if let Some(cookie) = cookie {
+            return self.sessions.get(cookie, now).is_some();
+        }
+        if caller.expires.is_some_and(|expires| expires <= now) {
+            return false;
+        }
+        match &caller.holder.parent.token {
+            Some(token) => self.catalog.api_token(token.hash).is_ok_and(|row| row.is_some()),
+            None => true,
+        }
     }
 
     /// A one-time token that opens one session as the caller within minutes.
     pub fn login_token_create(&self, caller: &Caller) -> LoginToken {
-        let (token, expires) = self.sessions.create_login_token(caller.holder.clone(), self.now());
+        let end = caller.expires.unwrap_or(Timestamp::MAX);
+        let (token, expires) = self.sessions.create_login_token(caller.holder.clone(), end, self.now());
         LoginToken { token, expires }
     }
 

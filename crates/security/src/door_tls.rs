@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use longhaul_model::Fault;
+use longhaul_model::{Fault, Timestamp};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
@@ -105,10 +105,40 @@ pub fn subject_names(connection: &CommonState, identities: bool) -> Vec<String> 
     subject_line(certificate).into_iter().chain(identity).collect()
 }
 
+/// When the first certificate of the chain expires that a peer showed, or at once if that cannot be read.
+/// None without a certificate. What is derived from the certificate ends by then, this connection included.
+pub fn peer_chain_expires(connection: &CommonState) -> Option<Timestamp> {
+    chain_expires(connection.peer_certificates()?)
+}
+
+fn chain_expires(chain: &[CertificateDer<'_>]) -> Option<Timestamp> {
+    let expires = |certificate: &CertificateDer<'_>| {
+        x509_parser::parse_x509_certificate(certificate).map_or(Timestamp::ZERO, |(_, parsed)| {
+            Timestamp::from_seconds(parsed.validity().not_after.timestamp())
+        })
+    };
+    chain.iter().map(expires).min()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+
+    #[test]
+    fn a_chain_ends_with_the_first_of_its_certificates() {
+        let until = |year| {
+            let mut params = CertificateParams::default();
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+            params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+        };
+        let (early, late) = (until(2030), until(2040));
+        let end = Timestamp::from_seconds(1_893_456_000);
+        assert_eq!(chain_expires(&[early.clone(), late.clone()]), Some(end));
+        assert_eq!(chain_expires(&[late.clone(), early]), Some(end), "a proxy may outlive its user");
+        assert_eq!(chain_expires(&[late, vec![1, 2, 3].into()]), Some(Timestamp::ZERO));
+        assert_eq!(chain_expires(&[]), None);
+    }
 
     #[test]
     fn a_slash_in_a_subject_is_no_separator() {

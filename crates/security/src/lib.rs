@@ -43,7 +43,7 @@ pub use access::{ALLOWED_MAX, Access, SubjectPattern};
 pub use audit_aggregator::{AGGREGATED, AggregatedDecision, AuditAggregator, AuditBounds, Decision};
 pub use authority::{Authority, CertifiedKeyPair, IssuedCertificate, new_signing_request};
 pub use client_auth::{ClientIdentity, grid_server_tls, identify_client};
-pub use door_tls::{door_grid_tls, door_server_tls, subject_names};
+pub use door_tls::{door_grid_tls, door_server_tls, peer_chain_expires, subject_names};
 pub use error::SecurityError;
 pub use foreign_tls::{ForeignServerTrust, foreign_client_tls, foreign_client_tls_with_certificate};
 pub use identity::{Credentials, PeerIdentity, expires, needs_renewal, peer_identity};
@@ -63,7 +63,7 @@ pub use role::{
     Action, MANAGED_SITES_MAX, ManagerScope, Principal, ResourceScope, Role, authorise, authorise_for,
 };
 pub use scope::{Area, Scope, Scopes, TokenRestrictions};
-pub use session::{ExternalIdentity, Session, SessionHolder, Sessions};
+pub use session::{ExternalIdentity, ParentCredential, ParentToken, Session, SessionHolder, Sessions};
 pub use shared_secret::{SharedAuthority, SharedSecret};
 pub use tls::{
     AGENT_NAME, SERVICE_NAME, agent_client_tls, client_identity, data_server_tls, explain_io, io_fault,

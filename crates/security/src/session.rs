@@ -22,6 +22,34 @@ const SESSIONS_PER_USER_MAX: usize = 50;
 /// Login tokens in memory.
 const LOGIN_TOKENS_MAX: usize = 100;
 
+/// The credential from which a session or a login token is derived. It lends its validity to all of them:
+/// what is derived ends with it or before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParentCredential {
+    /// The API token that was shown; none for passwords, certificates and issuers.
+    pub token: Option<ParentToken>,
+    /// None: it has no end of its own.
+    pub expires: Option<Timestamp>,
+}
+
+/// An API token, by what its revocation names and by what it is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParentToken {
+    pub name: String,
+    pub hash: [u8; 32],
+}
+
+impl ParentCredential {
+    /// The end of something derived that should last until `wanted`.
+    pub fn end_of_derived(&self, wanted: Timestamp) -> Timestamp {
+        self.expires.map_or(wanted, |expires| expires.min(wanted))
+    }
+
+    fn is_of_token(&self, name: &str) -> bool {
+        self.token.as_ref().is_some_and(|token| token.name == name)
+    }
+}
+
 /// The holder of a session, and what their login said about them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionHolder {
@@ -32,6 +60,8 @@ pub struct SessionHolder {
     pub community: Option<String>,
     /// Their external identity, if they logged in with one.
     pub external: Option<ExternalIdentity>,
+    /// What they logged in with.
+    pub parent: ParentCredential,
 }
 
 /// The holder of a certificate or of an issuer's tokens, as jobs and bans identify them.
@@ -47,7 +77,13 @@ pub struct ExternalIdentity {
 
 impl From<Principal> for SessionHolder {
     fn from(principal: Principal) -> Self {
-        SessionHolder { principal, account: None, community: None, external: None }
+        SessionHolder {
+            principal,
+            account: None,
+            community: None,
+            external: None,
+            parent: ParentCredential::default(),
+        }
     }
 }
 
@@ -81,6 +117,8 @@ struct State {
 struct LoginToken {
     holder: SessionHolder,
     expires: Timestamp,
+    /// The end of what made it, and of the session that it opens.
+    end: Timestamp,
 }
 
 impl Sessions {
@@ -95,7 +133,8 @@ impl Sessions {
 
     /// Like [`Sessions::create`], but ends at `end` if that comes first.
     pub fn create_until(&self, holder: impl Into<SessionHolder>, end: Timestamp, now: Timestamp) -> String {
-        let (holder, expires) = (holder.into(), end.min(now + SESSION_TTL));
+        let holder = holder.into();
+        let expires = holder.parent.end_of_derived(end.min(now + SESSION_TTL));
         let cookie = new_secret("lhc_");
         let mut state = self.state();
         let of_one = |session: &Session| session.holder.principal.name == holder.principal.name;
@@ -127,6 +166,16 @@ impl Sessions {
         before - state.sessions.len()
     }
 
+    /// Ends all sessions that an API token opened, and login tokens derived from it; returns the number of
+    /// sessions.
+    pub fn end_token_sessions(&self, name: &str) -> usize {
+        let mut state = self.state();
+        let before = state.sessions.len();
+        state.sessions.retain(|_, session| !session.holder.parent.is_of_token(name));
+        state.login_tokens.retain(|_, token| !token.holder.parent.is_of_token(name));
+        before - state.sessions.len()
+    }
+
     /// Checks that `token` is the CSRF token of that session.
     pub fn check_csrf(&self, cookie: &str, token: &str, now: Timestamp) -> Result<(), Fault> {
         let session = self
@@ -141,17 +190,21 @@ impl Sessions {
         ))
     }
 
-    /// Creates a token that opens one session within ten minutes; returns it and its expiry.
+    /// Creates a token that opens one session within ten minutes; returns it and its expiry. Neither outlives
+    /// `end`, when the session or token of whoever asks for it ends: a chain of them does not either.
     pub fn create_login_token(
         &self,
         holder: impl Into<SessionHolder>,
+        end: Timestamp,
         now: Timestamp,
     ) -> (String, Timestamp) {
-        let expires = now + LOGIN_TOKEN_TTL;
+        let holder = holder.into();
+        let end = holder.parent.end_of_derived(end);
+        let expires = end.min(now + LOGIN_TOKEN_TTL);
         let token = new_secret("lhl_");
         let mut state = self.state();
         evict(&mut state.login_tokens, LOGIN_TOKENS_MAX, now, |token| token.expires);
-        state.login_tokens.insert(hash_secret(&token), LoginToken { holder: holder.into(), expires });
+        state.login_tokens.insert(hash_secret(&token), LoginToken { holder, expires, end });
         (token, expires)
     }
 
@@ -159,7 +212,7 @@ impl Sessions {
     pub fn redeem(&self, login_token: &str, now: Timestamp) -> Result<String, Fault> {
         let token = self.state().login_tokens.remove(&hash_secret(login_token));
         match token {
-            Some(token) if now < token.expires => Ok(self.create(token.holder, now)),
+            Some(token) if now < token.expires => Ok(self.create_until(token.holder, token.end, now)),
             _ => Err(Fault::new(
                 FaultCode::NotAuthenticated,
                 "the login token is unknown, was used already, or is older than ten minutes",
@@ -236,11 +289,11 @@ mod tests {
     #[test]
     fn a_login_token_works_once_and_not_late() {
         let sessions = Sessions::new();
-        let (token, expires) = sessions.create_login_token(somebody(), NOW);
+        let (token, expires) = sessions.create_login_token(somebody(), Timestamp::MAX, NOW);
         let cookie = sessions.redeem(&token, NOW).unwrap();
         assert!(sessions.get(&cookie, NOW).is_some());
         assert_eq!(sessions.redeem(&token, NOW).unwrap_err().code, FaultCode::NotAuthenticated);
-        let (late, _) = sessions.create_login_token(somebody(), NOW);
+        let (late, _) = sessions.create_login_token(somebody(), Timestamp::MAX, NOW);
         assert!(sessions.redeem(&late, expires).is_err());
     }
 
@@ -250,13 +303,55 @@ mod tests {
         let of = |account: &str| SessionHolder { account: Some(account.into()), ..somebody().into() };
         let (one, again) = (sessions.create(of("anna"), NOW), sessions.create(of("anna"), NOW));
         let (other, token) = (sessions.create(of("bert"), NOW), sessions.create(somebody(), NOW));
-        let (link, _) = sessions.create_login_token(of("anna"), NOW);
+        let (link, _) = sessions.create_login_token(of("anna"), Timestamp::MAX, NOW);
         assert_eq!(sessions.end_account_sessions("anna"), 2);
         assert!(sessions.get(&one, NOW).is_none() && sessions.get(&again, NOW).is_none());
         assert!(sessions.get(&other, NOW).is_some() && sessions.get(&token, NOW).is_some());
         assert!(sessions.redeem(&link, NOW).is_err(), "nor does a link that they made open one");
         let short = sessions.create_until(of("bert"), NOW + HOUR, NOW);
         assert!(sessions.get(&short, NOW + HOUR).is_none(), "with what was shown");
+    }
+
+    fn holder_of_token(name: &str, expires: Option<Timestamp>) -> SessionHolder {
+        let token = ParentToken { name: name.into(), hash: hash_secret(name) };
+        SessionHolder { parent: ParentCredential { token: Some(token), expires }, ..somebody().into() }
+    }
+
+    #[test]
+    fn a_session_ends_with_the_token_that_opened_it() {
+        let sessions = Sessions::new();
+        let cookie = sessions.create(holder_of_token("short", Some(NOW + HOUR)), NOW);
+        assert!(sessions.get(&cookie, NOW + HOUR - Duration::from_secs(1)).is_some());
+        assert!(sessions.get(&cookie, NOW + HOUR).is_none());
+    }
+
+    #[test]
+    fn what_is_derived_from_a_revoked_token_ends_at_once_and_nothing_else() {
+        let sessions = Sessions::new();
+        let gone = sessions.create(holder_of_token("gone", None), NOW);
+        let stays = sessions.create(holder_of_token("stays", None), NOW);
+        let of_a_password = sessions.create(Principal::new("gone", Role::Admin), NOW);
+        let (link, _) = sessions.create_login_token(holder_of_token("gone", None), Timestamp::MAX, NOW);
+        assert_eq!(sessions.end_token_sessions("gone"), 1);
+        assert!(sessions.get(&gone, NOW).is_none() && sessions.redeem(&link, NOW).is_err());
+        assert!(sessions.get(&stays, NOW).is_some() && sessions.get(&of_a_password, NOW).is_some());
+    }
+
+    #[test]
+    fn a_session_does_not_renew_itself_by_login_tokens() {
+        let sessions = Sessions::new();
+        let mut session = sessions.get(&sessions.create(somebody(), NOW), NOW).unwrap();
+        let end = session.expires;
+        for hour in 1..12 {
+            let now = NOW + HOUR * hour;
+            let (link, _) = sessions.create_login_token(session.holder, session.expires, now);
+            session = sessions.get(&sessions.redeem(&link, now).unwrap(), now).unwrap();
+            assert_eq!(session.expires, end, "after {hour} hours");
+        }
+        let last = end - Duration::from_secs(1);
+        let (link, expires) = sessions.create_login_token(session.holder, session.expires, last);
+        assert_eq!(expires, end);
+        assert!(sessions.redeem(&link, end).is_err());
     }
 
     /// Promise 7.
@@ -276,7 +371,7 @@ mod tests {
         }
         assert!(sessions.get(&other, NOW + 2 * HOUR).is_some(), "one alone drives nobody out");
         for _ in 0..LOGIN_TOKENS_MAX + 5 {
-            sessions.create_login_token(somebody(), NOW);
+            sessions.create_login_token(somebody(), Timestamp::MAX, NOW);
         }
         assert_eq!(sessions.state().login_tokens.len(), LOGIN_TOKENS_MAX);
         while sessions.state().sessions.len() < SESSIONS_MAX {

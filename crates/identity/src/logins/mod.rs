@@ -20,7 +20,8 @@ use longhaul_gateways::openid::LoginIssuer;
 use longhaul_model::units::printable;
 use longhaul_model::{CommunityName, Fault, FaultCode, Timestamp, units};
 use longhaul_security::{
-    ExternalIdentity, LoginAttempt, LoginThrottle, PendingLogins, Principal, Role, SessionHolder,
+    ExternalIdentity, LoginAttempt, LoginThrottle, ParentCredential, PendingLogins, Principal, Role,
+    SessionHolder,
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
@@ -176,8 +177,9 @@ impl Identity {
             account: None,
             community: theirs,
             external: Some(known_as),
+            parent: ParentCredential { token: None, expires: Some(certificate.not_after) },
         };
-        self.admit(METHOD, "a certificate", visitor, now, holder, certificate.not_after, attempt)
+        self.admit(METHOD, "a certificate", visitor, now, holder, attempt)
     }
 
     /// Opens a session and records it.
@@ -188,7 +190,6 @@ impl Identity {
         visitor: &Visitor,
         now: Timestamp,
         holder: SessionHolder,
-        end: Timestamp,
         attempt: LoginAttempt,
     ) -> Result<Login, Problem> {
         let who = holder.principal.name.clone();
@@ -196,7 +197,7 @@ impl Identity {
         self.logins.attempts.record_success(attempt, now);
         self.counted(way, "admitted");
         tracing::info!(who = %shown(&who), way, from = %visitor.address, "logged in");
-        let cookie = self.sessions.create_until(holder, end, now);
+        let cookie = self.sessions.create(holder, now);
         self.login_reply(cookie, now)
     }
 
@@ -334,5 +335,6 @@ pub(crate) fn account_holder(account: &longhaul_catalog::AccountRow) -> Result<S
         account: Some(account.name.clone()),
         community: community_text(account.community.as_ref()),
         external: None,
+        parent: ParentCredential::default(),
     })
 }

@@ -6,7 +6,9 @@ use longhaul_gateways::openid::{LoginAnswer, LoginClient, LoginIssuer};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::bearer::LoginIdentity;
-use longhaul_security::{ExternalIdentity, LoginAttempt, Principal, SessionHolder, read_secret};
+use longhaul_security::{
+    ExternalIdentity, LoginAttempt, ParentCredential, Principal, SessionHolder, read_secret,
+};
 
 use super::{LoginConfig, OpenIdConfig, UNKNOWN, Visitor, banned, community_text, not_listed};
 use crate::{Identity, Login};
@@ -171,9 +173,11 @@ impl Identity {
             account: None,
             community: community_text(rule.community.as_ref()),
             external: Some(known_as),
+            // An ID token attests one login and ends within minutes: it is no length of a session.
+            parent: ParentCredential::default(),
         };
         let with = format!("OpenID ({})", issuer.name);
-        self.admit(METHOD, &with, visitor, now, holder, Timestamp::MAX, attempt)
+        self.admit(METHOD, &with, visitor, now, holder, attempt)
     }
 }
 

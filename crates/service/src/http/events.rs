@@ -9,36 +9,62 @@ use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use longhaul_api::native::{ChangeEvent, ChangeKind};
+use longhaul_identity::Caller;
 use longhaul_model::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, watch};
+
+use crate::operations::Operations;
 
 /// A comment is sent this often when nothing happens, so that both ends notice a dead connection.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Events on their way to one listener.
 const QUEUE: usize = 64;
 
-/// Streams until the listener goes, stays behind for too long, or the service stops.
+/// The right of one listener to its stream: it lasts as long as the credential that was shown.
+pub struct ListenerCredential {
+    pub operations: Arc<Operations>,
+    pub caller: Caller,
+    pub cookie: Option<String>,
+}
+
+impl ListenerCredential {
+    fn holds(&self) -> bool {
+        self.operations.identity().still_holds(&self.caller, self.cookie.as_deref())
+    }
+
+    /// How long it may be until the next piece: to the credential's end at most.
+    fn wait(&self) -> Duration {
+        let now = self.operations.identity().now();
+        self.caller.expires.map_or(HEARTBEAT, |expires| expires.since(now).min(HEARTBEAT))
+    }
+}
+
+/// Streams until the listener goes, stays behind for too long, the credential ends, or the service stops.
 pub fn stream(
-    changes: broadcast::Receiver<ChangeEvent>,
-    clock: crate::Clock,
+    credential: ListenerCredential,
     stop: watch::Receiver<bool>,
     slot: OwnedSemaphorePermit,
 ) -> Body {
     let (sender, pieces) = mpsc::channel(QUEUE);
-    tokio::spawn(pump(changes, clock, stop, sender, slot));
+    // From now on, not from when the task begins: nothing is missed in between.
+    let changes = credential.operations.changes();
+    let ended = credential.operations.identity().ended_credentials();
+    tokio::spawn(pump(credential, changes, ended, stop, sender, slot));
     Body::new(Pieces { pieces }.boxed())
 }
 
 async fn pump(
+    credential: ListenerCredential,
     mut changes: broadcast::Receiver<ChangeEvent>,
-    clock: crate::Clock,
+    mut ended: watch::Receiver<u64>,
     mut stop: watch::Receiver<bool>,
     sender: mpsc::Sender<Bytes>,
     _slot: OwnedSemaphorePermit,
 ) {
     let mut piece = Bytes::from_static(b": hello\n\n");
+    let clock = credential.operations.clock();
     loop {
-        if sender.send(piece).await.is_err() {
+        if !credential.holds() || sender.send(piece).await.is_err() {
             return;
         }
         piece = tokio::select! {
@@ -48,7 +74,8 @@ async fn pump(
                 Err(broadcast::error::RecvError::Lagged(_)) => event(&everything(clock())),
                 Err(broadcast::error::RecvError::Closed) => return,
             },
-            _ = tokio::time::sleep(HEARTBEAT) => Bytes::from_static(b": \n\n"),
+            _ = tokio::time::sleep(credential.wait()) => Bytes::from_static(b": \n\n"),
+            Ok(()) = ended.changed() => Bytes::from_static(b": \n\n"),
             _ = stop.wait_for(|stop| *stop) => return,
             _ = sender.closed() => return,
         };

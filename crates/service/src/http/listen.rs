@@ -11,6 +11,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use longhaul_identity::{GridUsers, Origin};
+use longhaul_model::{Fault, FaultCode, Timestamp};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -77,7 +78,7 @@ impl Listening {
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
             let origin = Origin { address, secure: false, identity: Ok(None) };
-            return self.requests(stream, origin).await;
+            return self.requests(stream, origin, None).await;
         };
         let tls = tls.read().clone();
         match tokio::time::timeout(self.limits.head(), tls.accept(stream)).await {
@@ -86,7 +87,8 @@ impl Listening {
                 let now = (self.clock)();
                 let identity = longhaul_security::identify_client(connection, &self.deployment, trust, now);
                 let origin = Origin { address, secure: true, identity };
-                self.requests(stream, origin).await;
+                let expires = longhaul_security::peer_chain_expires(stream.get_ref().1);
+                self.requests(stream, origin, expires).await;
             }
             Ok(Err(error)) => {
                 tracing::debug!(%address, fault = %longhaul_security::io_fault(error), "handshake failed")
@@ -95,18 +97,28 @@ impl Listening {
         }
     }
 
-    async fn requests<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, origin: Origin) {
+    async fn requests<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        origin: Origin,
+        certificate_expires: Option<Timestamp>,
+    ) {
         let address = origin.address;
         // What the peer does not take for so long is an error; one that waits for an answer rightly sends
         // nothing.
         let mut stream = TimeoutWriter::new(stream);
         stream.set_timeout(Some(self.limits.stall()));
         let io = TokioIo::new(Box::pin(stream));
-        let router = self.router.clone();
+        let (router, clock) = (self.router.clone(), self.clock.clone());
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let waits = request.headers().contains_key(hyper::header::EXPECT);
             let mut request = request.map(|body| Body::new(DrainedBody::new(body, waits)));
-            request.extensions_mut().insert(origin.clone());
+            let mut origin = origin.clone();
+            // The connection may stay open for longer than what was shown when it began.
+            if certificate_expires.is_some_and(|expires| expires <= clock()) {
+                origin.identity = Err(expired());
+            }
+            request.extensions_mut().insert(origin);
             router.clone().oneshot(request)
         });
         let mut connection = std::pin::pin!(
@@ -129,6 +141,11 @@ impl Listening {
             tracing::debug!(%address, %error, "connection ended");
         }
     }
+}
+
+fn expired() -> Fault {
+    let detail = "the certificate of this connection has expired: connect again with a valid one";
+    Fault::new(FaultCode::NotAuthenticated, detail)
 }
 
 /// Returns when the service is told to stop.

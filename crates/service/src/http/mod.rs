@@ -244,7 +244,12 @@ async fn dispatch(http: &Arc<Http>, call: Call) -> Result<Answer, Problem> {
         "events" => {
             let slot = http.event_slots.clone().try_acquire_owned();
             let slot = slot.map_err(|_| busy("too many listeners of the event stream"))?;
-            let stream = events::stream(operations.changes(), operations.clock(), http.stop.clone(), slot);
+            let credential = events::ListenerCredential {
+                operations: operations.clone(),
+                caller: call.caller()?.clone(),
+                cookie: call.cookie.clone(),
+            };
+            let stream = events::stream(credential, http.stop.clone(), slot);
             let content = Content::Stream(stream);
             Ok(Answer { status: StatusCode::OK, content, headers: http::HeaderMap::new() })
         }

@@ -6,7 +6,7 @@ use longhaul_api::Problem;
 use longhaul_api::native::{Page, TokenCreate, TokenCreated, TokenView, WhoAmI};
 use longhaul_catalog::NewApiToken;
 use longhaul_identity::Caller;
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_security::{ManagerScope, Role, Scopes, hash_secret, new_secret};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
@@ -78,7 +78,8 @@ impl Operations {
         let charge = ManagerScope::new(role, request.sites.iter().cloned(), request.community.as_ref())?;
         self.check_sites(&charge)?;
         let now = self.now();
-        let expires = request.seconds.map(|seconds| now + Duration::from_secs(seconds));
+        let wanted = request.seconds.map(|seconds| now + Duration::from_secs(seconds));
+        let expires = within_parent(wanted, caller.parent_expires())?;
         let token = new_secret("lht_");
         let new = NewApiToken {
             hash: hash_secret(&token),
@@ -106,11 +107,43 @@ impl Operations {
             return Err(not_found("token", name, "longhaul token list"));
         }
         self.shared.identity.owner_cache().invalidate();
-        tracing::info!(token = %longhaul_model::units::printable(name), "token revoked");
+        let sessions = self.shared.identity.end_sessions_of_token(name);
+        tracing::info!(token = %longhaul_model::units::printable(name), sessions, "token revoked");
         Ok(())
+    }
+}
+
+/// A token that nobody gave an end gets that of the credential it is made with; one that should live longer
+/// is refused.
+fn within_parent(wanted: Option<Timestamp>, parent: Option<Timestamp>) -> Result<Option<Timestamp>, Problem> {
+    match (wanted, parent) {
+        (Some(wanted), Some(parent)) if wanted > parent => {
+            let detail = format!(
+                "the token would live until {wanted}, longer than the credential that makes it ({parent})"
+            );
+            let problem = Problem::from(Fault::new(FaultCode::NotAllowed, detail));
+            Err(problem.with_remedy("ask for a shorter life, or make it with a credential that lasts longer"))
+        }
+        (None, parent) => Ok(parent),
+        (wanted, _) => Ok(wanted),
     }
 }
 
 fn words(scopes: &Scopes) -> Vec<String> {
     scopes.to_string().split(' ').map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_does_not_outlive_the_credential_that_makes_it() {
+        let (early, late) = (Timestamp::from_seconds(10), Timestamp::from_seconds(20));
+        assert_eq!(within_parent(None, Some(early)).unwrap(), Some(early), "not for ever");
+        assert_eq!(within_parent(Some(early), Some(late)).unwrap(), Some(early));
+        assert_eq!(within_parent(Some(early), None).unwrap(), Some(early));
+        assert_eq!(within_parent(None, None).unwrap(), None);
+        assert_eq!(within_parent(Some(late), Some(early)).unwrap_err().status, 403);
+    }
 }

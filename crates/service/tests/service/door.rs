@@ -479,6 +479,29 @@ async fn changes_are_told_as_they_happen() {
     }
 }
 
+/// A token of its own for a user who loses it while a stream and a session go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_token_opened_ends_when_it_is_revoked() {
+    let world = World::new().await;
+    let create = TokenCreate { name: "night".into(), role: "viewer".into(), ..TokenCreate::default() };
+    let made: TokenCreated = world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
+    let body = serde_json::json!({ "token": made.token }).to_string();
+    let opened = plain(&world, &post("/api/v1/session", &world, &body)).await;
+    let cookie = opened.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap().to_owned();
+    let host = world.http_address();
+    let whoami = format!(
+        "GET /api/v1/whoami HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nCookie: {cookie}\r\n\r\n"
+    );
+    assert!(plain(&world, &whoami).await.starts_with("HTTP/1.1 200"));
+    let mut events = world.person(Some(&made.token)).request(&routes::EVENTS).send_events().await.unwrap();
+    let revoke = world.admin().request(&routes::TOKEN_REVOKE).parameter("night");
+    revoke.send::<serde_json::Value>().await.unwrap();
+    assert!(plain(&world, &whoami).await.starts_with("HTTP/1.1 401"), "the session went on");
+    while let Some(event) = events.next::<ChangeEvent>().await.unwrap() {
+        drop(event);
+    }
+}
+
 /// The whole API of an open service is documented where it is served.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_description_is_served() {
