@@ -11,7 +11,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::native::Page;
 use crate::routes::{
     self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, QUERY_VALUE_BYTES_MAX, Query, QueryKind,
-    Route, SESSION_COOKIE,
+    Route, SESSION_COOKIE, SESSION_COOKIE_TLS,
 };
 use crate::{
     Problem, accounts, agent, circuits, commissioning, jobs, limits, measured, native, network, steering,
@@ -106,7 +106,8 @@ fn security(route: &Route) -> Value {
 fn security_schemes() -> Value {
     json!({
         "token": { "type": "http", "scheme": "bearer", "description": "An API token, lht_…" },
-        "session": { "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE },
+        "session": { "type": "apiKey", "in": "cookie", "name": SESSION_COOKIE,
+            "description": format!("Over TLS its name is {SESSION_COOKIE_TLS}.") },
         "csrf": { "type": "apiKey", "in": "header", "name": CSRF_HEADER,
             "description": "CSRF token of the session, for requests that change something." },
         "agent": { "type": "mutualTLS", "description": "Certificate of an agent, issued by the deployment's \

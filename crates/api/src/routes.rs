@@ -19,8 +19,11 @@ pub const QUERY_VALUE_BYTES_MAX: usize = 4_096;
 pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
 /// Header with the CSRF token of a login session, for requests that change something.
 pub const CSRF_HEADER: &str = "x-csrf-token";
-/// Cookie that holds a login session.
+/// Cookie that holds a login session on the plain port.
 pub const SESSION_COOKIE: &str = "longhaul_session";
+/// The same over TLS. By the prefix, browsers take it from this host alone, over TLS, and for all its paths:
+/// no other host of the domain, and nothing without TLS, can set it (RFC 6265bis, section 4.1.3.2).
+pub const SESSION_COOKIE_TLS: &str = "__Host-longhaul_session";
 
 /// HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -63,7 +63,9 @@ pub use role::{
     Action, MANAGED_SITES_MAX, ManagerScope, Principal, ResourceScope, Role, authorise, authorise_for,
 };
 pub use scope::{Area, Scope, Scopes, TokenRestrictions};
-pub use session::{ExternalIdentity, ParentCredential, ParentToken, Session, SessionHolder, Sessions};
+pub use session::{
+    ExternalIdentity, LOGIN_TOKEN_PREFIX, ParentCredential, ParentToken, Session, SessionHolder, Sessions,
+};
 pub use shared_secret::{SharedAuthority, SharedSecret};
 pub use tls::{
     AGENT_NAME, SERVICE_NAME, agent_client_tls, client_identity, data_server_tls, explain_io, io_fault,

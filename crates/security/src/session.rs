@@ -15,6 +15,8 @@ use crate::{Principal, constant_time_eq, hash_secret, new_secret};
 const SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
 /// How long a login token may be redeemed: long enough to copy it into a browser.
 const LOGIN_TOKEN_TTL: Duration = Duration::from_secs(600);
+/// The first letters of every login token.
+pub const LOGIN_TOKEN_PREFIX: &str = "lhl_";
 /// Open sessions; beyond it the one that expires first is evicted.
 const SESSIONS_MAX: usize = 1_000;
 /// Sessions of one name, so that nobody displaces others' sessions by logging in again and again.
@@ -201,7 +203,7 @@ impl Sessions {
         let holder = holder.into();
         let end = holder.parent.end_of_derived(end);
         let expires = end.min(now + LOGIN_TOKEN_TTL);
-        let token = new_secret("lhl_");
+        let token = new_secret(LOGIN_TOKEN_PREFIX);
         let mut state = self.state();
         evict(&mut state.login_tokens, LOGIN_TOKENS_MAX, now, |token| token.expires);
         state.login_tokens.insert(hash_secret(&token), LoginToken { holder, expires, end });

@@ -34,9 +34,15 @@ async fn login_page(
     Query(extra): Query<CommonQuery>,
 ) -> Response {
     match extra.token {
-        Some(token) => open_session(&operations, &visitor, token).await,
+        Some(token) => confirm(&operations, &token),
         None => page(&operations, &visitor, None),
     }
+}
+
+/// The page of a one-time address. Opening it changes nothing: a link on another site must not log a browser
+/// in as somebody else. Its button does.
+pub(crate) fn confirm(operations: &Operations, token: &str) -> Response {
+    html(StatusCode::OK, pages::confirm_login(context(operations, None), token))
 }
 
 /// Somebody reloaded the address of a form that had been sent.
@@ -58,7 +64,7 @@ async fn token_login(
 }
 
 /// Opens a session and goes to the overview without the token in the address.
-pub(crate) async fn open_session(operations: &AppState, visitor: &Visitor, token: String) -> Response {
+async fn open_session(operations: &AppState, visitor: &Visitor, token: String) -> Response {
     let from = visitor.clone();
     let opened =
         operations.run(move |operations| operations.identity().session_login(&token, Some(&from))).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Extension, Form, Path, Query, State};
+use axum::extract::{Form, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
@@ -11,7 +11,7 @@ use longhaul_api::Problem;
 use longhaul_api::agent::StorageKind;
 use longhaul_api::native::{SiteChange, SiteState, Subscribe, SubscriptionChange, TransferQuery};
 use longhaul_api::routes::{self, Route};
-use longhaul_identity::{Caller, Visitor};
+use longhaul_identity::Caller;
 use longhaul_model::{
     DatasetName, Fault, FaultCode, SiteName, SubscriptionId, SubscriptionState, TransferId,
 };
@@ -175,12 +175,11 @@ pub(crate) fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) ->
 
 async fn overview(
     State(operations): State<AppState>,
-    Extension(visitor): Extension<Visitor>,
     headers: HeaderMap,
     Query(extra): Query<CommonQuery>,
 ) -> Response {
     if let Some(token) = extra.token {
-        return crate::login::open_session(&operations, &visitor, token).await;
+        return crate::login::confirm(&operations, &token);
     }
     render_page(operations, headers, Operations::status, pages::overview).await
 }

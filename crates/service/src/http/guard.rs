@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http::header;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
@@ -14,11 +14,11 @@ use longhaul_api::Problem;
 use longhaul_api::routes::{Access, CSRF_HEADER, Route};
 use longhaul_identity::{Caller, Origin, Requester, Visitor, not_authenticated};
 use longhaul_model::{Fault, FaultCode, IncidentId};
-use longhaul_security::{ClientIdentity, PeerIdentity, check_origin};
+use longhaul_security::{ClientIdentity, LOGIN_TOKEN_PREFIX, PeerIdentity, check_origin};
 
 use super::answer::{finish, problem_response};
 use super::{Http, body, cookie, for_agents};
-use crate::operations::{AgentPeer, Operations};
+use crate::operations::AgentPeer;
 
 /// The identity of an admitted request.
 pub struct Admitted {
@@ -37,16 +37,44 @@ pub fn incident(http: &Http, request: &Request) -> IncidentId {
         .unwrap_or_else(|| http.operations.shared.kernel.new_id())
 }
 
-/// The outermost layer: gives each request an id, and checks host and origin of plain HTTP.
+/// How long browsers use TLS only, once they did.
+const STRICT_TRANSPORT: &str = "max-age=31536000";
+
+/// The outermost layer: gives each request an id, and checks its host, origin and cookies.
 pub async fn all(http: Arc<Http>, mut request: Request, next: Next) -> Response {
     let incident: IncidentId = http.operations.shared.kernel.new_id();
     request.extensions_mut().insert(incident);
-    let mut response = match check_plain(&http, &request) {
+    let secure = is_secure(request.extensions());
+    let strict = secure && !is_localhost(text(request.headers(), header::HOST));
+    let checked = check_single(request.headers())
+        .and_then(|()| check_plain(&http, &request))
+        .and_then(|()| cookie::normalise(request.headers_mut(), secure));
+    let mut response = match checked {
         Ok(()) => next.run(request).await,
         Err(fault) => problem_response(fault.into(), incident),
     };
     finish(&mut response, incident);
+    if strict {
+        let value = http::HeaderValue::from_static(STRICT_TRANSPORT);
+        response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, value);
+    }
     response
+}
+
+/// Whoever sits between might believe another one of two than we do.
+fn check_single(headers: &HeaderMap) -> Result<(), Fault> {
+    for name in [header::HOST, header::ORIGIN, header::AUTHORIZATION, header::CONTENT_TYPE] {
+        if headers.get_all(&name).iter().nth(1).is_some() {
+            return Err(Fault::new(FaultCode::BadRequest, format!("the header {name} is sent twice")));
+        }
+    }
+    Ok(())
+}
+
+/// Browsers would use TLS for all ports of that name, also for the plain one on the same machine.
+fn is_localhost(host: Option<&str>) -> bool {
+    let name = host.unwrap_or_default().split(':').next().unwrap_or_default();
+    name.eq_ignore_ascii_case("localhost")
 }
 
 /// A page of another web site must not steer the service on the visitor's own machine.
@@ -88,6 +116,9 @@ pub async fn admit(
             (format!("agent {} of {}", agent.agent, agent.site), "certificate");
         http.operations.shared.control.agents.check_admitted(agent.agent)?;
         return Ok(Admitted { agent: Some(agent), ..nobody });
+    }
+    if route.operation == "session_login" {
+        check_login_request(&parts.headers, secure, &http.plain_hosts)?;
     }
     let is_open = match route.access {
         Access::Public => true,
@@ -198,20 +229,26 @@ fn check_same_site(headers: &HeaderMap, secure: bool, plain_hosts: &[String]) ->
     Ok(check_origin(host, origin, &own)?)
 }
 
-/// Before the pages: a login token in the address becomes a session; forms are small and come from ourselves.
+/// Another site's page must not log a browser in as somebody else: it can send no JSON here unless we allow
+/// it, and its origin is not ours.
+fn check_login_request(headers: &HeaderMap, secure: bool, plain_hosts: &[String]) -> Result<(), Problem> {
+    let kind = text(headers, header::CONTENT_TYPE).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        let detail = "a login needs the header Content-Type: application/json";
+        return Err(Fault::new(FaultCode::BadRequest, detail).into());
+    }
+    check_same_site(headers, secure, plain_hosts)
+}
+
+/// Before the pages: forms are small and come from ourselves, and no API token is in an address.
 pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Response {
     let incident = incident(&http, &request);
     let secure = is_secure(request.extensions());
     if request.method() == Method::GET
-        && let Some((token, address)) = login_token(request.uri())
+        && let Err(problem) = check_address(request.uri())
     {
-        let visitor = visitor(&request);
-        let login =
-            move |operations: &Operations| operations.identity().session_login(&token, visitor.as_ref());
-        return match http.operations.run(login).await {
-            Ok(login) => redirect(&address, &cookie::set(&login.cookie, secure)),
-            Err(problem) => problem_response(problem, incident),
-        };
+        return problem_response(problem, incident);
     }
     // Also of whoever is not logged in: another site's form must not log a browser in as somebody else.
     if !request.method().is_safe()
@@ -279,21 +316,16 @@ fn visitor(request: &Request) -> Option<Visitor> {
     request.extensions().get::<Origin>().map(Visitor::new)
 }
 
-/// The token of `?token=…`, and the address without it: it must not stay in the history.
-fn login_token(uri: &http::Uri) -> Option<(String, String)> {
-    let pairs: Vec<&str> = uri.query()?.split('&').collect();
-    let token = pairs.iter().find_map(|pair| pair.strip_prefix("token="))?;
-    let rest: Vec<&str> = pairs.iter().filter(|pair| !pair.starts_with("token=")).copied().collect();
-    // A path that begins with two slashes would lead to another host.
-    let path = format!("/{}", uri.path().trim_start_matches('/'));
-    let address = if rest.is_empty() { path } else { format!("{path}?{}", rest.join("&")) };
-    Some((token.to_owned(), address))
-}
-
-fn redirect(address: &str, cookie: &str) -> Response {
-    let headers =
-        [(header::LOCATION, address), (header::SET_COOKIE, cookie), (header::CACHE_CONTROL, "no-store")];
-    (StatusCode::SEE_OTHER, headers).into_response()
+/// An address may carry a one-time login token, and no other secret: it stays in histories and logs.
+fn check_address(uri: &http::Uri) -> Result<(), Problem> {
+    let mut pairs = uri.query().unwrap_or_default().split('&');
+    let Some(token) = pairs.find_map(|pair| pair.strip_prefix("token=")) else { return Ok(()) };
+    if token.starts_with(LOGIN_TOKEN_PREFIX) {
+        return Ok(());
+    }
+    let detail = "only a one-time login token may be in an address: others can read addresses";
+    let remedy = "log in at /ui/login; revoke the token if it is an API token (longhaul token revoke NAME)";
+    Err(Problem::from(Fault::new(FaultCode::BadRequest, detail)).with_remedy(remedy))
 }
 
 #[cfg(test)]
@@ -326,11 +358,53 @@ mod tests {
     }
 
     #[test]
-    fn a_login_token_leaves_the_address() {
-        let of = |uri: &str| login_token(&uri.parse().unwrap());
-        assert_eq!(of("/ui/?token=lhl_1"), Some(("lhl_1".into(), "/ui/".into())));
-        assert_eq!(of("/ui/?a=b&token=x&c=d"), Some(("x".into(), "/ui/?a=b&c=d".into())));
-        assert_eq!(of("//evil.example/?token=x").map(|found| found.1), Some("/evil.example/".into()));
-        assert_eq!(of("/ui/?page=2"), None);
+    fn no_api_token_is_taken_from_an_address() {
+        let check = |uri: &str| check_address(&uri.parse().unwrap()).map_err(|problem| problem.status);
+        for good in ["/ui/", "/ui/?token=lhl_1", "/ui/login?a=b&token=lhl_1", "/ui/?page=2"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["/ui/?token=lht_1", "/ui/login?a=b&token=lht_1", "/ui/?token=%6cht_1", "/ui/?token="] {
+            assert_eq!(check(bad), Err(400), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_is_sent_twice_is_refused() {
+        for name in ["host", "origin", "authorization", "content-type"] {
+            let name = http::HeaderName::from_static(name);
+            let mut headers = HeaderMap::new();
+            headers.append(&name, "a".parse().unwrap());
+            assert!(check_single(&headers).is_ok());
+            headers.append(&name, "a".parse().unwrap());
+            assert_eq!(check_single(&headers).unwrap_err().code, FaultCode::BadRequest, "{name}");
+        }
+    }
+
+    #[test]
+    fn another_sites_page_logs_nobody_in() {
+        let hosts = ["127.0.0.1:8080".to_owned()];
+        let check = |kind: Option<&str>, origin: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, "127.0.0.1:8080".parse().unwrap());
+            for (name, value) in [(header::CONTENT_TYPE, kind), (header::ORIGIN, origin)] {
+                if let Some(value) = value {
+                    headers.insert(name, value.parse().unwrap());
+                }
+            }
+            check_login_request(&headers, false, &hosts).map_err(|problem| problem.status)
+        };
+        let (json, own) = (Some("application/json; charset=utf-8"), Some("http://127.0.0.1:8080"));
+        assert_eq!((check(json, None), check(json, own)), (Ok(()), Ok(())));
+        for kind in [None, Some("text/plain"), Some("application/x-www-form-urlencoded"), Some("text/json")] {
+            assert_eq!(check(kind, own), Err(400), "{kind:?}");
+        }
+        assert_eq!(check(json, Some("http://evil.example")), Err(403));
+        assert_eq!(check(json, Some("null")), Err(403));
+    }
+
+    #[test]
+    fn a_name_that_the_plain_port_has_too_is_not_bound_to_tls() {
+        assert!(is_localhost(Some("localhost:8443")) && is_localhost(Some("LOCALHOST")));
+        assert!(!is_localhost(Some("longhaul.example.org:8443")) && !is_localhost(None));
     }
 }

@@ -21,6 +21,8 @@ use longhaul_service::{Service, init};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+const JSON: &str = "Content-Type: application/json\r\n";
+
 /// Every route of the table, as each kind of caller: nobody gets further than the table says.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_demands_what_the_table_says() {
@@ -362,12 +364,12 @@ async fn a_session_needs_its_cookie_its_csrf_token_and_its_origin() {
             body.len()
         )
     };
-    let reply = plain(&world, &request("/api/v1/session", "", &login)).await;
+    let reply = plain(&world, &request("/api/v1/session", JSON, &login)).await;
     assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
     assert!(reply.contains("HttpOnly; SameSite=Strict"));
     let cookie = reply.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap().to_owned();
     let csrf = reply.split("\"csrf_token\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
-    let again = plain(&world, &request("/api/v1/session", "", &login)).await;
+    let again = plain(&world, &request("/api/v1/session", JSON, &login)).await;
     assert!(again.starts_with("HTTP/1.1 401"), "a login token works once: {again}");
 
     let site = r#"{"name":"delta"}"#;
@@ -387,7 +389,8 @@ async fn a_session_needs_its_cookie_its_csrf_token_and_its_origin() {
     assert!(plain(&world, rebound).await.starts_with("HTTP/1.1 403"));
 }
 
-/// A login token in a page's address becomes a cookie and leaves the address.
+/// Whoever follows a link is not logged in by that, or another site could do it; the token is redeemed by a
+/// POST.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_printed_link_logs_in_once() {
     let mut world = World::new().await;
@@ -405,11 +408,23 @@ async fn a_printed_link_logs_in_once() {
         exchange(host, text.as_bytes()).await.unwrap()
     };
     let first = get(format!("/ui/?token={token}"), String::new()).await;
-    assert!(first.starts_with("HTTP/1.1 303") && first.contains("location: /ui/\r\n"), "{first}");
-    let cookie = first.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap().to_owned();
+    assert!(first.starts_with("HTTP/1.1 200") && first.ends_with("nobody"), "{first}");
+    assert!(!first.contains("set-cookie"), "{first}");
+    assert!(get("/ui/?token=lht_secret".into(), String::new()).await.starts_with("HTTP/1.1 400"));
+    let login = serde_json::json!({ "token": token }).to_string();
+    let length = login.len();
+    let redeem = format!(
+        "POST /api/v1/session HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{JSON}Content-Length: \
+            {length}\r\n\r\n{login}"
+    );
+    let opened = exchange(host, redeem.as_bytes()).await.unwrap();
+    let cookie = opened.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap().to_owned();
     assert!(get("/ui/".into(), format!("Cookie: {cookie}\r\n")).await.ends_with("admin"));
     assert!(get("/ui/".into(), String::new()).await.ends_with("nobody"));
-    assert!(get(format!("/ui/?token={token}"), String::new()).await.starts_with("HTTP/1.1 401"));
+    let twice = format!("Cookie: {cookie}\r\nCookie: {cookie}\r\n");
+    assert!(get("/ui/".into(), twice).await.starts_with("HTTP/1.1 400"));
+    assert!(get("/ui/".into(), format!("Host: {host}\r\n")).await.starts_with("HTTP/1.1 400"));
+    assert!(exchange(host, redeem.as_bytes()).await.unwrap().starts_with("HTTP/1.1 401"));
     service.stop().await;
 }
 
@@ -486,7 +501,8 @@ async fn what_a_token_opened_ends_when_it_is_revoked() {
     let create = TokenCreate { name: "night".into(), role: "viewer".into(), ..TokenCreate::default() };
     let made: TokenCreated = world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
     let body = serde_json::json!({ "token": made.token }).to_string();
-    let opened = plain(&world, &post("/api/v1/session", &world, &body)).await;
+    let login = post("/api/v1/session", &world, &body).replacen("\r\n", &format!("\r\n{JSON}"), 1);
+    let opened = plain(&world, &login).await;
     let cookie = opened.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap().to_owned();
     let host = world.http_address();
     let whoami = format!(

@@ -108,6 +108,7 @@ fn log_in(deployment: &Deployment, page: &mut Page<'_>, base: &str) {
     let api = deployment.api();
     let login = api.call(&routes::LOGIN_TOKEN_CREATE, &[], &[], &Value::Null).unwrap().expect(201).json();
     page.open(&format!("{base}/ui/?token={}", login["token"].as_str().unwrap()));
+    page.follow("document.querySelector('form[action=\"/ui/login\"] button').click()");
     let address = page.value("location.href");
     assert!(
         !address.as_str().unwrap().contains("token="),

@@ -103,6 +103,21 @@ fn certificate(method: &CertificateStatus) -> Markup {
     }
 }
 
+/// The page that a one-time address opens: one click logs in.
+pub fn confirm_login(context: Context<'_>, token: &str) -> Markup {
+    page(
+        &frame(context, "Log in"),
+        html! {
+            h1 { "Log in" }
+            p { "This address logs this browser in, once." }
+            form.inline method="post" action="/ui/login" {
+                input type="hidden" name="token" value=(token);
+                button type="submit" autofocus { "Log in" }
+            }
+        },
+    )
+}
+
 /// The page after a login at an issuer: it goes on to `address` by itself.
 pub fn logged_in(context: Context<'_>, address: &str) -> Markup {
     redirecting_page(

@@ -14,7 +14,7 @@ mod transfers;
 pub use circuits::{CircuitsView, circuits};
 pub use datasets::{dataset, datasets};
 pub use jobs::{job, jobs};
-pub use login::{logged_in, login, problem};
+pub use login::{confirm_login, logged_in, login, problem};
 pub use overview::overview;
 pub use problems::problems;
 pub use sites::{site, sites};
@@ -354,6 +354,7 @@ mod tests {
             steer(context, &super::steer::sample(site_view().storages.remove(0))),
             problems(context, &status_view().problems),
             login(context, &super::login::sample("<u>"), Some(&hostile_problem("<u>"))),
+            confirm_login(context, "<u>"),
         ]
         .map(maud::Markup::into_string)
         .to_vec()

@@ -62,7 +62,7 @@ fn cookie(reply: &Reply, name: &str) -> (String, String) {
 /// The session that a reply opens.
 #[track_caller]
 fn session(reply: &Reply) -> String {
-    let (pair, attributes) = cookie(reply, routes::SESSION_COOKIE);
+    let (pair, attributes) = cookie(reply, routes::SESSION_COOKIE_TLS);
     assert_eq!(attributes, "Path=/; HttpOnly; SameSite=Strict; Secure");
     assert!(pair.contains("=lhc_"), "{pair}");
     pair
