@@ -17,6 +17,12 @@ pub const COMPONENT_BYTES_MAX: usize = 255;
 pub const BATCH_ITEMS_MAX: usize = 5_000;
 /// Length of a JSON request body, except manifest uploads.
 pub const BODY_BYTES_MAX: usize = 16 << 20;
+/// Length of a request body from someone who has shown no credential that counts.
+pub const PUBLIC_BODY_BYTES_MAX: usize = 64 << 10;
+/// Memory for the request bodies of all who have shown one, unless a single body may be larger.
+pub const BODIES_BYTES_MAX: usize = 256 << 20;
+/// Memory for those of all others: they take none from the former.
+pub const PUBLIC_BODIES_BYTES_MAX: usize = 32 << 20;
 /// Length of one line of a manifest, in bytes.
 pub const MANIFEST_LINE_BYTES_MAX: usize = 16 << 10;
 /// Files of an automatically created block.

@@ -106,8 +106,6 @@ async fn answer(
     let (parts, sent) = request.into_parts();
     same_origin(&parts.headers, &operations.config().fts.origins)?;
     let limits = &operations.config().limits;
-    body::check_length(&parts.headers, limits.body_bytes).map_err(refusal)?;
-    let body = body::collect(sent, limits).await.map_err(refusal)?;
     let query = Parameters::parse(parts.uri.query().unwrap_or_default())?;
     let origin = parts.extensions.get::<Origin>().cloned();
     let authorization = parts.headers.get(header::AUTHORIZATION);
@@ -116,18 +114,31 @@ async fn answer(
     let user_agent = text(&parts.headers, header::USER_AGENT).to_owned();
     let method = parts.method;
     let requester = requester.clone();
-    let inside = http.clone();
+    let person = {
+        let (inside, requester, path) = (http.clone(), requester.clone(), path.clone());
+        let changes = !method.is_safe();
+        let authenticate = move |operations: &Operations| {
+            let authenticated = || {
+                let identified =
+                    operations.identity().authenticate(token, origin.as_ref(), &mut requester.lock());
+                in_time(&inside, &requester.lock().rate_limit_key()).map_err(too_many)?;
+                let person = identified?;
+                person.may_ask(&path, changes)?;
+                Ok::<Person, Refusal>(person)
+            };
+            Ok(authenticated())
+        };
+        operations.run(authenticate).await.map_err(refusal)??
+    };
+    // Nobody's body is read before it is known who sends it.
+    let bounds = http.bodies.bounds(true, limits.body_bytes);
+    let body = body::collect(&parts.headers, sent, limits, &bounds).await.map_err(refusal)?;
     let admission = match method.is_safe() {
         true => http.admission.admit_read(limits.wait()).await,
         false => http.admission.admit_write(),
     };
     let done = operations.run(move |operations| {
         let answer = move || {
-            let identified =
-                operations.identity().authenticate(token, origin.as_ref(), &mut requester.lock());
-            in_time(&inside, &requester.lock().rate_limit_key()).map_err(too_many)?;
-            let person = identified?;
-            person.may_ask(&path, !method.is_safe())?;
             let ask = FtsRequest { method, path, query, content_type, user_agent, person, requester, body };
             routes::check(&ask)?;
             match ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {

@@ -1,29 +1,101 @@
 //! Reading what is sent, within its limits of size and time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
 use longhaul_api::Problem;
+use longhaul_model::limits::{BODIES_BYTES_MAX, PUBLIC_BODIES_BYTES_MAX, PUBLIC_BODY_BYTES_MAX};
 use longhaul_model::{Fault, FaultCode, units};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::HttpLimits;
+use crate::operations::busy;
 
 /// A body of an ordinary request comes within this many times the stall limit, however it trickles.
 const STALLS_MAX: u32 = 4;
 
-/// The whole body in memory.
-pub async fn collect(body: Body, limits: &HttpLimits) -> Result<Bytes, Problem> {
-    let all = limits.stall().saturating_mul(STALLS_MAX);
-    let mut collected = Vec::new();
-    let read = read(body, limits.body_bytes, limits, |bytes| {
-        collected.extend_from_slice(&bytes);
-        std::future::ready(Ok(()))
-    });
-    match tokio::time::timeout(all, read).await {
-        Ok(result) => result.map(|()| collected.into()),
-        Err(_) => Err(too_slow(all)),
+/// Memory for the request bodies of the process. Those who have shown no credential that counts have their
+/// own, so that they fill no one else's.
+pub struct BodyBudgets {
+    known: Arc<Semaphore>,
+    public: Arc<Semaphore>,
+}
+
+/// What one body may take.
+pub struct BodyBounds {
+    bytes: u64,
+    budget: Arc<Semaphore>,
+}
+
+impl BodyBudgets {
+    /// `body_bytes` is what a single body may have: there is memory for one at least.
+    pub fn new(body_bytes: u64) -> BodyBudgets {
+        let one = usize::try_from(body_bytes).unwrap_or(usize::MAX);
+        let known = BODIES_BYTES_MAX.max(one).min(Semaphore::MAX_PERMITS);
+        BodyBudgets {
+            known: Arc::new(Semaphore::new(known)),
+            public: Arc::new(Semaphore::new(PUBLIC_BODIES_BYTES_MAX)),
+        }
     }
+
+    /// Bounds of a body of `bytes` at most. `is_known`: a credential was verified before.
+    pub fn bounds(&self, is_known: bool, bytes: u64) -> BodyBounds {
+        match is_known {
+            true => BodyBounds { bytes, budget: self.known.clone() },
+            false => {
+                let bytes = bytes.min(PUBLIC_BODY_BYTES_MAX as u64);
+                BodyBounds { bytes, budget: self.public.clone() }
+            }
+        }
+    }
+}
+
+/// A body, and its part of the budget as long as anybody holds it.
+#[derive(Default)]
+struct CountedBody {
+    bytes: Vec<u8>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl CountedBody {
+    fn append(&mut self, bytes: &[u8], budget: &Arc<Semaphore>) -> Result<(), Problem> {
+        let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        // Without waiting: those who hold a part each would wait for one another.
+        let permit = budget.clone().try_acquire_many_owned(count);
+        let permit = permit.map_err(|_| busy("there is no memory left for the bodies of requests"))?;
+        match &mut self.permit {
+            Some(held) => held.merge(permit),
+            None => self.permit = Some(permit),
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl AsRef<[u8]> for CountedBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The whole body in memory.
+pub async fn collect(
+    headers: &http::HeaderMap,
+    body: Body,
+    limits: &HttpLimits,
+    bounds: &BodyBounds,
+) -> Result<Bytes, Problem> {
+    check_length(headers, bounds.bytes)?;
+    let all = limits.stall().saturating_mul(STALLS_MAX);
+    let mut collected = CountedBody::default();
+    let read = read(body, bounds.bytes, limits, |bytes| {
+        std::future::ready(collected.append(&bytes, &bounds.budget))
+    });
+    let ended = tokio::time::timeout(all, read).await;
+    ended.unwrap_or_else(|_| Err(too_slow(all)))?;
+    Ok(Bytes::from_owner(collected))
 }
 
 /// Gives each piece of the body to `take`, as fast as that takes them.
@@ -83,4 +155,44 @@ fn too_slow(wait: Duration) -> Problem {
     ));
     problem.status = 408;
     problem
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn collected(bounds: &BodyBounds, bytes: usize) -> Result<Bytes, u16> {
+        let body = Body::from(vec![0; bytes]);
+        let limits = HttpLimits::default();
+        collect(&http::HeaderMap::new(), body, &limits, bounds).await.map_err(|problem| problem.status)
+    }
+
+    #[tokio::test]
+    async fn who_is_not_known_sends_little() {
+        let (budgets, most) = (BodyBudgets::new(16 << 20), PUBLIC_BODY_BYTES_MAX);
+        let public = budgets.bounds(false, 16 << 20);
+        assert_eq!(collected(&public, most).await.unwrap().len(), most);
+        assert_eq!(collected(&public, most + 1).await.unwrap_err(), 413);
+        let known = budgets.bounds(true, 16 << 20);
+        assert_eq!(collected(&known, most + 1).await.unwrap().len(), most + 1);
+    }
+
+    #[tokio::test]
+    async fn all_bodies_share_one_budget_and_give_it_back() {
+        let budgets = BodyBudgets::new(16 << 20);
+        let public = budgets.bounds(false, 16 << 20);
+        let mut held = Vec::new();
+        for _ in 0..PUBLIC_BODIES_BYTES_MAX / PUBLIC_BODY_BYTES_MAX {
+            held.push(collected(&public, PUBLIC_BODY_BYTES_MAX).await.unwrap());
+        }
+        assert_eq!(
+            collected(&public, 1).await.unwrap_err(),
+            Problem::from(Fault::new(FaultCode::Busy, "")).status
+        );
+        assert!(collected(&budgets.bounds(true, 16 << 20), 1 << 20).await.is_ok(), "others have their own");
+        let copy = held.pop().unwrap().clone();
+        assert!(collected(&public, 1).await.is_err(), "a copy of a body is the same memory");
+        drop(copy);
+        assert!(collected(&public, 1).await.is_ok());
+    }
 }

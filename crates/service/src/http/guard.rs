@@ -283,11 +283,9 @@ pub async fn pages(http: Arc<Http>, mut request: Request, next: Next) -> Respons
 async fn page(http: &Http, request: Request, next: Next, incident: IncidentId) -> Response {
     let (parts, body) = request.into_parts();
     let limits = &http.operations.config().limits;
-    let collected = match body::check_length(&parts.headers, limits.body_bytes) {
-        Ok(()) => body::collect(body, limits).await,
-        Err(problem) => Err(problem),
-    };
-    match collected {
+    let is_known = parts.extensions.get::<Caller>().is_some();
+    let bounds = http.bodies.bounds(is_known, limits.body_bytes);
+    match body::collect(&parts.headers, body, limits, &bounds).await {
         Ok(bytes) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
         Err(problem) => problem_response(problem, incident),
     }

@@ -32,7 +32,6 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use self::answer::{Answer, Content, problem_response};
 use self::call::{Call, parse_query};
-use crate::HttpLimits;
 use crate::fts::admission::ReadAdmission;
 use crate::operations::{Operations, bad_request, busy, spool_problem};
 
@@ -51,6 +50,7 @@ pub struct Http {
     pub plain_hosts: Vec<String>,
     pub event_slots: events::Slots,
     pub upload_slots: Semaphore,
+    pub(crate) bodies: body::BodyBudgets,
     pub idempotency: idempotency::InFlight,
     /// Rate limits of users.
     pub rate_limiter: rate_limit::UserRateLimiter,
@@ -61,12 +61,14 @@ pub struct Http {
 impl Http {
     pub fn new(operations: Arc<Operations>, plain_hosts: Vec<String>, stop: watch::Receiver<bool>) -> Self {
         let slots = operations.config().limits.event_streams as usize;
+        let bodies = body::BodyBudgets::new(operations.config().limits.body_bytes);
         let rate_limiter = rate_limit::UserRateLimiter::new(operations.config().limits.user_requests_per_s);
         Http {
             operations,
             plain_hosts,
             event_slots: Arc::new(Semaphore::new(slots)),
             upload_slots: Semaphore::new(UPLOADS_MAX),
+            bodies,
             idempotency: idempotency::InFlight::default(),
             rate_limiter,
             admission: ReadAdmission::new(std::thread::available_parallelism().map_or(1, usize::from)),
@@ -216,9 +218,8 @@ async fn answer(
     let limits = &http.operations.config().limits;
     // A result is small, and whoever may send one may do nothing else.
     let most = if route.access == Access::Observer { PUSH_BYTES_MAX as u64 } else { limits.body_bytes };
-    let limits = &HttpLimits { body_bytes: limits.body_bytes.min(most), ..limits.clone() };
-    body::check_length(&parts.headers, limits.body_bytes)?;
-    call.body = body::collect(body, limits).await?;
+    let bounds = http.bodies.bounds(route.access != Access::Public, limits.body_bytes.min(most));
+    call.body = body::collect(&parts.headers, body, limits, &bounds).await?;
     let key = idempotency::key(route, &parts.headers, &call)?;
     let mut answer = match key {
         Some(key) => idempotency::once(http, key, call).await?,
