@@ -35,6 +35,7 @@ use crate::mover::{Mover, MoverHandle, MoverStart, start_engine};
 use crate::null_mover::{self, NullLinks};
 use crate::outbox_log::OutboxLog;
 use crate::outcomes::OutcomeRecorder;
+use crate::report::final_report;
 use crate::service_api::ServiceApi;
 use crate::service_session::ServiceSession;
 use crate::state_dir::{Identity, StateDir, random_u64};
@@ -48,6 +49,8 @@ use crate::threads::{ended_fault, guarded};
 const REPORT_INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 /// How long doors may take to finish the requests under way; they give up a little earlier themselves.
 const DOORS_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(7);
+/// How long an agent that stops waits for the service to take note of it.
+const STOP_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The shutdown waits at most this many times [`STOP_CHECK_INTERVAL`] for steps that are under way.
 const STOP_CHECKS_MAX: u32 = 1_000;
 /// Interval of those checks: short, since steps are.
@@ -293,6 +296,9 @@ impl Agent {
             doors.abort();
         }
         loops.shutdown().await;
+        if context.session.is_greeted() {
+            report_stop(&context).await;
+        }
         let stopped = tokio::task::spawn_blocking(move || stop(context)).await;
         stopped.map_err(|error| ended_fault("the stop", error))?;
         match &result {
@@ -300,6 +306,17 @@ impl Agent {
             Err(fault) => tracing::error!(fault = %fault.chain(), "agent cannot go on"),
         }
         result
+    }
+}
+
+/// Says that the agent stops, so that others need not find out by failures. A service that does not answer
+/// notices by itself after a while.
+async fn report_stop(context: &AgentContext) {
+    let report = context.service.report(final_report(context));
+    match tokio::time::timeout(STOP_REPORT_TIMEOUT, report).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(fault)) => tracing::info!(fault = %fault.chain(), "the service does not know that we stop"),
+        Err(_) => tracing::info!("the service does not know that we stop: it does not answer"),
     }
 }
 

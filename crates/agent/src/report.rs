@@ -50,6 +50,25 @@ enum Phase {
     },
 }
 
+/// The last report of an agent that stops. Facts are left for the next start: nobody waits here for the disk.
+pub(crate) fn final_report(context: &AgentContext) -> Report {
+    Report {
+        versions: AGENT_PROTOCOL,
+        incarnation: context.incarnation,
+        now: context.clock.local(),
+        hello: None,
+        entries: Vec::new(),
+        progress: Vec::new(),
+        spaces: Vec::new(),
+        probes: Vec::new(),
+        uplinks: Vec::new(),
+        paths: Vec::new(),
+        circuits: Vec::new(),
+        ask_ahead: false,
+        ending: true,
+    }
+}
+
 /// What the reply to a report refers to.
 #[derive(Clone, Copy)]
 struct InFlight {
@@ -169,6 +188,7 @@ impl Reporter {
             paths: measured.paths.into(),
             circuits: context.circuits.link_statuses(now, hello),
             ask_ahead,
+            ending: false,
         };
         self.phase = Phase::InFlight(InFlight { hello, ask_ahead, sent });
         Step::send(report)

@@ -121,6 +121,9 @@ pub struct Report {
     /// Asks for `ahead` in the reply.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask_ahead: bool,
+    /// The agent stops: until its next start nobody can read from its storages or bring files there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ending: bool,
 }
 
 /// Introduces an agent and its present incarnation.

@@ -180,6 +180,10 @@ pub struct StorageChange {
     /// setting.
     #[serde(default)]
     pub strategy: Option<String>,
+    /// What happens to a subscription that the storage has no room for, with all that is promised already:
+    /// `warn` accepts it with a warning, `refuse` refuses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space_policy: Option<String>,
 }
 
 /// An entry of the audit log: a change of shares, links, storages or accounts, a log-in, or a refusal.

@@ -36,7 +36,7 @@ impl Catalog {
         })
     }
 
-    /// Changes how a storage is used: as a relay, and its strategy for sources.
+    /// Changes how a storage is used: as a relay, its strategy for sources, and its space policy.
     pub fn change_storage(
         &self,
         name: &StorageName,
@@ -53,9 +53,19 @@ impl Catalog {
                 "UPDATE storages SET relay = ?2, strategy = ?3 WHERE id = ?1",
                 (key!(row.id), row.relay, &row.strategy),
             )?;
+            if let Some(policy) = patch.space_policy {
+                row.space_policy = policy;
+                tx.execute(
+                    "INSERT INTO settings (name, value) VALUES (?1, ?2)
+                     ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                    (&format!("space-policy/{name}"), policy.word()),
+                )?;
+            }
             let relay = if row.relay { "a relay" } else { "no relay" };
             let strategy = row.strategy.as_deref().unwrap_or("the service's strategy");
-            record_change(tx, who, &format!("storage {name}: {relay}, sources by {strategy}"), now)?;
+            let room = row.space_policy.word();
+            let what = format!("storage {name}: {relay}, sources by {strategy}, beyond its space: {room}");
+            record_change(tx, who, &what, now)?;
             Ok(row)
         })
     }

@@ -6,8 +6,8 @@ use longhaul_model::{AgentId, FaultCode, SiteId, SiteName, StorageId, StorageNam
 use crate::refused_agents::ensure_admitted;
 use crate::rows::codec::{Columns, key, maybe_json, number, to_json};
 use crate::{
-    AgentRow, Catalog, CatalogError, Incarnation, SiteLimits, SitePatch, SiteRow, SiteState, SpaceRow,
-    StorageKind, StorageOfferRow, StorageRow,
+    AgentRow, Catalog, CatalogError, Incarnation, SiteLimits, SitePatch, SiteRow, SiteState, SpacePolicy,
+    SpaceRow, StorageKind, StorageOfferRow, StorageRow,
 };
 
 /// The columns that [`site_row`] reads.
@@ -22,7 +22,8 @@ const SELECT_AGENT: &str =
 /// The columns that [`storage_row`] reads.
 const SELECT_STORAGE: &str =
     "SELECT t.id, t.name, t.site, s.name, t.agent, t.rules, t.writable, t.case_insensitive,
-    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy, t.kind
+    t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy, t.kind,
+    coalesce((SELECT p.value FROM settings p WHERE p.name = 'space-policy/' || t.name), 'warn')
     FROM storages t JOIN sites s ON s.id = t.site";
 
 impl Catalog {
@@ -219,6 +220,25 @@ impl std::str::FromStr for SiteState {
     }
 }
 
+impl SpacePolicy {
+    pub const ALL: &'static [SpacePolicy] = &[SpacePolicy::Warn, SpacePolicy::Refuse];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            SpacePolicy::Warn => "warn",
+            SpacePolicy::Refuse => "refuse",
+        }
+    }
+}
+
+impl std::str::FromStr for SpacePolicy {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let policy = SpacePolicy::ALL.iter().copied().find(|policy| policy.word() == text);
+        policy.ok_or_else(|| format!("{text:?} is no space policy: write warn or refuse"))
+    }
+}
+
 impl StorageKind {
     pub const ALL: &'static [StorageKind] = &[StorageKind::Posix, StorageKind::Virtual];
 
@@ -310,6 +330,11 @@ pub(crate) fn find_agent(tx: &Transaction<'_>, id: AgentId) -> Result<Option<Age
     Ok(select.query_row([key!(id)], agent_row).optional()?)
 }
 
+pub(crate) fn storage_by_id(tx: &Transaction<'_>, id: StorageId) -> Result<StorageRow, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{SELECT_STORAGE} WHERE t.id = ?1"))?;
+    Ok(select.query_row([key!(id)], storage_row)?)
+}
+
 pub(crate) fn find_storage(
     tx: &Transaction<'_>,
     name: &StorageName,
@@ -373,5 +398,6 @@ fn storage_row(row: &Row<'_>) -> crate::sql::Result<StorageRow> {
         relay: row.get(13)?,
         strategy: row.get(14)?,
         kind: row.parsed(15)?,
+        space_policy: row.parsed(16)?,
     })
 }

@@ -3,8 +3,8 @@
 
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{
-    ActivityName, BlockId, CommunityName, Fault, FaultCode, StorageId, SubscriptionId, SubscriptionState,
-    Timestamp,
+    ActivityName, BlockId, CommunityName, DatasetId, Fault, FaultCode, StorageId, SubscriptionId,
+    SubscriptionState, Timestamp, units,
 };
 
 use crate::attempts::{end_idle_hops, end_transfers_to};
@@ -12,8 +12,9 @@ use crate::database::SCAN_TIME_MAX;
 use crate::datasets::page_limit;
 use crate::rows::codec::{Columns, key, verification_counts};
 use crate::{
-    CancelledTransfer, Catalog, CatalogError, DemandRow, NewSubscription, SourceTotals, SubscriptionFilter,
-    SubscriptionPatch, SubscriptionProgress, SubscriptionResult, SubscriptionRow, Terms, TermsPatch,
+    CancelledTransfer, Catalog, CatalogError, DemandRow, NewSubscription, SourceTotals, SpacePolicy,
+    SubscriptionFilter, SubscriptionPatch, SubscriptionProgress, SubscriptionResult, SubscriptionRow, Terms,
+    TermsPatch,
 };
 
 /// The columns that [`subscription_row`] reads.
@@ -40,7 +41,8 @@ const PRIORITY_MAX: u8 = 9;
 
 impl Catalog {
     /// Adds a subscription. If the same data is subscribed at the same storage already, that subscription is
-    /// returned unchanged. Refused with `Conflict` while the data is being deleted there.
+    /// returned unchanged. Refused with `Conflict` while the data is being deleted there, and with
+    /// `NoSpaceForRequest` if the storage has no room for it and its policy is to refuse.
     pub fn add_subscription(
         &self,
         new: &NewSubscription,
@@ -84,6 +86,7 @@ impl Catalog {
                 ),
             )?;
             raise_demands(tx, new.id, now)?;
+            refuse_beyond_space(tx, new.target)?;
             Ok(SubscriptionResult {
                 subscription: require(tx, new.id)?,
                 changed: true,
@@ -168,6 +171,15 @@ impl Catalog {
                 subscription_row,
             )?;
             Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// The number of active and suspended subscriptions: an index holds exactly these.
+    pub fn open_subscriptions(&self) -> Result<u64, CatalogError> {
+        self.read(|tx| {
+            let mut select =
+                tx.prepare_cached("SELECT count(*) FROM subscriptions WHERE state <> 'cancelled'")?;
+            Ok(select.query_row((), |row| row.number(0))?)
         })
     }
 
@@ -277,7 +289,8 @@ fn raise_demands(tx: &Transaction<'_>, id: SubscriptionId, now: Timestamp) -> Re
     let subscription = require(tx, id)?;
     let mut progress = SubscriptionProgress::default();
     count_files(tx, &subscription, &mut progress)?;
-    if progress.complete {
+    // What is empty has nothing to be complete since.
+    if progress.complete && progress.files_wanted > 0 {
         mark_completed(tx, id, now)?;
     }
     Ok(())
@@ -362,6 +375,37 @@ fn refuse_while_deleting(tx: &Transaction<'_>, new: &NewSubscription) -> Result<
     Ok(())
 }
 
+/// Refuses what was just demanded if the storage is to refuse what it has no room for. A block that several
+/// subscriptions demand is promised once. A storage that has not told its size is taken to have room.
+fn refuse_beyond_space(tx: &Transaction<'_>, target: StorageId) -> Result<(), CatalogError> {
+    let storage = crate::sites::storage_by_id(tx, target)?;
+    if storage.space_policy != SpacePolicy::Refuse || storage.total_bytes == 0 {
+        return Ok(());
+    }
+    let promised: u64 = tx
+        .prepare_cached(
+            "SELECT coalesce(sum(b.bytes - coalesce(r.bytes - r.suspect_bytes, 0)), 0) FROM
+               (SELECT DISTINCT d.block AS block FROM subscriptions s JOIN demands d ON d.subscription = s.id
+                WHERE s.target = ?1) w
+             JOIN blocks b ON b.id = w.block
+             LEFT JOIN block_replicas r ON r.block = b.id AND r.storage = ?1",
+        )?
+        .query_row([key!(target)], |row| row.number(0))?;
+    if promised <= storage.free_bytes {
+        return Ok(());
+    }
+    let (free, promised) = (units::bytes(storage.free_bytes), units::bytes(promised));
+    let detail = format!("{} has {free} free, and with this {promised} would have to come", storage.name);
+    Err(CatalogError::refused(FaultCode::NoSpaceForRequest, detail))
+}
+
+/// Whether a scan may still add files to the dataset: until it ends, having none means nothing.
+fn is_scanned(tx: &Transaction<'_>, dataset: DatasetId) -> Result<bool, CatalogError> {
+    let mut select =
+        tx.prepare_cached("SELECT 1 FROM tasks WHERE dataset = ?1 AND kind = 'scan' AND done = 0 LIMIT 1")?;
+    Ok(select.exists([key!(dataset)])?)
+}
+
 /// Counts wanted and present files: from one row for a block, from the dataset's totals for a dataset.
 fn count_files(
     tx: &Transaction<'_>,
@@ -395,7 +439,8 @@ fn count_files(
         progress.verified = verification_counts(row, 4)?;
         Ok(())
     })?;
-    progress.complete = progress.files_wanted > 0 && progress.files_present == progress.files_wanted;
+    progress.complete = progress.files_present == progress.files_wanted
+        && (progress.files_wanted > 0 || !is_scanned(tx, subscription.dataset)?);
     Ok(())
 }
 

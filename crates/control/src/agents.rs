@@ -38,6 +38,8 @@ struct Presence {
     mover: Option<MoverOffer>,
     certificate_expires: Timestamp,
     last_contact: Option<Timestamp>,
+    /// When it said that it stops; none from its next hello on.
+    ended: Option<Timestamp>,
     open_polls: u32,
     clock_offset_ms: i64,
     /// Connection state that the scheduler was last told.
@@ -53,6 +55,9 @@ impl Presence {
 
     /// Whether it asked for something lately, known or not.
     fn is_heard(&self, now: Timestamp) -> bool {
+        if self.ended.is_some() {
+            return false;
+        }
         let recent = self.last_contact.is_some_and(|last| now.since(last) < CONTACT_TIMEOUT);
         self.open_polls > 0 || recent
     }
@@ -126,6 +131,7 @@ impl Agents {
             mover: None,
             certificate_expires: row.certificate_expires,
             last_contact: row.last_hello,
+            ended: None,
             open_polls: 0,
             clock_offset_ms: 0,
             connected: false,
@@ -196,6 +202,18 @@ impl Agents {
         })
     }
 
+    /// The agent says that it stops. It is out of contact at once.
+    pub fn note_ending(&self, agent: AgentId, now: Timestamp) {
+        if let Some(presence) = self.lock().get_mut(&agent) {
+            presence.ended = Some(now);
+        }
+    }
+
+    /// When the agent said that it stops, if it has not started since.
+    pub fn ended(&self, agent: AgentId) -> Option<Timestamp> {
+        self.lock().get(&agent).and_then(|presence| presence.ended)
+    }
+
     pub fn learn_clock(&self, agent: AgentId, offset_ms: i64) {
         if let Some(presence) = self.lock().get_mut(&agent) {
             presence.clock_offset_ms = offset_ms;
@@ -219,6 +237,7 @@ impl Agents {
         presence.addresses = row.addresses;
         presence.storages = storages.clone();
         presence.last_contact = Some(now);
+        presence.ended = None;
         presence.connected = false;
         // A storage is served by the agent that offered it last.
         for (&other, presence) in presences.iter_mut() {
@@ -570,5 +589,23 @@ mod tests {
         assert!(agents.is_connected(AGENT, at(100)));
         drop(poll);
         assert!(!agents.transitions(at(100))[0].3);
+    }
+
+    #[test]
+    fn an_agent_that_ends_is_away_at_once_until_it_starts_again() {
+        let agents = Agents::default();
+        agents.add(row(1, 1));
+        let at = |seconds| Timestamp::from_seconds(seconds);
+        agents.hello(row(2, 1), vec![StorageId(1)], at(0));
+        agents.open_session(AGENT);
+        let _poll = agents.open_poll(AGENT).unwrap();
+        assert!(agents.transitions(at(1))[0].3);
+        agents.note_ending(AGENT, at(2));
+        agents.contact(AGENT, Incarnation { number: 2, nonce: 1 }, at(2)).unwrap();
+        assert!(!agents.is_connected(AGENT, at(2)), "though its poll is still open");
+        assert_eq!((agents.transitions(at(2))[0].3, agents.ended(AGENT)), (false, Some(at(2))));
+        agents.hello(row(3, 1), vec![StorageId(1)], at(3));
+        agents.open_session(AGENT);
+        assert!(agents.is_connected(AGENT, at(3)) && agents.ended(AGENT).is_none());
     }
 }

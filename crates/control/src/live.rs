@@ -159,6 +159,11 @@ impl Live {
         Some(running)
     }
 
+    /// The storage that an attempt reads from.
+    pub fn source_of(&self, attempt: AttemptId) -> Option<StorageId> {
+        self.lock().running.get(&attempt).map(|running| running.link.source)
+    }
+
     pub fn failed(
         &self,
         transfer: TransferId,

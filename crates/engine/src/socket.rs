@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use longhaul_model::mark::Treatment;
-use longhaul_model::{Fault, FaultCode, TrafficClass};
+use longhaul_model::{Blame, Fault, FaultCode, TrafficClass};
+use longhaul_security::io_fault;
 use mio::net::TcpStream;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
@@ -128,8 +129,21 @@ pub(crate) fn connect(
         }
     };
     begin().map_err(|error: io::Error| {
+        if error.kind() == io::ErrorKind::ConnectionRefused {
+            return connect_fault(address, error);
+        }
         Fault::new(FaultCode::Unreachable, format!("{address}: {error}")).with_source(error)
     })
+}
+
+/// The fault of a connection to a peer that did not come about. A refusal is the word of the peer's own host:
+/// the network has brought the request there and nobody listens, so it is the source's turn.
+pub(crate) fn connect_fault(address: SocketAddr, error: io::Error) -> Fault {
+    if error.kind() != io::ErrorKind::ConnectionRefused {
+        return io_fault(error);
+    }
+    let detail = format!("{address} refuses connections: no agent listens there");
+    Fault::new(FaultCode::Unreachable, detail).blaming(Blame::Source).with_source(error)
 }
 
 /// Sets the kernel's pacing rate (`SO_MAX_PACING_RATE`), counted in whole IP packets; zero means no limit but
@@ -215,6 +229,19 @@ pub(crate) fn grow_buffer(socket: &TcpStream, direction: Direction, need: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_connection_is_the_sources_turn_and_a_lost_one_the_networks() {
+        let address = SocketAddr::from(([192, 0, 2, 1], 5_000));
+        let fault = |kind: io::ErrorKind| connect_fault(address, kind.into());
+        let refused = fault(io::ErrorKind::ConnectionRefused);
+        assert_eq!((refused.code, refused.blame), (FaultCode::Unreachable, Blame::Source));
+        assert!(refused.detail.contains("192.0.2.1:5000"), "{refused}");
+        for kind in [io::ErrorKind::HostUnreachable, io::ErrorKind::TimedOut, io::ErrorKind::ConnectionReset]
+        {
+            assert_eq!(fault(kind).blame, Blame::Network, "{kind}");
+        }
+    }
 
     #[test]
     fn the_lower_of_both_pacing_rates_applies() {

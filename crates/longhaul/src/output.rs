@@ -1,5 +1,7 @@
 //! Output of commands: data to standard output in one of three formats, everything else to standard error.
 
+use longhaul_api::native::Page;
+use longhaul_model::units::count;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -31,6 +33,19 @@ impl Output {
     /// Prints a document as JSON or as a table.
     pub fn table<T: Serialize>(&self, document: &T, table: impl Fn(&T) -> Table) -> Result<(), Failure> {
         self.view(document, |document, style, width| table(document).human(style, width), &table)
+    }
+
+    /// Prints a list. If it is not all, standard error says so; in JSON `next` is set then.
+    pub fn list<T: Serialize>(
+        &self,
+        page: &Page<T>,
+        table: impl Fn(&Page<T>) -> Table,
+    ) -> Result<(), Failure> {
+        self.table(page, table)?;
+        if let Some(text) = cut_text(page) {
+            self.print_message(&text);
+        }
+        Ok(())
     }
 
     /// Prints a document as JSON, as text for people, or as a table.
@@ -106,5 +121,27 @@ impl Output {
         if self.format == Format::Json && self.json(&failure.problem).is_err() {
             let _ = self.error.write("(cannot write to standard output either)\n");
         }
+    }
+}
+
+/// What to say of a list that has been cut; none if it is whole.
+fn cut_text<T>(page: &Page<T>) -> Option<String> {
+    page.next.as_ref()?;
+    Some(format!(
+        "these are the first {}; there are more: give a larger --limit",
+        count(page.items.len() as u64)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_cut_says_so() {
+        let page = |next: Option<&str>| Page { items: vec![1; 1_500], next: next.map(str::to_owned) };
+        assert_eq!(cut_text(&page(None)), None);
+        let text = cut_text(&page(Some("x"))).unwrap();
+        assert!(text.contains("1,500") && text.contains("--limit"), "{text}");
     }
 }

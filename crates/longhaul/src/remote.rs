@@ -16,10 +16,12 @@ use crate::config::ClientConfig;
 use crate::failure::Failure;
 
 /// How long a waiting command retries while the service is down.
-const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
+pub const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long a command that watches waits for one answer. A service that hangs shows as one that is gone.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
-/// Items that `list_all` fetches at most.
-const LIST_ITEMS_MAX: usize = 100_000;
+/// Items that a list fetches at most; of a longer one the command says that there are more.
+pub const LIST_ITEMS_MAX: usize = 100_000;
 
 /// Query parameters; those without a value are left out.
 pub type Query<'a> = &'a [(&'static str, Option<String>)];
@@ -75,32 +77,45 @@ impl Remote {
         }
     }
 
-    /// Fetches the first `limit` items of a list.
+    /// As [`Remote::get`] for watching: none if there is no answer now, but may be later.
+    pub async fn poll<T: DeserializeOwned>(
+        &self,
+        route: &'static Route,
+        parameters: &[&str],
+    ) -> Result<Option<T>, Failure> {
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.get(route, parameters, &[])).await {
+            Ok(Ok(answer)) => Ok(Some(answer)),
+            Ok(Err(failure)) if !is_retryable(&failure) => Err(failure),
+            Ok(Err(_)) | Err(_) => Ok(None),
+        }
+    }
+
+    /// Fetches the first `limit` items of a list. `next` of the result is set if there are more.
     pub async fn list<T: DeserializeOwned>(
         &self,
         route: &'static Route,
         parameters: &[&str],
         query: Query<'_>,
         limit: usize,
-    ) -> Result<Vec<T>, Failure> {
+    ) -> Result<Page<T>, Failure> {
         let pages = route.query.iter().any(|query| query.name == "limit");
         let mut items: Vec<T> = Vec::new();
         let mut after: Option<String> = None;
-        while items.len() < limit {
+        loop {
             let mut query = query.to_vec();
             if pages {
-                let left = u32::try_from(limit - items.len()).unwrap_or(u32::MAX).min(PAGE_ITEMS_MAX);
+                let left = u32::try_from(limit - items.len()).unwrap_or(u32::MAX).clamp(1, PAGE_ITEMS_MAX);
                 query.extend([("limit", Some(left.to_string())), ("after", after)]);
             }
             let page: Page<T> = self.get(route, parameters, &query).await?;
             items.extend(page.items);
             after = page.next;
-            if after.is_none() {
+            if after.is_none() || items.len() >= limit {
                 break;
             }
         }
         items.truncate(limit);
-        Ok(items)
+        Ok(Page { items, next: after })
     }
 
     /// Fetches a whole list that is never long.
@@ -110,7 +125,7 @@ impl Remote {
         parameters: &[&str],
         query: Query<'_>,
     ) -> Result<Vec<T>, Failure> {
-        self.list(route, parameters, query, LIST_ITEMS_MAX).await
+        Ok(self.list(route, parameters, query, LIST_ITEMS_MAX).await?.items)
     }
 
     pub async fn post<T: DeserializeOwned>(

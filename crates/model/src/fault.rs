@@ -117,6 +117,8 @@ fault_codes! {
         and docs/howto/hooks.md";
     MoverFailed = 3008, Target, Later, "the mover of the target's site did not bring the file", "see what it \
         says, and docs/howto/outside-mover.md";
+    SitePaused = 3009, Target, Later, "the site takes no part in transfers now", "none, if it is meant so; to \
+        go on: longhaul site resume SITE";
 
     NotAllowed = 4001, Credential, Never, "not allowed", "ask an administrator for the right";
     NotAuthenticated = 4002, Credential, Never, "the credential is missing, unknown or expired", "log in \
@@ -141,6 +143,8 @@ fault_codes! {
     Stalled = 5004, Network, Now, "no byte arrived for too long", "check the path";
     Degraded = 5005, Network, Later, "the network is worse than it was", "see what is known: longhaul \
         network explain SOURCE TARGET";
+    DeadlineInDanger = 5006, Network, Later, "a deadline is in danger", "see what holds it up: longhaul \
+        subscription show SUBSCRIPTION";
 
     ProtocolError = 9001, Ourselves, Now, "the peer broke the protocol", "report it with both logs";
     VersionMismatch = 9002, Ourselves, Later, "the two versions have no protocol in common", "upgrade the \
@@ -153,6 +157,8 @@ fault_codes! {
     StateDirectory = 9007, Ourselves, Later, "the state directory cannot be used", "see the text";
     Cancelled = 9008, Request, Never, "cancelled", "none";
     GivenBack = 9009, Ourselves, Now, "given back before it began", "none: it comes from another source";
+    AddressInUse = 9010, Ourselves, Later, "another program listens at this address", "stop that program, or \
+        choose another address or port";
 }
 
 impl fmt::Display for FaultCode {

@@ -277,7 +277,11 @@ impl Scheduler {
                 }
             }
             (_, FaultCode::Unreachable) => {
-                let (most_link, most) = (self.settings.unreachable_link, self.settings.unreachable_source);
+                let (most_link, most) = match fault.blame {
+                    // The source's host itself said that nobody listens: all targets would hear the same.
+                    Blame::Source => (1, 1),
+                    _ => (self.settings.unreachable_link, self.settings.unreachable_source),
+                };
                 let until =
                     self.storages[source].reach_breaker.record_failure(attempt, most, Retry::Now, now);
                 if let Some(until) = until {

@@ -341,11 +341,9 @@ impl Sockets {
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
     TcpListener::bind(address).await.map_err(|error| {
-        Fault::new(
-            FaultCode::BadRequest,
-            format!("cannot listen on {address}: {error}; choose another address"),
-        )
-        .with_source(error)
+        let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
+        let code = if in_use { FaultCode::AddressInUse } else { FaultCode::BadRequest };
+        Fault::new(code, format!("cannot listen on {address}: {error}")).with_source(error)
     })
 }
 

@@ -194,6 +194,8 @@ pub fn storage(row: &catalog::StorageRow) -> StorageView {
         trouble: row.trouble.clone(),
         relay: row.relay,
         strategy: row.strategy.clone(),
+        promised_bytes: None,
+        space_policy: Some(row.space_policy.word().to_owned()),
         rules_version: row.rules.version,
     }
 }

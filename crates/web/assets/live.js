@@ -3,6 +3,7 @@
 "use strict";
 
 const PERIOD_MS = 1500;
+const ANSWER_MS_MAX = 5000; // a service that hangs is shown as one that is gone
 const badge = document.getElementById("live");
 let last = Date.now();
 
@@ -23,18 +24,22 @@ function carry(old, fresh) {
   before.slice(after.length).forEach((node) => node.remove());
 }
 
+// What is shown is from this time, in UTC like all times of the page.
+const time = (at) => new Date(at).toISOString().slice(11, 19);
+
 async function refresh() {
   if (document.hidden || document.querySelector("tbody tr:hover")?.closest("[data-still]")) return;
   try {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS_MAX) });
+    if (answer.redirected) { location.reload(); return; } // the session is over: no form of another page is drawn in here
     if (!answer.ok) throw new Error(String(answer.status));
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
     const main = document.querySelector("main");
     if (fresh && main) carry(main, fresh);
     last = Date.now();
-    if (badge) badge.textContent = "live";
+    if (badge) badge.textContent = `live, ${time(last)}`;
   } catch {
-    if (badge) badge.textContent = `no answer for ${Math.round((Date.now() - last) / 1000)} s`;
+    if (badge) badge.textContent = `no answer since ${time(last)}`;
   }
 }
 
@@ -48,7 +53,7 @@ document.getElementById("theme")?.addEventListener("click", () => {
 });
 
 if (document.querySelector("main[data-live]")) {
-  if (badge) badge.textContent = "live";
+  if (badge) badge.textContent = `live, ${time(last)}`;
   const turn = () => refresh().finally(() => setTimeout(turn, PERIOD_MS));
   setTimeout(turn, PERIOD_MS);
 }

@@ -213,7 +213,8 @@ async fn change_storage(
 ) -> Response {
     let (who, token) = (headers.clone(), form.form_token.clone());
     let act = move |operations: &Operations| {
-        let patch = StorageChange { relay: Some(form.relay), strategy: Some(form.strategy) };
+        let patch =
+            StorageChange { relay: Some(form.relay), strategy: Some(form.strategy), space_policy: None };
         operations.storage_change(&caller(operations, &who)?, &parse(&form.storage)?, &patch)
     };
     apply_change(operations, headers, &token, &api::STORAGE_CHANGE, STEER_PATH.into(), act).await

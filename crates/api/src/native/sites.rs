@@ -155,6 +155,12 @@ pub struct StorageView {
     /// How sources are chosen for files that go here, unless the subscription says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
+    /// Bytes that are promised to subscriptions and jobs and still have to come; absent in lists of sites.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promised_bytes: Option<u64>,
+    /// What happens to a subscription that the free space has no room for: `warn` or `refuse`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space_policy: Option<String>,
     /// Version of the name rules.
     pub rules_version: u32,
 }

@@ -31,6 +31,9 @@ pub struct Status {
     pub transfers_waiting: u64,
     /// Active and suspended subscriptions, incomplete ones first; only the first ones if there are many.
     pub subscriptions: Vec<SubscriptionView>,
+    /// Active and suspended subscriptions beyond these.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub subscriptions_more: u64,
     /// Links with traffic now or earlier.
     pub links: Vec<LinkView>,
     /// Open and recent problems.
@@ -41,6 +44,10 @@ pub struct Status {
     pub history: Vec<f64>,
     /// Length of a step, in seconds.
     pub history_step_s: u32,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Traffic of a link.

@@ -37,7 +37,7 @@ pub struct Subscribe {
 }
 
 /// `PATCH /api/v1/subscriptions/{id}`: absent fields keep their value.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SubscriptionChange {
     /// Suspends, resumes or cancels the subscription.
     #[serde(default)]
@@ -112,6 +112,9 @@ pub struct SubscriptionView {
     pub failed_files: u64,
     /// Files that arrived, by source.
     pub sources: Vec<SourceShare>,
+    /// Why the storage has no room for all that is promised there; absent if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space_warning: Option<String>,
     /// Expected completion.
     pub expected: Expected,
     /// Files counted by how they were verified.

@@ -132,6 +132,15 @@ impl World {
         block: Option<BlockId>,
         target: usize,
     ) -> SubscriptionResult {
+        self.try_subscribe(dataset, block, target).unwrap()
+    }
+
+    pub fn try_subscribe(
+        &mut self,
+        dataset: DatasetId,
+        block: Option<BlockId>,
+        target: usize,
+    ) -> Result<SubscriptionResult, crate::CatalogError> {
         let new = NewSubscription {
             id: self.ids.next(self.now),
             dataset,
@@ -141,7 +150,7 @@ impl World {
             verification: Verification::EndToEnd,
             terms: crate::Terms::default(),
         };
-        self.catalog.add_subscription(&new, self.now).unwrap()
+        self.catalog.add_subscription(&new, self.now)
     }
 
     pub fn new_attempt(&mut self, file: FileId, source: usize, target: usize) -> NewAttempt {

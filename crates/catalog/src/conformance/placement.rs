@@ -4,13 +4,15 @@ use longhaul_model::{Fault, FaultCode, SubscriptionState, TaskId};
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, lfn, terms};
 use crate::{
-    CatalogError, NewTask, ReportedCheck, ReportedFact, SubscriptionFilter, SubscriptionPatch, TaskKind,
-    VerificationState,
+    CatalogError, NewTask, ReportedCheck, ReportedFact, SpacePolicy, SpaceRow, StoragePatch,
+    SubscriptionFilter, SubscriptionPatch, TaskKind, VerificationState,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     a_subscription_follows_a_growing_dataset,
+    what_is_empty_is_complete_unless_a_scan_may_fill_it,
     the_same_subscription_is_added_once,
+    space_that_is_promised_is_counted_where_the_storage_refuses,
     cancelling_one_leaves_the_others,
     suspended_subscriptions_demand_nothing,
     suspect_replicas_are_no_sources,
@@ -58,6 +60,22 @@ fn a_subscription_follows_a_growing_dataset(world: &mut World) {
     assert_eq!((progress.sources[0].files, progress.sources[0].bytes), (3, 303));
 }
 
+fn what_is_empty_is_complete_unless_a_scan_may_fill_it(world: &mut World) {
+    let dataset = world.dataset("a");
+    let id = world.subscribe(dataset, None, BETA).subscription.id;
+    let complete = |world: &World| world.catalog.subscription_progress(id).unwrap().complete;
+    assert!(complete(world));
+    let (task, kind) = (TaskId(77), TaskKind::Scan { path: String::new(), algorithms: Vec::new() });
+    let scan = NewTask { id: task, kind, dataset, storage: world.storages[ALPHA] };
+    world.catalog.add_task(&scan, &terms()).unwrap();
+    assert!(!complete(world), "the scan may find files");
+    world.report(ALPHA, vec![ReportedFact::TaskDone { task, fault: None }]);
+    assert!(complete(world), "it found none");
+    world.assert_sound();
+    world.register(dataset, 0..1, Some(ALPHA), None);
+    assert!(!complete(world));
+}
+
 fn the_same_subscription_is_added_once(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..1, Some(ALPHA), None);
@@ -78,6 +96,38 @@ fn the_same_subscription_is_added_once(world: &mut World) {
     assert_eq!(world.catalog.subscriptions(&filter).unwrap().len(), 1);
     let at_home = world.subscribe(dataset, None, ALPHA);
     assert!(at_home.demands.is_empty() && at_home.subscription.completed == Some(NOW));
+}
+
+/// Sizes are 100, 101, 102, … bytes.
+fn space_that_is_promised_is_counted_where_the_storage_refuses(world: &mut World) {
+    let (first, second) = (world.dataset("a"), world.dataset("b"));
+    world.register(first, 0..2, Some(ALPHA), None);
+    let block = world.register(second, 0..1, Some(ALPHA), None).blocks[0].block;
+    let free = |world: &World, free_bytes| {
+        let space = SpaceRow { storage: world.storages[BETA], total_bytes: 1_000, free_bytes, trouble: None };
+        world.catalog.record_spaces(&[space]).unwrap();
+    };
+    let policy = |world: &World, policy| {
+        let patch = StoragePatch { space_policy: Some(policy), ..StoragePatch::default() };
+        let row = world.catalog.change_storage(&"beta".parse().unwrap(), &patch, "root", NOW).unwrap();
+        assert_eq!(row.space_policy, policy);
+    };
+    free(world, 300);
+    policy(world, SpacePolicy::Refuse);
+    let promised = world.subscribe(first, None, BETA).subscription.id;
+    let refused = world.try_subscribe(second, None, BETA).unwrap_err().to_string();
+    assert!(refused.contains("300 B free") && refused.contains("301 B"), "{refused}");
+    assert!(world.catalog.demands().unwrap().iter().all(|demand| demand.subscription == promised));
+    free(world, 301);
+    world.subscribe(second, None, BETA);
+    world.subscribe(second, Some(block), BETA);
+    free(world, 0);
+    world.subscribe(second, None, ALPHA);
+    assert!(!world.subscribe(first, None, BETA).changed, "what was accepted stays");
+    world.catalog.change_subscription(promised, &CANCEL, NOW).unwrap();
+    assert!(world.try_subscribe(first, None, BETA).is_err());
+    policy(world, SpacePolicy::Warn);
+    world.subscribe(first, None, BETA);
 }
 
 fn cancelling_one_leaves_the_others(world: &mut World) {

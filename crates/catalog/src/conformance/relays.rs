@@ -18,7 +18,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
 
 fn make_relay(world: &World, place: usize) {
     let name = ["alpha", "beta", "gamma"][place].parse().unwrap();
-    let patch = StoragePatch { relay: Some(true), strategy: None };
+    let patch = StoragePatch { relay: Some(true), ..StoragePatch::default() };
     assert!(world.catalog.change_storage(&name, &patch, "root", NOW).unwrap().relay);
 }
 
@@ -132,7 +132,7 @@ fn terms_are_stored_and_returned_with_demands(world: &mut World) {
     assert_eq!((&made.subscription.terms, &made.demands[0].terms), (&terms, &terms));
     assert_eq!(world.catalog.subscriptions_with_deadline().unwrap().len(), 1);
     // The target's strategy applies where the subscription names none.
-    let patch = StoragePatch { relay: None, strategy: Some(Some("success".into())) };
+    let patch = StoragePatch { strategy: Some(Some("success".into())), ..StoragePatch::default() };
     world.catalog.change_storage(&"beta".parse().unwrap(), &patch, "root", NOW).unwrap();
     assert_eq!(world.catalog.demands().unwrap()[0].terms.strategy.as_deref(), Some("success"));
     let patch =

@@ -80,6 +80,15 @@ pub enum StorageKind {
     Virtual,
 }
 
+/// What happens to a subscription that its target has no room for, with all that was promised before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpacePolicy {
+    /// It is accepted with a warning: space may come in time.
+    #[default]
+    Warn,
+    Refuse,
+}
+
 /// A storage as an agent offers it in its hello.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorageOfferRow {
@@ -114,6 +123,7 @@ pub struct StorageRow {
     pub relay: bool,
     /// The strategy by which sources are chosen where a subscription names none.
     pub strategy: Option<String>,
+    pub space_policy: SpacePolicy,
 }
 
 /// Changes of a storage; None leaves a field as it is, `Some(None)` removes it.
@@ -121,6 +131,7 @@ pub struct StorageRow {
 pub struct StoragePatch {
     pub relay: Option<bool>,
     pub strategy: Option<Option<String>>,
+    pub space_policy: Option<SpacePolicy>,
 }
 
 /// The present state of a storage, as its agent reports it.

@@ -10,7 +10,9 @@ use longhaul_catalog::{
     StorageRow, TransferUpdate,
 };
 use longhaul_model::limits::BATCH_ITEMS_MAX;
-use longhaul_model::{AgentId, AttemptId, Blame, Fault, FaultCode, StorageId, Timestamp, TransferState};
+use longhaul_model::{
+    AgentId, AttemptId, Blame, Fault, FaultCode, StorageId, StorageName, Timestamp, TransferState,
+};
 use longhaul_scheduler::{Event, Outcome};
 
 use super::{CommitLoop, PendingReport};
@@ -206,6 +208,19 @@ impl CommitLoop {
         self.control.agents.put_settings(agent, settings);
     }
 
+    /// A target cannot know that the source's agent is gone and blames the path. We know.
+    fn blame_absent_source(&self, outcome: &mut ReportedOutcome, now: Timestamp) {
+        let Some(fault) = &mut outcome.fault else { return };
+        let Some(source) = self.control.live.source_of(outcome.attempt) else { return };
+        let directory = self.kernel.directory();
+        let Some(row) = directory.storages.get(&source) else { return };
+        if !self.control.agents.is_connected(row.agent, now)
+            && let Some(known) = absent_source_fault(&row.name, fault)
+        {
+            *fault = known;
+        }
+    }
+
     fn apply(&self, agent: AgentId, items: &[ReportItem], last_sequence: u64) -> Result<u64, CatalogError> {
         let now = self.kernel.now();
         // The last page of a task is its end; an agent that ends an earlier one gets the next instead.
@@ -222,7 +237,13 @@ impl CommitLoop {
                 {
                     next_pages.push(task)
                 }
-                _ => kept.push(item.clone()),
+                _ => {
+                    let mut item = item.clone();
+                    if let ReportedFact::Outcome(outcome) = &mut item.fact {
+                        self.blame_absent_source(outcome, now);
+                    }
+                    kept.push(item);
+                }
             }
         }
         let applied = self.kernel.catalog.apply_report(agent, &kept, last_sequence, now);
@@ -392,5 +413,38 @@ impl CommitLoop {
         self.kernel.changes.touch(ChangeKind::Transfer, transfer.transfer, now);
         self.kernel.changes.touch(ChangeKind::Subscription, transfer.subscription, now);
         self.kernel.changes.touch(ChangeKind::Status, "", now);
+    }
+}
+
+/// What a failed connection to a source means whose agent is not in contact; none if it failed otherwise.
+fn absent_source_fault(source: &StorageName, fault: &Fault) -> Option<Fault> {
+    let lost = matches!(fault.code, FaultCode::Unreachable | FaultCode::ConnectionLost | FaultCode::Stalled);
+    if !lost || fault.blame != Blame::Network {
+        return None;
+    }
+    let detail = format!("the agent of {source} does not run: {}", fault.detail);
+    Some(Fault::new(FaultCode::Unreachable, detail).blaming(Blame::Source).retrying(fault.retry))
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_model::Retry;
+
+    use super::*;
+
+    #[test]
+    fn an_absent_source_is_blamed_for_connections_and_for_nothing_else() {
+        let alpha = "alpha".parse().unwrap();
+        for code in [FaultCode::Unreachable, FaultCode::ConnectionLost, FaultCode::Stalled] {
+            let fault = absent_source_fault(&alpha, &Fault::new(code, "192.0.2.1:5000")).unwrap();
+            assert_eq!((fault.code, fault.blame), (FaultCode::Unreachable, Blame::Source));
+            assert_eq!(fault.retry, Retry::Now, "it is tried again as before");
+            assert!(fault.detail.contains("alpha") && fault.detail.contains("192.0.2.1"), "{fault}");
+        }
+        for code in [FaultCode::TargetFull, FaultCode::Corrupted, FaultCode::WrongDigest] {
+            assert_eq!(absent_source_fault(&alpha, &Fault::new(code, "")), None);
+        }
+        let known = Fault::new(FaultCode::Unreachable, "refused").blaming(Blame::Source);
+        assert_eq!(absent_source_fault(&alpha, &known), None, "that is said already");
     }
 }

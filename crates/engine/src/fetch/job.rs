@@ -336,8 +336,9 @@ impl Job {
 
 /// Whether what was written can serve a later attempt.
 fn is_resumable(fault: &Fault) -> bool {
-    matches!(fault.blame, Blame::Network | Blame::Ourselves | Blame::Credential)
-        && fault.code != FaultCode::Internal
+    let elsewhere = matches!(fault.blame, Blame::Network | Blame::Ourselves | Blame::Credential);
+    // A source whose agent is away has not changed its file.
+    (elsewhere && fault.code != FaultCode::Internal) || fault.code == FaultCode::Unreachable
 }
 
 impl Drop for Job {

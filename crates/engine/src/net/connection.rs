@@ -190,7 +190,10 @@ impl Connection {
 
     fn is_connected(&mut self, shared: &EngineContext) -> Result<bool, Fault> {
         if let Some(error) = self.socket.take_error().map_err(io_fault)? {
-            return Err(io_fault(error));
+            return Err(match &self.handler.role {
+                Role::Dialling { way, .. } => socket::connect_fault(way.address, error),
+                _ => io_fault(error),
+            });
         }
         match self.socket.peer_addr() {
             Ok(_) => {

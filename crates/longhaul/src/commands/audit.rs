@@ -70,8 +70,8 @@ pub async fn run(context: &Context, remote: &Remote, args: AuditArgs) -> Result<
         ));
     }
     let of = args.of.map(|of| of.word().to_owned());
-    let items: Vec<AuditEntry> = remote.list(&routes::AUDIT_LIST, &[], &[("of", of)], args.limit).await?;
-    context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
+    let page: Page<AuditEntry> = remote.list(&routes::AUDIT_LIST, &[], &[("of", of)], args.limit).await?;
+    context.output.list(&page, |page| table(&page.items))?;
     Ok(Exit::Ok)
 }
 
@@ -83,8 +83,8 @@ async fn decisions(
 ) -> Result<Exit, Failure> {
     let site = args.site.as_ref().map(SiteName::to_string);
     let query = [("of", of.map(str::to_owned)), ("who", args.who.clone()), ("site", site)];
-    let items: Vec<DecisionEntry> = remote.list(&routes::DECISION_LIST, &[], &query, args.limit).await?;
-    context.output.table(&Page { items, next: None }, |page| decision_table(&page.items))?;
+    let page: Page<DecisionEntry> = remote.list(&routes::DECISION_LIST, &[], &query, args.limit).await?;
+    context.output.list(&page, |page| decision_table(&page.items))?;
     Ok(Exit::Ok)
 }
 

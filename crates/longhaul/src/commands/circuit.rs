@@ -97,9 +97,9 @@ pub async fn run(context: &Context, remote: &Remote, command: CircuitCommand) ->
     let now = crate::clock::now();
     let detail = match command {
         CircuitCommand::List(ListArgs { past: true, limit }) => {
-            let items: Vec<CircuitRecord> =
+            let page: Page<CircuitRecord> =
                 remote.list(&routes::CIRCUIT_HISTORY, &[], &[], limit as usize).await?;
-            context.output.table(&Page { items, next: None }, |page| past_table(&page.items, now))?;
+            context.output.list(&page, |page| past_table(&page.items, now))?;
             return Ok(Exit::Ok);
         }
         CircuitCommand::List(_) => {

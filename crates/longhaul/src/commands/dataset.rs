@@ -9,13 +9,13 @@ use longhaul_api::native::{
 };
 use longhaul_api::routes;
 use longhaul_model::units::{bytes, count, printable};
-use longhaul_model::{Algorithm, BlockName, CommunityName, DatasetName, StorageName, Timestamp};
+use longhaul_model::{Algorithm, BlockName, CommunityName, DatasetName, FaultCode, StorageName, Timestamp};
 use serde::Serialize;
 
 use super::{Context, task, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
-use crate::remote::Remote;
+use crate::remote::{LIST_ITEMS_MAX, Remote};
 use crate::table::{Cell, Table, facts, left, path, prose, right};
 use crate::terminal::{Style, Tone};
 use crate::time_format;
@@ -74,8 +74,8 @@ pub struct RegisterArgs {
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Maximum number of datasets
-    #[arg(long, default_value_t = 1_000)]
+    /// Maximum number of datasets [default: all, up to 100,000]
+    #[arg(long, default_value_t = LIST_ITEMS_MAX, hide_default_value = true)]
     limit: usize,
 }
 
@@ -92,8 +92,8 @@ pub struct ShowArgs {
     /// With --files: only files of this block
     #[arg(long, requires = "files")]
     block: Option<BlockName>,
-    /// Maximum number of blocks or files
-    #[arg(long, default_value_t = 1_000)]
+    /// Maximum number of blocks or files [default: all, up to 100,000]
+    #[arg(long, default_value_t = LIST_ITEMS_MAX, hide_default_value = true)]
     limit: usize,
 }
 
@@ -121,14 +121,21 @@ impl FromStr for ScanRoot {
 pub async fn run(context: &Context, remote: &Remote, command: DatasetCommand) -> Result<Exit, Failure> {
     match command {
         DatasetCommand::Register(args) => {
+            let new = is_new(remote, &args.dataset).await?;
             let create = DatasetCreate { name: args.dataset.clone(), community: args.community.clone() };
             let _: DatasetView = remote.post(&routes::DATASET_CREATE, &[], &create).await?;
-            add(context, remote, args).await
+            let name = args.dataset.clone();
+            let added = add(context, remote, args).await;
+            if new && added.is_err() {
+                // Only what is empty can be deleted: files that were registered stay.
+                let _ = remote.delete(&routes::DATASET_DELETE, &[name.as_str()]).await;
+            }
+            added
         }
         DatasetCommand::Add(args) => add(context, remote, args).await,
         DatasetCommand::List(args) => {
-            let items: Vec<DatasetView> = remote.list(&routes::DATASET_LIST, &[], &[], args.limit).await?;
-            context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
+            let page: Page<DatasetView> = remote.list(&routes::DATASET_LIST, &[], &[], args.limit).await?;
+            context.output.list(&page, |page| table(&page.items))?;
             Ok(Exit::Ok)
         }
         DatasetCommand::Show(args) => show(context, remote, args).await,
@@ -144,6 +151,15 @@ pub async fn run(context: &Context, remote: &Remote, command: DatasetCommand) ->
             context.output.print_message(&format!("{dataset} is deleted"));
             Ok(Exit::Ok)
         }
+    }
+}
+
+/// Whether there is no dataset of that name yet.
+async fn is_new(remote: &Remote, name: &DatasetName) -> Result<bool, Failure> {
+    match remote.get::<DatasetView>(&routes::DATASET_SHOW, &[name.as_str()], &[]).await {
+        Ok(_) => Ok(false),
+        Err(failure) if failure.problem.code == FaultCode::NotFound => Ok(true),
+        Err(failure) => Err(failure),
     }
 }
 
@@ -256,12 +272,12 @@ async fn manifest(
 async fn show(context: &Context, remote: &Remote, args: ShowArgs) -> Result<Exit, Failure> {
     let name = args.dataset.as_str();
     if args.blocks {
-        let items: Vec<BlockView> = remote.list(&routes::DATASET_BLOCKS, &[name], &[], args.limit).await?;
-        context.output.table(&Page { items, next: None }, |page| blocks_table(&page.items))?;
+        let page: Page<BlockView> = remote.list(&routes::DATASET_BLOCKS, &[name], &[], args.limit).await?;
+        context.output.list(&page, |page| blocks_table(&page.items))?;
     } else if args.files {
         let query = [("block", args.block.as_ref().map(|block| block.as_str().to_owned()))];
-        let items: Vec<FileView> = remote.list(&routes::DATASET_FILES, &[name], &query, args.limit).await?;
-        context.output.table(&Page { items, next: None }, |page| files_table(&page.items))?;
+        let page: Page<FileView> = remote.list(&routes::DATASET_FILES, &[name], &query, args.limit).await?;
+        context.output.list(&page, |page| files_table(&page.items))?;
     } else {
         let view: DatasetView = remote.get(&routes::DATASET_SHOW, &[name], &[]).await?;
         context.output.view(&view, human, |view| super::replica::table(&view.replicas, view.files))?;

@@ -133,8 +133,8 @@ async fn list(context: &Context, remote: &Remote, args: ListArgs) -> Result<(), 
         ("target", args.target),
         ("since", args.since.map(|at| at.to_string())),
     ];
-    let items: Vec<JobView> = remote.list(&routes::JOB_LIST, &[], &query, args.limit).await?;
-    context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))
+    let page: Page<JobView> = remote.list(&routes::JOB_LIST, &[], &query, args.limit).await?;
+    context.output.list(&page, |page| table(&page.items, clock::now()))
 }
 
 // ---- waiting ---------------------------------------------------------------------------------------------

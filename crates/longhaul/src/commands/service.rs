@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use longhaul_api::native::CheckReport;
 use longhaul_api::routes;
+use longhaul_model::FaultCode;
 use longhaul_model::units::{count, printable};
 use longhaul_service::{Config, Operations, Service};
 use serde::Serialize;
@@ -139,9 +140,17 @@ pub struct InitResult {
     pub deployment: String,
 }
 
+const INIT_REMEDY: &str = "start what is there: longhaul service run; for another deployment choose another \
+                           directory with --state";
+
 /// Sets up a deployment; leaves the CA's certificate and a first profile beside its state.
 pub fn init(config: &Config) -> Result<InitResult, Failure> {
-    let reply = longhaul_service::init(config, clock::now())?;
+    let reply = longhaul_service::init(config, clock::now()).map_err(|fault| {
+        let exists = fault.code == FaultCode::AlreadyExists;
+        let failure = Failure::from(fault);
+        // The general remedy is to delete what exists: here that is the authority of the whole deployment.
+        if exists { failure.with_remedy(INIT_REMEDY) } else { failure }
+    })?;
     let (ca, profile) = (config.state_dir.join(CA_FILE), config.state_dir.join(PROFILE));
     std::fs::write(&ca, &reply.ca_pem).map_err(|error| Failure::file("writing", &ca, &error))?;
     let url = public_url(config);

@@ -10,6 +10,7 @@ use longhaul_model::{SubscriptionState, Timestamp};
 
 use super::subscription::stuck_clause;
 use super::{Context, words};
+use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
 use crate::progress::ProgressBoard;
@@ -43,20 +44,63 @@ pub async fn status(context: &Context, remote: &Remote, args: StatusArgs) -> Res
         output.view(&status, human, |status| subscriptions(&status.subscriptions, status.now))?;
         return Ok(Exit::Ok);
     }
+    watch(context, remote).await
+}
+
+/// Shows the status again and again, with the time of what is shown.
+async fn watch(context: &Context, remote: &Remote) -> Result<Exit, Failure> {
+    let output = &context.output;
     let mut board = ProgressBoard::new(output.out, false);
+    let mut status: Status = remote.get_with_retry(&routes::STATUS, &[]).await?;
+    let mut answered = clock::now();
+    let mut silent = false;
     loop {
-        let status: Status = remote.get_with_retry(&routes::STATUS, &[]).await?;
         if output.out.is_terminal && output.format == Format::Human {
-            let text = human(&status, output.out.style, output.out.width());
+            let text = watch_text(&status, answered, silent, output.out.style, output.out.width());
             let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            board.show(status.now, &lines, String::new);
-        } else {
+            board.show(clock::now(), &lines, String::new);
+        } else if !silent {
             output.view(&status, human, |status| subscriptions(&status.subscriptions, status.now))?;
         }
-        tokio::select! {
-            () = tokio::time::sleep(WATCH_INTERVAL) => {}
+        let next = async {
+            tokio::time::sleep(WATCH_INTERVAL).await;
+            remote.poll(&routes::STATUS, &[]).await
+        };
+        let answer = tokio::select! {
+            answer = next => answer?,
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
+        };
+        let was_silent = std::mem::replace(&mut silent, answer.is_none());
+        if let Some(fresh) = answer {
+            (status, answered) = (fresh, clock::now());
+        } else if !was_silent && !output.out.is_terminal {
+            output.print_message(&no_answer_since(answered, clock::now()));
         }
+    }
+}
+
+/// Says that the service is silent, and since when.
+pub fn no_answer_since(answered: Timestamp, now: Timestamp) -> String {
+    format!("no answer since {}", time_format::local(answered, now))
+}
+
+/// The status under the time of the answer that it is from.
+fn watch_text(
+    status: &Status,
+    answered: Timestamp,
+    silent: bool,
+    style: Style,
+    width: Option<usize>,
+) -> String {
+    let heading = watch_heading(answered, silent, clock::now(), style);
+    format!("{heading}\n{}", human(status, style, width))
+}
+
+fn watch_heading(answered: Timestamp, silent: bool, now: Timestamp, style: Style) -> String {
+    if silent {
+        style.paint(Tone::Bad, &format!("{}; below is how it was then", no_answer_since(answered, now)))
+    } else {
+        style.paint(Tone::Faint, &format!("as of {}", time_format::local(answered, now)))
     }
 }
 
@@ -72,7 +116,7 @@ pub async fn problems(context: &Context, remote: &Remote, args: ProblemsArgs) ->
             }
             page.items
                 .iter()
-                .map(|problem| problem_text(problem, crate::clock::now(), style, width))
+                .map(|problem| problem_text(problem, clock::now(), style, width))
                 .collect::<Vec<_>>()
                 .join("\n")
         },
@@ -88,6 +132,12 @@ fn human(status: &Status, style: Style, width: Option<usize>) -> String {
     } else {
         subscriptions(&status.subscriptions, status.now).human(style, width)
     };
+    if status.subscriptions_more > 0 {
+        text.push_str(&format!(
+            "and {} more: longhaul subscription list\n",
+            count(status.subscriptions_more)
+        ));
+    }
     text.push_str(&format!(
         "\n{}   {} running, {} waiting   {} ({}) moved in total; up since {}\n",
         words::rate(status.rate_now),
@@ -265,4 +315,19 @@ fn problem_table(problems: &[ProblemView]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_watched_has_the_time_of_its_answer() {
+        let answered = Timestamp::from_seconds(1_763_717_531);
+        let now = answered + Duration::from_secs(27);
+        let heading = |silent| watch_heading(answered, silent, now, Style::plain());
+        let time = time_format::local(answered, now);
+        assert_eq!(heading(false), format!("as of {time}"));
+        assert_eq!(heading(true), format!("no answer since {time}; below is how it was then"));
+    }
 }

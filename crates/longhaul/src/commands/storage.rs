@@ -44,6 +44,10 @@ pub struct StorageSettings {
     /// none (the service's default)
     #[arg(long, value_parser = parse_strategy)]
     strategy: Option<String>,
+    /// What to do with a subscription for which there is no space, with all that is promised before: warn
+    /// (accept it with a warning) or refuse
+    #[arg(long, value_name = "POLICY", value_parser = ["warn", "refuse"])]
+    space_policy: Option<String>,
 }
 
 fn parse_yes_no(text: &str) -> Result<bool, String> {
@@ -69,13 +73,20 @@ pub async fn run(context: &Context, remote: &Remote, command: StorageCommand) ->
             context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
         }
         StorageCommand::Set(args) => {
-            let change = StorageChange { relay: args.settings.relay, strategy: args.settings.strategy };
+            let StorageSettings { relay, strategy, space_policy } = args.settings;
+            let change = StorageChange { relay, strategy, space_policy };
             let view: StorageView =
                 remote.patch(&routes::STORAGE_CHANGE, &[args.storage.as_str()], &change).await?;
             context.output.sentence(&view, |view| {
                 let relay = if view.relay { "a relay" } else { "not a relay" };
                 let strategy = view.strategy.as_deref().unwrap_or("the service's strategy");
-                format!("{} is {relay}; sources for transfers to it are chosen by {strategy}", view.name)
+                let mut text =
+                    format!("{} is {relay}; sources for transfers to it are chosen by {strategy}", view.name);
+                if let Some(policy) = &view.space_policy {
+                    let policy = if policy == "refuse" { "refused" } else { "accepted with a warning" };
+                    text.push_str(&format!("; subscriptions beyond its free space are {policy}"));
+                }
+                text
             })?;
         }
         StorageCommand::Rules(_) => unreachable!("run() took it"),
@@ -94,6 +105,8 @@ fn table(storages: &[StorageView]) -> Table {
         right("files"),
         right("bytes"),
         prose("problem").plain_title("trouble"),
+        right("promised"),
+        left("space policy"),
     ]);
     let yes = |value: bool| Cell::text(if value { "yes" } else { "no" });
     for storage in storages {
@@ -103,9 +116,18 @@ fn table(storages: &[StorageView]) -> Table {
             yes(storage.relay),
             Cell::maybe(storage.strategy.as_ref(), Cell::text),
         ];
-        table.row(own.into_iter().chain(space_cells(storage)));
+        let promised = [
+            Cell::maybe(storage.promised_bytes, Cell::bytes).toned_if(is_short(storage), Tone::Warn),
+            Cell::maybe(storage.space_policy.as_ref(), Cell::text),
+        ];
+        table.row(own.into_iter().chain(space_cells(storage)).chain(promised));
     }
     table
+}
+
+/// Whether more is promised than is free.
+fn is_short(storage: &StorageView) -> bool {
+    storage.promised_bytes.is_some_and(|promised| promised > storage.free_bytes)
 }
 
 /// Cells for space and contents: free, total, files, bytes, problem.

@@ -17,11 +17,13 @@ use super::{Context, status, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::progress::{Measure, ProgressBoard, REPAINT_INTERVAL, lines};
-use crate::remote::Remote;
+use crate::remote::{LIST_ITEMS_MAX, RETRY_TIMEOUT, Remote};
 use crate::table::{Cell, Table, facts, left, prose, right};
 use crate::terminal::{Style, Tone};
 use crate::time_format;
 
+/// A wait shows that the service is silent from here on; a slow answer is no news.
+const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);
 /// Priorities of subscriptions: 1 (lowest) to 9.
 const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=9;
 
@@ -134,8 +136,8 @@ pub struct ListArgs {
     /// Only subscriptions in this state: active, suspended or cancelled
     #[arg(long)]
     state: Option<SubscriptionState>,
-    /// Maximum number of subscriptions
-    #[arg(long, default_value_t = 1_000)]
+    /// Maximum number of subscriptions [default: all, up to 100,000]
+    #[arg(long, default_value_t = LIST_ITEMS_MAX, hide_default_value = true)]
     limit: usize,
 }
 
@@ -175,6 +177,9 @@ pub async fn subscribe(context: &Context, remote: &Remote, args: SubscribeArgs) 
         },
     };
     let made: SubscriptionView = remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await?;
+    if let Some(warning) = &made.space_warning {
+        context.output.print_message(&format!("warning: {}", printable(warning)));
+    }
     let Some(seconds) = args.wait else {
         context.output.sentence(&made, |made| {
             format!(
@@ -234,6 +239,9 @@ async fn wait(
         return Ok(Exit::Interrupted);
     };
     context.output.sentence(&done, |done| {
+        if done.complete && done.files_wanted == 0 {
+            return format!("{} is complete at {}: it is empty", subject(done), done.storage);
+        }
         format!(
             "{} is complete at {}: {}, {}; verified: {}",
             subject(done),
@@ -253,10 +261,14 @@ async fn watch(
 ) -> Result<SubscriptionView, Failure> {
     let mut board = ProgressBoard::new(context.output.error, context.output.quiet);
     let mut view = made.clone();
+    let mut answered = clock::now();
     loop {
         let now = clock::now();
         let name = view.storage.to_string();
-        let measure = measure(&view, now);
+        let mut measure = measure(&view, now);
+        if now.since(answered) >= SILENCE_SHOWN_AFTER {
+            measure.end = status::no_answer_since(answered, now);
+        }
         let line = lines(&[(&name, measure.clone())], context.output.error.width());
         board.show(now, &line, || measure.plain(&name));
         if view.complete || view.state == SubscriptionState::Cancelled {
@@ -264,7 +276,12 @@ async fn watch(
             return Ok(view);
         }
         tokio::time::sleep(REPAINT_INTERVAL).await;
-        view = remote.get_with_retry(&routes::SUBSCRIPTION_SHOW, &[&made.id.to_string()]).await?;
+        let id = made.id.to_string();
+        match remote.poll(&routes::SUBSCRIPTION_SHOW, &[&id]).await? {
+            Some(fresh) => (view, answered) = (fresh, clock::now()),
+            None if clock::now().since(answered) < RETRY_TIMEOUT => {}
+            None => view = remote.get(&routes::SUBSCRIPTION_SHOW, &[&id], &[]).await?,
+        }
     }
 }
 
@@ -360,9 +377,9 @@ async fn list(context: &Context, remote: &Remote, args: ListArgs) -> Result<Exit
         ("storage", args.storage.as_ref().map(|name| name.as_str().to_owned())),
         ("state", args.state.map(|state| state.word().to_owned())),
     ];
-    let items: Vec<SubscriptionView> =
+    let page: Page<SubscriptionView> =
         remote.list(&routes::SUBSCRIPTION_LIST, &[], &query, args.limit).await?;
-    context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))?;
+    context.output.list(&page, |page| table(&page.items, clock::now()))?;
     Ok(Exit::Ok)
 }
 
@@ -456,6 +473,7 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
         (None, Some(deadline)) => lines.push(("deadline", time_format::local(deadline, now))),
         (None, None) => {}
     }
+    lines.extend(view.space_warning.as_ref().map(|warning| ("space", printable(warning))));
     if view.failed_files > 0 {
         lines.push(("failed", words::files(view.failed_files)));
     }

@@ -54,8 +54,8 @@ pub async fn run(context: &Context, remote: &Remote, command: TaskCommand) -> Re
                 ("dataset", args.dataset.as_ref().map(|name| name.as_str().to_owned())),
                 ("storage", args.storage.as_ref().map(|name| name.as_str().to_owned())),
             ];
-            let items = remote.list(&routes::TASK_LIST, &[], &query, args.limit).await?;
-            context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))?;
+            let page: Page<TaskView> = remote.list(&routes::TASK_LIST, &[], &query, args.limit).await?;
+            context.output.list(&page, |page| table(&page.items, clock::now()))?;
         }
         TaskCommand::Show { task } => {
             let task: TaskView = remote.get(&routes::TASK_SHOW, &[&task.to_string()], &[]).await?;

@@ -65,9 +65,9 @@ pub async fn run(context: &Context, remote: &Remote, command: TransferCommand) -
                 ("target", args.target.as_ref().map(|name| name.as_str().to_owned())),
                 ("state", args.state.map(|state| state.word().to_owned())),
             ];
-            let items: Vec<TransferView> =
+            let page: Page<TransferView> =
                 remote.list(&routes::TRANSFER_LIST, &[], &query, args.limit).await?;
-            context.output.table(&Page { items, next: None }, |page| table(&page.items, clock::now()))?;
+            context.output.list(&page, |page| table(&page.items, clock::now()))?;
         }
         TransferCommand::Show { transfer } => {
             let detail = fetch(remote, transfer).await?;

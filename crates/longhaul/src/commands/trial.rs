@@ -89,7 +89,7 @@ impl Trial {
     /// All attempts for `files` files.
     pub async fn attempts(&self, remote: &Remote, files: usize) -> Result<Vec<AttemptView>, Failure> {
         let of = [("dataset", Some(self.dataset.to_string()))];
-        let transfers: Vec<TransferView> = remote.list(&routes::TRANSFER_LIST, &[], &of, files).await?;
+        let transfers: Vec<TransferView> = remote.list(&routes::TRANSFER_LIST, &[], &of, files).await?.items;
         let mut attempts = Vec::new();
         for transfer in transfers {
             let id = transfer.id.to_string();

@@ -1,6 +1,6 @@
 //! Phrases that several commands share.
 
-use longhaul_api::agent::LeftOutReason;
+use longhaul_api::agent::{LeftOut, LeftOutReason};
 use longhaul_api::native::{LeftOutCount, VerifiedCount};
 use longhaul_model::units::{self, count, printable};
 
@@ -45,7 +45,9 @@ pub fn left_out_reason(reason: LeftOutReason, number: u64) -> String {
         LeftOutReason::Socket => ("socket", "sockets"),
         LeftOutReason::Fifo => ("named pipe", "named pipes"),
         LeftOutReason::NotUtf8 => ("name that is not UTF-8", "names that are not UTF-8"),
-        LeftOutReason::NameRules => ("name that breaks the rules", "names that break the rules"),
+        LeftOutReason::NameRules => {
+            ("file that the name rules have no name for", "files that the name rules have no name for")
+        }
         LeftOutReason::EmptyDirectory => ("empty directory", "empty directories"),
         LeftOutReason::Unreadable => ("unreadable file or directory", "unreadable files or directories"),
         LeftOutReason::ChangedWhileReading => {
@@ -61,8 +63,7 @@ pub fn left_out(counts: &[LeftOutCount], examples: usize) -> Vec<String> {
         .iter()
         .filter(|left| left.count > 0)
         .map(|left| {
-            let some: Vec<String> =
-                left.examples.iter().take(examples).map(|one| printable(&one.path)).collect();
+            let some: Vec<String> = left.examples.iter().take(examples).map(example).collect();
             let more = if left.count > some.len() as u64 { ", …" } else { "" };
             let shown = if some.is_empty() { String::new() } else { format!(": {}{more}", some.join(", ")) };
             format!("{}{shown}", left_out_reason(left.reason, left.count))
@@ -70,10 +71,16 @@ pub fn left_out(counts: &[LeftOutCount], examples: usize) -> Vec<String> {
         .collect()
 }
 
+/// What was left out, and which rule is to blame: a path alone does not show that.
+fn example(left: &LeftOut) -> String {
+    let path = printable(&left.path);
+    let by_rule = left.reason == LeftOutReason::NameRules && !left.detail.is_empty();
+    if by_rule { format!("{path} ({})", printable(&left.detail)) } else { path }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_api::agent::LeftOut;
 
     #[test]
     fn counts_what_was_left_out_and_shows_some() {
@@ -87,6 +94,14 @@ mod tests {
             }],
         }];
         assert_eq!(left_out(&counts, 2), ["3 named pipes: a\\nb, …"]);
+        let detail = "no name rule of alpha fits alpha:/x/f".to_owned();
+        let reason = LeftOutReason::NameRules;
+        let examples = vec![LeftOut { path: "x/f".into(), reason, detail }];
+        let unnamed = [LeftOutCount { reason, count: 1, examples }];
+        assert_eq!(
+            left_out(&unnamed, 2),
+            ["1 file that the name rules have no name for: x/f (no name rule of alpha fits alpha:/x/f)"]
+        );
         assert_eq!(files(1), "1 file");
         assert_eq!(files(2_000), "2,000 files");
     }

@@ -616,6 +616,24 @@ fn an_unreachable_source_is_probed() {
     assert!(took < Duration::from_secs(120), "{took:?}");
 }
 
+/// The host of a source that refuses connections has said what every further attempt would hear.
+#[test]
+fn a_source_that_refuses_connections_is_only_probed_from_the_first_refusal_on() {
+    let leases = |refusing: bool| {
+        let mut world = World::new(vec![WorldSite::new(50e6), WorldSite::new(50e6)], 3);
+        world.refusing = refusing;
+        world.add_files(1, 0, vec![100_000; 200]);
+        world.places[0].unreachable = true;
+        world.places[1].limits = SiteLimits { active_in: Some(1), ..SiteLimits::default() };
+        world.tell_site(1);
+        world.subscribe(1, &[1], 1, 5);
+        world.run_for(Duration::from_secs(30));
+        world.leases
+    };
+    let (refused, unreachable) = (leases(true), leases(false));
+    assert!(refused > 0 && refused < unreachable, "{refused} and {unreachable}");
+}
+
 /// A transient error of 30 s costs little more than itself.
 #[test]
 fn a_short_failure_costs_little() {

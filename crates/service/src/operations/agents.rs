@@ -125,6 +125,11 @@ impl Operations {
             }
             self.durable(peer, &report).await?
         };
+        if report.ending && !say_hello {
+            tracing::info!(agent = %peer.agent, site = %peer.site, "the agent stops");
+            agents.note_ending(peer.agent, now);
+            self.shared.kernel.changes.touch(ChangeKind::Site, &peer.site, now);
+        }
         let (mut probe, mut ahead) = (Vec::new(), Vec::new());
         let ask_ahead = report.ask_ahead;
         if !say_hello {

@@ -23,6 +23,7 @@ mod overview;
 mod refusals;
 mod replicas;
 mod sites;
+mod space;
 mod steering;
 mod subscriptions;
 mod tasks;

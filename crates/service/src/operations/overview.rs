@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{
-    BlameCount, CheckReport, Health, HealthReason, LinkRates, LinkView, Page, ProblemView, RateHistory,
-    Status, SubscriptionView,
+    AgentView, BlameCount, CheckReport, Health, HealthReason, LinkRates, LinkView, Page, ProblemView,
+    RateHistory, Status, SubscriptionView,
 };
 use longhaul_catalog::{LinkTotals, LostFilesRow, SiteState, Totals};
 use longhaul_control::agent_health;
 use longhaul_control::metrics::Gauges;
 use longhaul_control::turns::TurnAge;
-use longhaul_model::{Blame, Fault, FaultCode, StorageName, SubscriptionState, Timestamp};
+use longhaul_model::{Blame, Fault, FaultCode, SiteName, StorageName, SubscriptionState, Timestamp};
 use longhaul_netops::measured::{changes, probe_state};
 use longhaul_network::Link;
 
@@ -31,6 +31,8 @@ impl Operations {
         let totals = self.shared.kernel.catalog.totals().map_err(problem)?;
         let live = &self.shared.control.live;
         let (history_step_s, history) = live.history(HISTORY_S, now);
+        let subscriptions = self.wanted_now()?;
+        let all = self.shared.kernel.catalog.open_subscriptions().map_err(problem)?;
         Ok(Status {
             deployment: self.shared.control.authority.deployment().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -41,7 +43,8 @@ impl Operations {
             bytes_done: totals.bytes_done,
             transfers_running: totals.transfers_leased,
             transfers_waiting: totals.transfers_waiting,
-            subscriptions: self.wanted_now()?,
+            subscriptions_more: all.saturating_sub(subscriptions.len() as u64),
+            subscriptions,
             links: self.links(&totals, now),
             problems: self.problems(now)?,
             failures_by_blame: failures(&totals),
@@ -98,7 +101,7 @@ impl Operations {
     /// What stands now (paused sites, agents out of contact, storages in trouble, ourselves), then what
     /// failed.
     fn problems(&self, now: Timestamp) -> Result<Vec<ProblemView>, Problem> {
-        let mut views = Vec::new();
+        let (mut views, mut absent) = (Vec::new(), BTreeMap::new());
         if let Some(fault) = self.shared.kernel.trouble() {
             views.push(standing(fault, None, now));
         }
@@ -112,8 +115,7 @@ impl Operations {
                 SiteState::Paused => Some("is paused by its administrator"),
             };
             if let Some(word) = word {
-                let fault = Fault::new(FaultCode::Conflict, format!("{} {word}{why}", site.name))
-                    .blaming(Blame::Target);
+                let fault = Fault::new(FaultCode::SitePaused, format!("{} {word}{why}", site.name));
                 let remedy = format!("none, if it is meant so; to go on: longhaul site resume {}", site.name);
                 views.push(ProblemView {
                     remedy,
@@ -128,11 +130,9 @@ impl Operations {
                 found.map(|found| ProblemView { remedy: found.remedy, ..standing(found.fault, None, now) }),
             );
             for agent in agents.into_iter().filter(|agent| !agent.connected) {
-                let last = agent.last_contact.map_or("never".to_owned(), |last| format!("at {last}"));
-                let detail = format!("the agent of {} on {} was last heard of {last}", site.name, agent.host);
-                let fault = Fault::new(FaultCode::Unreachable, detail).blaming(Blame::Target);
-                let last_seen = agent.last_contact.unwrap_or(now);
-                views.push(ProblemView { first_seen: last_seen, ..standing(fault, None, now) });
+                let own = directory.storages.values().filter(|row| row.agent == agent.id);
+                absent.extend(own.map(|row| (row.name.clone(), views.len())));
+                views.push(self.absent_agent(&site.name, &agent, now));
             }
         }
         for storage in directory.storages.values() {
@@ -140,6 +140,10 @@ impl Operations {
                 storage.trouble.clone().map(|fault| standing(fault, Some(storage.name.clone()), now)),
             );
         }
+        views.extend(self.space_shortages().into_values().map(|shortage| ProblemView {
+            remedy: shortage.remedy(),
+            ..standing(shortage.fault(), Some(shortage.storage), now)
+        }));
         views.extend(self.foreign_claims(now));
         let told = self.shared.messages.problems();
         views.extend(
@@ -149,8 +153,7 @@ impl Operations {
         views.extend(probe_state::problems(&self.shared.netops, now));
         views.extend(changes::problems(&self.shared.netops));
         for (id, danger) in self.shared.control.deadlines.all() {
-            let fault = Fault::new(FaultCode::Conflict, format!("deadline in danger: {}", danger.words))
-                .blaming(Blame::Network);
+            let fault = Fault::new(FaultCode::DeadlineInDanger, danger.words);
             let remedy = format!(
                 "see what holds it up: longhaul subscription show {id}; raise its priority or its share"
             );
@@ -163,8 +166,33 @@ impl Operations {
         }
         let lost = self.shared.control.lost_files.all();
         views.extend(lost.into_iter().map(|(since, row)| lost_files(since, row, now)));
-        views.extend(self.shared.control.live.problems());
+        for problem in self.shared.control.live.problems() {
+            let reason = problem.storage.as_ref().and_then(|storage| absent.get(storage));
+            match reason.and_then(|&place| views.get_mut(place)) {
+                Some(reason) if follows_from_absence(&problem.fault) => include(reason, problem),
+                _ => views.push(problem),
+            }
+        }
         Ok(views)
+    }
+
+    /// An agent out of contact.
+    fn absent_agent(&self, site: &SiteName, agent: &AgentView, now: Timestamp) -> ProblemView {
+        let host = &agent.host;
+        let (detail, since) = match (self.shared.control.agents.ended(agent.id), agent.last_contact) {
+            (Some(ended), _) => (format!("the agent of {site} on {host} was stopped at {ended}"), ended),
+            (None, Some(last)) => {
+                (format!("the agent of {site} on {host} was last heard of at {last}"), last)
+            }
+            (None, None) => (format!("the agent of {site} on {host} was never heard of"), now),
+        };
+        // It is the turn of its site, whatever is to move from or to it.
+        let fault = Fault::new(FaultCode::Unreachable, detail).blaming(Blame::Target);
+        ProblemView {
+            first_seen: since,
+            remedy: format!("start the agent on {host}, or see in its log why it has no contact"),
+            ..standing(fault, None, now)
+        }
     }
 
     /// Agents that speak about other sites' things: their keys may be in foreign hands.
@@ -395,6 +423,18 @@ impl Operations {
     }
 }
 
+/// Whether transfers fail so because the agent of their source is away.
+fn follows_from_absence(fault: &Fault) -> bool {
+    fault.code == FaultCode::Unreachable && fault.blame == Blame::Source
+}
+
+/// Shows what follows from a problem with it, not beside it.
+fn include(reason: &mut ProblemView, consequence: ProblemView) {
+    reason.storage = reason.storage.take().or(consequence.storage);
+    reason.count = reason.count.saturating_add(consequence.count);
+    reason.examples.extend(consequence.examples);
+}
+
 fn failures(totals: &Totals) -> Vec<BlameCount> {
     totals.failures.iter().map(|&(blame, count)| BlameCount { blame, count }).collect()
 }
@@ -450,4 +490,26 @@ fn health(reasons: Vec<HealthReason>) -> Health {
 fn sum(links: &[LinkRates], bins: usize) -> Vec<f64> {
     let bin = |place: usize| links.iter().filter_map(|link| link.bytes_per_s.get(place)).sum();
     (0..bins).map(bin).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_that_follow_from_an_absent_agent_are_shown_with_it() {
+        let now = Timestamp::from_seconds(100);
+        let unreachable = |blame| Fault::new(FaultCode::Unreachable, "").blaming(blame);
+        assert!(follows_from_absence(&unreachable(Blame::Source)));
+        assert!(!follows_from_absence(&unreachable(Blame::Network)));
+        assert!(!follows_from_absence(&Fault::new(FaultCode::SourceMissing, "")));
+        let mut reason = standing(unreachable(Blame::Target), None, now);
+        let storage: StorageName = "alpha".parse().unwrap();
+        let failed = standing(unreachable(Blame::Source), Some(storage.clone()), now);
+        include(&mut reason, ProblemView { count: 133, examples: vec!["a/f1".into()], ..failed });
+        assert_eq!(
+            (reason.count, reason.storage, reason.examples),
+            (134, Some(storage), vec!["a/f1".into()])
+        );
+    }
 }

@@ -112,7 +112,12 @@ impl Operations {
         rows.sort_by(|a, b| a.name.cmp(&b.name));
         rows.retain(|row| after.as_ref().is_none_or(|after| row.name > *after));
         rows.truncate(limit + 1);
-        page(rows, limit, |row| row.name.to_string(), |row| Ok(self.storage_view(&row)))
+        let promised = self.promised_bytes();
+        let view = |row: StorageRow| {
+            let promised_bytes = promised.get(&row.id).copied();
+            Ok(StorageView { promised_bytes, ..self.storage_view(&row) })
+        };
+        page(rows, limit, |row| row.name.to_string(), view)
     }
 
     fn storage_view(&self, row: &StorageRow) -> StorageView {

@@ -211,6 +211,8 @@ impl Operations {
     ) -> Result<StorageView, Problem> {
         self.check_storage(caller, "storage_change", name)?;
         let strategy = change.strategy.as_deref().map(maybe_strategy).transpose()?;
+        let space_policy = change.space_policy.as_deref().map(str::parse::<catalog::SpacePolicy>);
+        let space_policy = space_policy.transpose().map_err(bad_request)?;
         let row = self.storage_row(name)?;
         if change.relay == Some(true) && !row.writable {
             let detail = format!(
@@ -218,7 +220,7 @@ impl Operations {
             );
             return Err(Fault::new(FaultCode::Conflict, detail).into());
         }
-        let patch = catalog::StoragePatch { relay: change.relay, strategy };
+        let patch = catalog::StoragePatch { relay: change.relay, strategy, space_policy };
         let row = self
             .shared
             .kernel

@@ -1,9 +1,12 @@
 //! Standing wishes: made, changed, and shown with their progress and expected end.
 
+use std::collections::BTreeMap;
+
 use longhaul_api::Problem;
 use longhaul_api::native::{
     ChangeKind, Expected, Page, StuckFiles, Subscribe, SubscriptionChange, SubscriptionView,
 };
+use longhaul_api::steering::TermsChange;
 use longhaul_catalog::{
     NewSubscription, SubscriptionFilter, SubscriptionPatch, SubscriptionResult, SubscriptionRow,
 };
@@ -11,10 +14,12 @@ use longhaul_control::brain::Input;
 use longhaul_control::deadlines;
 use longhaul_identity::Caller;
 use longhaul_model::{
-    DatasetName, Fault, FaultCode, StorageName, SubscriptionId, SubscriptionState, Timestamp, Verification,
+    DatasetName, Fault, FaultCode, StorageId, StorageName, SubscriptionId, SubscriptionState, Timestamp,
+    Verification,
 };
 use longhaul_scheduler::{DemandId, Outlook};
 
+use super::space::SpaceShortage;
 use super::steering::{terms, terms_patch, terms_view};
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 
@@ -64,6 +69,9 @@ impl Operations {
         };
         let changed = self.shared.kernel.catalog.add_subscription(&new, self.now()).map_err(problem)?;
         let (subscription, made) = (changed.subscription.id, changed.changed);
+        if !made && let Some(change) = changes_to_existing(request, &changed.subscription)? {
+            return self.subscription_change(caller, subscription, &change);
+        }
         tracing::info!(%subscription, dataset = %dataset.name, target = %target.name, made, "subscribed");
         self.subscription_changed(changed)
     }
@@ -114,13 +122,14 @@ impl Operations {
         let rows = self.shared.kernel.catalog.subscriptions(&filter).map_err(problem)?;
         let ids: Vec<SubscriptionId> = rows.iter().take(limit).map(|row| row.id).collect();
         let mut outlooks = self.outlooks(ids).into_iter();
+        let shortages = self.space_shortages();
         page(
             rows,
             limit,
             |row| row.id.to_string(),
             |row| {
                 let outlook = outlooks.next().flatten();
-                self.view_with(row, outlook)
+                self.view_with(row, outlook, &shortages)
             },
         )
     }
@@ -152,10 +161,15 @@ impl Operations {
 
     fn subscription_view(&self, row: SubscriptionRow) -> Result<SubscriptionView, Problem> {
         let outlook = self.outlooks(vec![row.id]).into_iter().next().flatten();
-        self.view_with(row, outlook)
+        self.view_with(row, outlook, &self.space_shortages())
     }
 
-    fn view_with(&self, row: SubscriptionRow, outlook: Option<Outlook>) -> Result<SubscriptionView, Problem> {
+    fn view_with(
+        &self,
+        row: SubscriptionRow,
+        outlook: Option<Outlook>,
+        shortages: &BTreeMap<StorageId, SpaceShortage>,
+    ) -> Result<SubscriptionView, Problem> {
         let now = self.now();
         let progress = self.shared.kernel.catalog.subscription_progress(row.id).map_err(problem)?;
         let live = self.shared.control.live.of_subscription(row.id, now);
@@ -169,6 +183,8 @@ impl Operations {
             .and_then(|outlook| {
                 deadlines::promise(&row, outlook, self.shared.control.deadlines.since(row.id), now)
             });
+        let waits = !progress.complete && row.state == SubscriptionState::Active;
+        let space_warning = shortages.get(&row.target).filter(|_| waits).map(SpaceShortage::text);
         Ok(SubscriptionView {
             id: row.id,
             dataset: row.dataset_name,
@@ -192,11 +208,51 @@ impl Operations {
             files_running: live.files,
             retries: progress.retries,
             failed_files: progress.files_failed,
+            space_warning,
             sources: progress.sources.into_iter().map(views::source_share).collect(),
             expected: expected(row.state, progress.complete, outlook),
             verified: views::verified(&progress.verified),
         })
     }
+}
+
+/// What a repeated request changes in the subscription that it finds: only what it names. None if it agrees.
+fn changes_to_existing(
+    request: &Subscribe,
+    row: &SubscriptionRow,
+) -> Result<Option<SubscriptionChange>, Problem> {
+    if let Some(wanted) = request.verification.filter(|&wanted| wanted != row.verification) {
+        let detail = format!(
+            "subscription {} to the same data verifies {}, not {wanted}, and that cannot be changed",
+            row.id, row.verification
+        );
+        let problem = Problem::from(Fault::new(FaultCode::AlreadyExists, detail));
+        return Err(problem.with_remedy(format!("cancel it first: longhaul subscription cancel {}", row.id)));
+    }
+    let named = |wanted: Option<String>, present: Option<String>| {
+        wanted.filter(|wanted| present.as_ref() != Some(wanted))
+    };
+    let (wanted, present) = (&request.terms, &row.terms);
+    let change = SubscriptionChange {
+        state: None,
+        priority: request.priority.filter(|&wanted| wanted != row.priority),
+        terms: TermsChange {
+            community: named(
+                wanted.community.as_ref().map(ToString::to_string),
+                present.community.as_ref().map(ToString::to_string),
+            ),
+            activity: named(
+                wanted.activity.as_ref().map(ToString::to_string),
+                present.activity.as_ref().map(ToString::to_string),
+            ),
+            strategy: named(wanted.strategy.clone(), present.strategy.clone()),
+            deadline: named(
+                wanted.deadline.map(|at| at.to_string()),
+                present.deadline.map(|at| at.to_string()),
+            ),
+        },
+    };
+    Ok((change != SubscriptionChange::default()).then_some(change))
 }
 
 fn priority(priority: Option<u8>) -> Result<Option<u8>, Problem> {
@@ -246,6 +302,47 @@ mod tests {
         assert_eq!(average(1_000, at(10), at(20)), 100.0);
         assert_eq!(average(0, at(10), at(10)), 0.0);
         assert!(average(1_000, at(20), at(10)).is_finite());
+    }
+
+    #[test]
+    fn a_repeated_subscription_changes_what_it_names_and_nothing_else() {
+        let row = SubscriptionRow {
+            id: SubscriptionId(7),
+            dataset: longhaul_model::DatasetId(1),
+            dataset_name: "a/b".parse().unwrap(),
+            community: "atlas".parse().unwrap(),
+            block: None,
+            block_name: None,
+            target: StorageId(2),
+            target_name: "beta".parse().unwrap(),
+            state: SubscriptionState::Active,
+            priority: 5,
+            verification: Verification::EndToEnd,
+            created: Timestamp::ZERO,
+            completed: None,
+            terms: longhaul_catalog::Terms::default(),
+        };
+        let request = Subscribe {
+            dataset: row.dataset_name.clone(),
+            block: None,
+            storage: row.target_name.clone(),
+            priority: None,
+            verification: None,
+            terms: longhaul_api::steering::Terms::default(),
+        };
+        assert_eq!(changes_to_existing(&request, &row).unwrap(), None);
+        let same =
+            Subscribe { priority: Some(5), verification: Some(Verification::EndToEnd), ..request.clone() };
+        assert_eq!(changes_to_existing(&same, &row).unwrap(), None);
+        let mut other = Subscribe { priority: Some(8), ..request.clone() };
+        other.terms.strategy = Some("orderly".into());
+        let change = changes_to_existing(&other, &row).unwrap().unwrap();
+        assert_eq!((change.priority, change.terms.strategy.as_deref()), (Some(8), Some("orderly")));
+        assert_eq!((change.state, change.terms.deadline), (None, None));
+        let stricter = Subscribe { verification: Some(Verification::Readback), ..request };
+        let problem = changes_to_existing(&stricter, &row).unwrap_err();
+        assert_eq!(problem.code, FaultCode::AlreadyExists);
+        assert!(problem.remedy.contains("longhaul subscription cancel"), "{}", problem.remedy);
     }
 
     /// Promise 10: what has no estimate says why.

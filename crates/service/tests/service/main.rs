@@ -27,6 +27,7 @@ mod plan;
 mod probes;
 mod refusals;
 mod secrets;
+mod space;
 mod steering;
 mod tape;
 mod tape_system;

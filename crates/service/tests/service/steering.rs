@@ -376,7 +376,7 @@ async fn files_pass_through_a_relay_and_leave_it_clean() {
     assert_eq!((view.open, view.links.len()), (false, 2));
     world.dataset("d", "alpha", FILES).await;
     let made = world.subscribe("d", "beta").await;
-    let relay = StorageChange { relay: Some(true), strategy: None };
+    let relay = StorageChange { relay: Some(true), ..StorageChange::default() };
     let storage: StorageView =
         admin.request(&routes::STORAGE_CHANGE).parameter("rho").json(&relay).send().await.unwrap();
     assert!(storage.relay);
@@ -432,7 +432,7 @@ async fn a_cancelled_wish_ends_what_passes_through_a_relay() {
     let world = World::new().await;
     let [_alpha, mut rho, _beta] = agents(&world, ["alpha", "rho", "beta"]).await;
     let admin = world.admin();
-    let relay = StorageChange { relay: Some(true), strategy: None };
+    let relay = StorageChange { relay: Some(true), ..StorageChange::default() };
     let _: StorageView =
         admin.request(&routes::STORAGE_CHANGE).parameter("rho").json(&relay).send().await.unwrap();
     let set = LinksSet { links: Some(vec![link("alpha", "rho"), link("rho", "beta")]) };

@@ -302,6 +302,7 @@ impl Agent {
             paths: Vec::new(),
             circuits: Vec::new(),
             ask_ahead: false,
+            ending: false,
         }
     }
 

@@ -119,6 +119,7 @@ mod tests {
             retries: 0,
             failed_files: 0,
             sources: vec![],
+            space_warning: None,
             expected: Expected {
                 held_up_by: vec!["<u>alpha's outbound limit</u>".into()],
                 ..Expected::default()
@@ -176,6 +177,7 @@ mod tests {
             transfers_running: 0,
             transfers_waiting: 0,
             subscriptions: vec![subscription_view()],
+            subscriptions_more: 0,
             links: vec![link],
             problems: vec![problem],
             failures_by_blame: vec![],
@@ -236,6 +238,8 @@ mod tests {
                 trouble: None,
                 relay: true,
                 strategy: Some("<u>best".into()),
+                promised_bytes: None,
+                space_policy: None,
                 rules_version: 1,
             }],
             agents: vec![AgentView {

@@ -136,9 +136,9 @@ pub async fn run(context: &Context, remote: &Remote, command: LinksCommand) -> R
                 ("source", args.source.as_ref().map(|name| name.as_str().to_owned())),
                 ("target", args.target.as_ref().map(|name| name.as_str().to_owned())),
             ];
-            let items: Vec<NetworkLink> =
+            let page: Page<NetworkLink> =
                 remote.list(&routes::NETWORK_LINKS, &[], &query, args.limit).await?;
-            output.table(&Page { items, next: None }, |page| links_table(&page.items))?;
+            output.list(&page, |page| links_table(&page.items))?;
         }
         LinksCommand::Explain(args) => {
             let detail = detail(remote, &args.link, &args.query()).await?;

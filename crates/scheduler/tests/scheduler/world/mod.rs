@@ -94,6 +94,8 @@ pub struct World {
     post: VecDeque<(Timestamp, Event)>,
     allowed: Allowed,
     pub failure_share: f64,
+    /// What cannot be reached refuses connections.
+    pub refusing: bool,
     pub dice: Dice,
     // What happened.
     pub arrivals: BTreeMap<(u64, u64), u32>,
@@ -152,6 +154,7 @@ impl World {
             post: VecDeque::new(),
             allowed: Allowed::default(),
             failure_share: 0.0,
+            refusing: false,
             dice: Dice(seed),
             arrivals: BTreeMap::new(),
             moved: BTreeMap::new(),
@@ -383,7 +386,11 @@ impl World {
             .map(|(id, _)| *id)
             .collect();
         for id in unreachable {
-            self.end(id, Some(Fault::new(FaultCode::Unreachable, "no route")));
+            let mut fault = Fault::new(FaultCode::Unreachable, "no route");
+            if self.refusing {
+                fault = fault.blaming(longhaul_model::Blame::Source);
+            }
+            self.end(id, Some(fault));
         }
         for id in ended {
             if self.running.contains_key(&id) {
