@@ -36,6 +36,7 @@ use crate::null_mover::{self, NullLinks};
 use crate::outbox_log::OutboxLog;
 use crate::outcomes::OutcomeRecorder;
 use crate::report::final_report;
+use crate::root_marks::{RootCheck, RootMarks};
 use crate::service_api::ServiceApi;
 use crate::service_session::ServiceSession;
 use crate::state_dir::{Identity, StateDir, random_u64};
@@ -177,6 +178,7 @@ impl Agent {
         foreign::fail_held(&log)?;
         let (resumed, tasks_left) = log.resumed();
         let expiry = LeaseExpiry::resume(engine.as_ref().as_ref(), &circuits, resumed);
+        let roots = Arc::new(RootMarks::open(&config.storages, &exports, &identity.deployment, &state)?);
         let offers = config.storages.iter().zip(&storages).map(|(storage, open)| {
             let can = open.capabilities();
             storage.offer(storage.writable && can.writable, can.case_insensitive)
@@ -186,6 +188,7 @@ impl Agent {
             exports,
             hooks,
             log: log.clone(),
+            roots: roots.clone(),
             scans: state.scans(),
             digest_threads: config.digest_threads(),
             stop: stop.clone(),
@@ -213,6 +216,7 @@ impl Agent {
             host,
             data_addresses,
             offers,
+            roots,
             clock,
             monotonic: MonotonicClock::start(),
             log,
@@ -264,6 +268,7 @@ impl Agent {
         if !circuits.is_empty() {
             loops.spawn(run_periodic(monotonic, LinkSampler::new(circuits, engine.clone(), log.clone())));
         }
+        loops.spawn(run_periodic_blocking(context.clone(), RootCheck::new(context.clone())));
         let audit = AuditFlusher::new(context.door_audit.clone(), log.clone());
         loops.spawn(run_periodic_blocking(context.clone(), audit));
         if !context.tapes.is_empty() {

@@ -14,6 +14,7 @@ use crate::foreign::ForeignMover;
 use crate::measure::Measurements;
 use crate::mover::MoverHandle;
 use crate::outbox_log::OutboxLog;
+use crate::root_marks::RootMarks;
 use crate::service_api::ServiceApi;
 use crate::service_session::ServiceSession;
 use crate::state_dir::{Identity, StateDir};
@@ -33,6 +34,7 @@ pub(crate) struct AgentContext {
     pub host: String,
     pub data_addresses: Vec<String>,
     pub offers: Vec<StorageOffer>,
+    pub roots: Arc<RootMarks>,
     pub clock: ServiceClock,
     /// The clock by which loops are stepped.
     pub monotonic: MonotonicClock,

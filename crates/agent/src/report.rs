@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::AGENT_PROTOCOL;
-use longhaul_api::agent::{Hello, Progress, Report, ReportReply};
+use longhaul_api::agent::{Hello, Progress, Report, ReportReply, StorageOffer, StorageSpace};
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use tokio::sync::watch;
@@ -182,7 +182,7 @@ impl Reporter {
             hello: hello.then(|| self.hello()),
             entries: context.log.entries(),
             progress: self.progress(),
-            spaces: context.storage_health.latest(),
+            spaces: self.spaces(),
             probes: measured.probes.into(),
             uplinks: measured.uplinks.into(),
             paths: measured.paths.into(),
@@ -244,10 +244,26 @@ impl Reporter {
             host: context.host.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
             data_addresses: context.data_addresses.clone(),
-            storages: context.offers.clone(),
+            storages: self.offers(),
             held: context.log.claimed_attempts(),
             mover: context.foreign.as_ref().map(|foreign| foreign.offer()),
         }
+    }
+
+    /// Storages whose roots are the ones that they had.
+    fn offers(&self) -> Vec<StorageOffer> {
+        let (offers, roots) = (&self.context.offers, &self.context.roots);
+        let there = offers.iter().filter(|offer| roots.is_in_service(&offer.name)).cloned();
+        there.map(|offer| StorageOffer { root_mark: roots.number(&offer.name), ..offer }).collect()
+    }
+
+    /// A root that is not the storage's is trouble, however much room there is.
+    fn spaces(&self) -> Vec<StorageSpace> {
+        let mut spaces = self.context.storage_health.latest();
+        for space in &mut spaces {
+            space.trouble = self.context.roots.fault(&space.storage).or(space.trouble.take());
+        }
+        spaces
     }
 
     fn progress(&self) -> Vec<Progress> {

@@ -6,6 +6,7 @@
 //! incarnation    number and nonce of the last start
 //! ledger         the outbox log: leases held, facts not yet acknowledged (`outbox_log`)
 //! tape/          requests to the tape systems behind storages (`tape`)
+//! roots.json     marks of the storages' roots (`root_marks`)
 //! scans/         digests of running scans (`tasks::cache`)
 //! engine/        journals of the engine
 //! ```
@@ -20,6 +21,8 @@ use longhaul_model::{AgentId, Fault, FaultCode, SiteName, json};
 use longhaul_security::{Credentials, read_private, restrict_to_owner, write_private};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+
+use crate::root_marks::KnownMarks;
 
 /// An open state directory, locked against other processes until it is dropped.
 pub(crate) struct StateDir {
@@ -119,6 +122,25 @@ impl StateDir {
         let text = serde_json::to_vec_pretty(identity)
             .map_err(|error| state_fault(&self.path, &error.to_string()).with_source(error))?;
         Ok(write_private(&self.path.join("identity.json"), &text)?)
+    }
+
+    /// The marks that the storages' roots had; none before the first start with marks.
+    pub(crate) fn known_marks(&self) -> Result<KnownMarks, Fault> {
+        let path = self.path.join("roots.json");
+        match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text)
+                .map_err(|error| state_fault(&path, &error.to_string()).with_source(error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(KnownMarks::new()),
+            Err(error) => Err(state_fault(&path, &error.to_string()).with_source(error)),
+        }
+    }
+
+    /// Stores the marks of the storages' roots durably.
+    pub(crate) fn save_known_marks(&self, known: &KnownMarks) -> Result<(), Fault> {
+        let path = self.path.join("roots.json");
+        let text = serde_json::to_vec_pretty(known)
+            .map_err(|error| state_fault(&path, &error.to_string()).with_source(error))?;
+        Ok(write_private(&path, &text)?)
     }
 
     /// Counts this start durably, so that no two starts have the same number and nonce.

@@ -172,6 +172,9 @@ pub struct StorageOffer {
     pub writable: bool,
     /// Whether names that differ only in case are the same file.
     pub case_insensitive: bool,
+    /// The random number of the mark in the storage's root; absent without a mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_mark: Option<String>,
 }
 
 /// A fact with its sequence number.

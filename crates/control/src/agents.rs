@@ -350,6 +350,11 @@ impl Agents {
             .map(|(&agent, _)| agent)
     }
 
+    /// Storages that the agent offered last and still serves.
+    pub fn storages_of(&self, agent: AgentId) -> Vec<StorageId> {
+        self.lock().get(&agent).map(|presence| presence.storages.clone()).unwrap_or_default()
+    }
+
     pub fn of_site(&self, site: SiteId) -> Vec<AgentId> {
         self.lock().iter().filter(|(_, presence)| presence.site == site).map(|(&agent, _)| agent).collect()
     }

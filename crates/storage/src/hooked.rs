@@ -137,6 +137,12 @@ impl Storage for HookedStorage {
     fn name(&self) -> &StorageName {
         self.inner.name()
     }
+    fn root_mark(&self) -> Result<Option<String>, Fault> {
+        self.inner.root_mark()
+    }
+    fn put_root_mark(&self, text: &str) -> Result<(), Fault> {
+        self.inner.put_root_mark(text)
+    }
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use longhaul_model::hex;
-use longhaul_model::{Fault, Pfn, StorageName};
+use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
 
 use crate::Directories;
 
@@ -341,6 +341,23 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// The file exists and cannot be removed.
     fn remove_temp(&self, temp: &TempName) -> Result<(), Fault>;
+
+    /// The text of the mark in the root, by which its agent knows it again; none without a mark, and for a
+    /// storage that cannot have one.
+    ///
+    /// # Errors
+    /// The mark cannot be read.
+    fn root_mark(&self) -> Result<Option<String>, Fault> {
+        Ok(None)
+    }
+
+    /// Writes the mark in the root durably; an older one is replaced.
+    ///
+    /// # Errors
+    /// `TargetReadOnly` or `TargetWrite` if it cannot be written.
+    fn put_root_mark(&self, _text: &str) -> Result<(), Fault> {
+        Err(Fault::new(FaultCode::TargetReadOnly, format!("{} has no root for a mark", self.name())))
+    }
 
     /// Deletes a file if it is still the expected version, and the directories that become empty. Idempotent.
     /// A link is deleted, not its target.

@@ -205,6 +205,7 @@ impl StorageConfig {
             rules: self.name_rules(),
             writable,
             case_insensitive,
+            root_mark: None,
         }
     }
 }

@@ -70,6 +70,14 @@ impl Storage for TapeBackedStorage {
         self.storage.name()
     }
 
+    fn root_mark(&self) -> Result<Option<String>, Fault> {
+        self.storage.root_mark()
+    }
+
+    fn put_root_mark(&self, text: &str) -> Result<(), Fault> {
+        self.storage.put_root_mark(text)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.storage.capabilities()
     }

@@ -27,6 +27,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::hooks::Hooks;
 use crate::outbox_log::OutboxLog;
+use crate::root_marks::{RootGuard, RootMarks};
 use crate::stop::StopFlag;
 use crate::threads::guarded;
 
@@ -40,6 +41,7 @@ pub(crate) struct TaskContext {
     pub exports: Vec<Export>,
     pub hooks: Option<Arc<Hooks>>,
     pub log: Arc<OutboxLog>,
+    pub roots: Arc<RootMarks>,
     pub scans: PathBuf,
     pub digest_threads: usize,
     pub stop: StopFlag,
@@ -66,6 +68,7 @@ pub(crate) struct TaskRun<'a> {
     pub rules: &'a NameRules,
     pub hooks: Option<&'a Hooks>,
     pub log: &'a OutboxLog,
+    pub root: RootGuard<'a>,
     pub scans: PathBuf,
     pub threads: usize,
     pub stop: &'a StopFlag,
@@ -187,11 +190,13 @@ impl Tasks {
             rules: &export.rules,
             hooks: self.context.hooks.as_deref(),
             log: &self.context.log,
+            root: RootGuard::new(&self.context.roots, &task.storage),
             scans: self.context.scans.clone(),
             threads: self.context.digest_threads,
             stop,
         };
-        match &task.kind {
+        bench.root.check()?;
+        let done = match &task.kind {
             TaskKind::Scan { dataset, path, algorithms } => {
                 tracing::info!(task = %task.id, storage = %task.storage, %dataset, "scan begins");
                 scan::run(&bench, path, algorithms)
@@ -206,7 +211,8 @@ impl Tasks {
                     begins");
                 check::delete(&bench, files)
             }
-        }
+        };
+        bench.root.check().and(done)
     }
 
     fn finish(&self, task: TaskId, outcome: Result<(), Fault>, stop: &StopFlag) {
@@ -222,8 +228,12 @@ impl Tasks {
 }
 
 impl TaskRun<'_> {
-    /// Makes a fact durable; blocks while the service has too many to take. Breaks when told to stop.
+    /// Makes a fact durable; blocks while the service has too many to take. Breaks when told to stop, and
+    /// when the root is not the storage's: what was found there says nothing about its files.
     pub(crate) fn emit(&self, fact: &Fact) -> ControlFlow<()> {
+        if self.root.check().is_err() {
+            return ControlFlow::Break(());
+        }
         if persist(self.log, fact, self.stop) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }

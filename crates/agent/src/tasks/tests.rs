@@ -15,7 +15,9 @@ use longhaul_storage::hooked::HookedStorage;
 use tempfile::TempDir;
 
 use super::*;
+use crate::config::StorageConfig;
 use crate::fault_injecting_storage::fault_injecting_storage;
+use crate::state_dir::StateDir;
 
 const BOTH: [Algorithm; 2] = [Algorithm::Adler32, Algorithm::Crc32c];
 
@@ -25,6 +27,7 @@ struct TestSite {
     state: TempDir,
     storage: Arc<HookedStorage>,
     rules: NameRules,
+    roots: Arc<RootMarks>,
 }
 
 struct Run {
@@ -46,7 +49,13 @@ impl TestSite {
     fn new() -> TestSite {
         let files = tempfile::tempdir().unwrap();
         let storage = fault_injecting_storage(files.path());
-        TestSite { files, state: tempfile::tempdir().unwrap(), storage, rules: NameRules::default() }
+        let (state, rules) = (tempfile::tempdir().unwrap(), NameRules::default());
+        let config = StorageConfig::new("alpha".parse().unwrap(), files.path());
+        let marked: Arc<dyn Storage> = storage.clone();
+        let exports = [Export { storage: marked, rules: rules.clone() }];
+        let known = StateDir::open(&state.path().join("known")).unwrap();
+        let roots = Arc::new(RootMarks::open(&[config], &exports, "d", &known).unwrap());
+        TestSite { files, state, storage, rules, roots }
     }
 
     fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) {
@@ -66,6 +75,7 @@ impl TestSite {
             exports,
             hooks: None,
             log: log.clone(),
+            roots: self.roots.clone(),
             scans,
             digest_threads: 1,
             stop: stop.clone(),
@@ -420,4 +430,24 @@ async fn a_cancelled_task_ends_silently() {
     let run = site.run();
     assert_eq!(site.caches(), 0);
     run.end();
+}
+
+/// All files would be missing there: verified, they would be suspect, deleted, they would be gone.
+#[tokio::test]
+async fn nothing_is_concluded_at_a_root_that_is_not_the_storages() {
+    let lists: [fn(Vec<ExpectedFile>) -> TaskKind; 2] =
+        [|files| TaskKind::Verify { files }, |files| TaskKind::Delete { files }];
+    let kinds = lists.map(|list| list(vec![expected("f", b"bytes")]));
+    for kind in kinds.into_iter().chain([scan_all("")]) {
+        let site = TestSite::new();
+        site.write("other", b"of another disk");
+        fs::remove_file(site.files.path().join(".longhaul/root.json")).unwrap();
+        let run = site.run();
+        run.give(kind);
+        let report = run.task_report().await;
+        assert!(report.checked.is_empty() && report.found.is_empty() && report.left_out.is_empty());
+        let fault = report.fault.unwrap();
+        assert!(fault.code == FaultCode::Conflict && fault.detail.contains("accept-root alpha"), "{fault}");
+        run.end();
+    }
 }

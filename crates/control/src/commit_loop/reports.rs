@@ -92,9 +92,14 @@ impl CommitLoop {
         let row = catalog.agent(agent)?;
         self.kernel.refresh_directory()?;
         let site = row.as_ref().map(|row| row.site_name.clone());
-        let begins = row.is_some_and(|row| {
-            self.control.agents.hello(row, storages.iter().map(|storage| storage.id).collect(), now)
-        });
+        let offered: Vec<StorageId> = storages.iter().map(|storage| storage.id).collect();
+        let mut dropped = self.control.agents.storages_of(agent);
+        dropped.retain(|storage| !offered.contains(storage));
+        let begins = row.is_some_and(|row| self.control.agents.hello(row, offered, now));
+        if !dropped.is_empty() {
+            // The agent stays connected, so that no transition says this.
+            self.kernel.notify_scheduler(Input::Events(connection_events(agent, dropped, false)));
+        }
         if let Some(site) = site {
             self.kernel.changes.touch(ChangeKind::Site, site, now);
         }

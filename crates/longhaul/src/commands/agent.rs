@@ -25,8 +25,20 @@ pub enum AgentCommand {
     Join(JoinArgs),
     /// Run this host's agent
     Run(RunArgs),
+    /// Take the root that a storage has now for the right one, after its disk was replaced on purpose; stop
+    /// the agent first
+    AcceptRoot(AcceptRootArgs),
     /// Refuse an agent from now on, such as one whose key was stolen; shows what that means, unless --yes
     Refuse(RefuseArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AcceptRootArgs {
+    /// Name of the storage
+    storage: StorageName,
+    /// Directory for the agent's identity and journals [default: /var/lib/longhaul/agent]
+    #[arg(long, value_name = "DIRECTORY")]
+    state: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -159,8 +171,29 @@ pub fn run(context: &Context, command: AgentCommand) -> Result<Exit, Failure> {
             })?;
             Ok(Exit::Ok)
         }
+        AgentCommand::AcceptRoot(args) => accept_root(context, args),
         AgentCommand::Refuse(args) => block_on(Threads::One, refuse(context, args)),
     }
+}
+
+fn accept_root(context: &Context, args: AcceptRootArgs) -> Result<Exit, Failure> {
+    let mut layers = context.layers()?;
+    apply_state_dir(&mut layers, args.state.as_deref())?;
+    let config: longhaul_agent::Config = layers.section("agent")?;
+    let storage = args.storage;
+    let was_known = longhaul_agent::accept_root(&config.state_dir, &storage)?;
+    let view = AcceptedRoot { storage, was_known };
+    context.output.sentence(&view, |view| {
+        let storage = &view.storage;
+        match view.was_known {
+            true => format!(
+                "the next start takes the root that {storage} has then; files that are not there become \
+                    suspect when they are verified\nto go on: longhaul agent run"
+            ),
+            false => format!("no root of {storage} was known here: the next start takes the one that it has"),
+        }
+    })?;
+    Ok(Exit::Ok)
 }
 
 async fn refuse(context: &Context, args: RefuseArgs) -> Result<Exit, Failure> {
@@ -227,6 +260,13 @@ fn join_token(context: &Context) -> Result<String, Failure> {
                 longhaul site add NAME",
         )
     })
+}
+
+#[derive(Serialize)]
+struct AcceptedRoot {
+    storage: StorageName,
+    /// Whether the agent had noted a root of this storage.
+    was_known: bool,
 }
 
 #[derive(Serialize)]

@@ -261,6 +261,7 @@ impl Agent {
                 rules: NameRules::default(),
                 writable: true,
                 case_insensitive: false,
+                root_mark: None,
             }],
             sequence: 0,
             received: 0,

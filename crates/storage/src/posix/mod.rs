@@ -15,6 +15,7 @@ mod file;
 mod flush;
 mod names;
 mod put;
+mod root_mark;
 mod rooted_tree;
 #[cfg(test)]
 mod tests;
@@ -489,6 +490,17 @@ impl Storage for Posix {
         self.work()?.remove(temp).map_err(failed)?;
         self.flusher.end(temp);
         Ok(())
+    }
+
+    fn root_mark(&self) -> Result<Option<String>, Fault> {
+        let failed = |errno| fault(Role::Read, errno, format_args!("the mark in the root of {}", self.name));
+        root_mark::read(&self.rooted_tree).map_err(failed)
+    }
+
+    fn put_root_mark(&self, text: &str) -> Result<(), Fault> {
+        self.work()?;
+        let failed = |errno| fault(Role::Write, errno, format_args!("the mark in the root of {}", self.name));
+        root_mark::write(&self.rooted_tree, text).map_err(failed)
     }
 
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
