@@ -14,6 +14,9 @@ use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::time_format;
 
+/// What the routes for managers of sites change.
+const SITE_MANAGER_CHANGES: &str = "settings, limits, join tokens, commissioning, verifications and tasks";
+
 #[derive(Debug, Args)]
 #[command(after_help = "Also give --token, and --ca unless it is configured: \
                   longhaul login URL --token TOKEN --ca FILE")]
@@ -58,17 +61,42 @@ pub async fn run(context: &Context, args: LoginArgs) -> Result<Exit, Failure> {
 pub async fn whoami(context: &Context, remote: &Remote) -> Result<Exit, Failure> {
     let me: WhoAmI = remote.get(&routes::WHOAMI, &[], &[]).await?;
     context.output.sentence(&me, |me| {
-        let may = if me.role == "admin" {
-            "sees and changes everything"
-        } else {
-            "sees everything, changes nothing"
-        };
+        let may = rights(me);
         let until = me.expires.map_or("does not expire".to_owned(), |at| {
             format!("expires {}", time_format::local(at, clock::now()))
         });
         format!("{} ({}): {may}; {until}", printable(&me.name), printable(&me.role))
     })?;
     Ok(Exit::Ok)
+}
+
+/// What the credential allows, in words. A role of a later release promises nothing.
+fn rights(me: &WhoAmI) -> String {
+    let mut words = match me.role.as_str() {
+        "admin" => "sees and changes everything".to_owned(),
+        "manager" => format!("sees everything, changes only {}", managed(me)),
+        "viewer" => "sees everything, changes nothing".to_owned(),
+        "observer" => "sends measurements, sees and changes nothing".to_owned(),
+        _ => "its rights are not known to this version".to_owned(),
+    };
+    if !me.scopes.is_empty() {
+        words.push_str(&format!("; confined to {}", printable(&me.scopes.join(", "))));
+    }
+    if let Some(community) = &me.community {
+        words.push_str(&format!("; jobs of the community {community} only"));
+    }
+    words
+}
+
+/// What a manager changes, as the service authorises it.
+fn managed(me: &WhoAmI) -> String {
+    let sites: Vec<String> = me.sites.iter().map(ToString::to_string).collect();
+    let noun = if sites.len() == 1 { "site" } else { "sites" };
+    let of_sites =
+        (!sites.is_empty()).then(|| format!("{SITE_MANAGER_CHANGES} of the {noun} {}", sites.join(", ")));
+    let of_community = me.community.as_ref().map(|name| format!("subscriptions and shares of {name}"));
+    let parts: Vec<String> = of_sites.into_iter().chain(of_community).collect();
+    parts.join(", and ")
 }
 
 /// Writes a profile that only its owner can read.
@@ -84,4 +112,49 @@ pub fn save(path: &Path, config: &ClientConfig) -> Result<(), Failure> {
     })?;
     longhaul_security::write_private(path, text.as_bytes())
         .map_err(|error| Failure::new(longhaul_model::FaultCode::StateDirectory, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn credential(role: &str, sites: &[&str], community: Option<&str>, scopes: &[&str]) -> WhoAmI {
+        WhoAmI {
+            name: "gina".to_owned(),
+            role: role.to_owned(),
+            expires: None,
+            scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+            community: community.map(|name| name.parse().unwrap()),
+            sites: sites.iter().map(|name| name.parse().unwrap()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_manager_reads_what_they_may_change() {
+        let both = rights(&credential("manager", &["alpha", "beta"], Some("higgs"), &[]));
+        assert!(
+            both.contains("tasks of the sites alpha, beta, and subscriptions and shares of higgs"),
+            "{both}"
+        );
+        let site = rights(&credential("manager", &["alpha"], None, &[]));
+        assert_eq!(site, format!("sees everything, changes only {SITE_MANAGER_CHANGES} of the site alpha"));
+    }
+
+    #[test]
+    fn a_confined_administrator_is_not_promised_everything() {
+        let confined = rights(&credential("admin", &[], Some("higgs"), &["data:read"]));
+        assert!(
+            confined.ends_with("; confined to data:read; jobs of the community higgs only"),
+            "{confined}"
+        );
+    }
+
+    #[test]
+    fn an_observer_and_an_unknown_role_see_nothing_promised() {
+        assert_eq!(
+            rights(&credential("observer", &[], None, &[])),
+            "sends measurements, sees and changes nothing"
+        );
+        assert!(!rights(&credential("steward", &[], None, &[])).contains("sees"));
+    }
 }
