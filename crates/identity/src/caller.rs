@@ -145,6 +145,7 @@ mod tests {
             account: account.map(str::to_owned),
             community: community.map(str::to_owned),
             external: None,
+            parent: Default::default(),
         };
         Caller::from_holder(holder)
     }

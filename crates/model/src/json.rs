@@ -10,8 +10,8 @@
 use std::fmt;
 
 use serde::de::{
-    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess,
-    VariantAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess,
+    Visitor,
 };
 
 /// Reads the whole of `bytes` as one JSON value.
@@ -266,7 +266,9 @@ impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Fields<V> {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
+    use serde::Deserialize;
     use serde::de::value::SeqDeserializer;
     use serde_json::{Value, json};
 

@@ -113,7 +113,7 @@ mod tests {
             names.map(mode).collect::<Vec<_>>()
         };
         let catalog = open(&config, now).unwrap();
-        assert!(!modes().is_empty() && modes().iter().all(|mode| *mode == 0o600), "{:o?}", modes());
+        assert!(!modes().is_empty() && modes().iter().all(|mode| *mode == 0o600), "{:?}", modes());
         drop(catalog);
         // What an earlier release left behind.
         for name in ["catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"] {
@@ -123,6 +123,6 @@ mod tests {
             }
         }
         let _catalog = open(&config, now).unwrap();
-        assert!(modes().iter().all(|mode| *mode == 0o600), "{:o?}", modes());
+        assert!(modes().iter().all(|mode| *mode == 0o600), "{:?}", modes());
     }
 }

@@ -16,6 +16,7 @@ use longhaul_model::{
 use longhaul_scheduler::{Event, Outcome};
 
 use super::{CommitLoop, PendingReport};
+use crate::agents::connection_events;
 use crate::brain::Input;
 
 impl CommitLoop {
