@@ -117,8 +117,8 @@ fault_codes! {
         and docs/howto/hooks.md";
     MoverFailed = 3008, Target, Later, "the mover of the target's site did not bring the file", "see what it \
         says, and docs/howto/outside-mover.md";
-    SitePaused = 3009, Target, Later, "the site takes no part in transfers now", "none, if it is meant so; to \
-        go on: longhaul site resume SITE";
+    SitePaused = 3009, Target, Later, "the site takes no part in transfers now", "none, if it is meant so; \
+        to go on: longhaul site resume SITE";
 
     NotAllowed = 4001, Credential, Never, "not allowed", "ask an administrator for the right";
     NotAuthenticated = 4002, Credential, Never, "the credential is missing, unknown or expired", "log in \

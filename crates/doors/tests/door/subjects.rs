@@ -1,4 +1,4 @@
-//! Who somebody is by their certificate.
+//! Names of certificates at a door.
 
 use crate::house::House;
 
