@@ -51,7 +51,11 @@ fn operation(route: &Route) -> Value {
         "description": role_text(route.access),
         "tags": [tag(route)],
         "security": security(route),
-        "responses": { "default": { "$ref": "#/components/responses/Problem" } },
+        "responses": {
+            // Answered before the request is known to be one, so without a problem document.
+            "431": { "description": "The head of the request, with its path and query, is over 32 KiB." },
+            "default": { "$ref": "#/components/responses/Problem" },
+        },
     });
     let mut success = json!({ "description": "Success." });
     if let Some(content) = content(route.reply) {

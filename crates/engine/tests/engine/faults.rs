@@ -152,7 +152,7 @@ fn unknown_storages_and_peers_end_with_a_reason() {
     batch.source_agent = longhaul_model::AgentId(77);
     batch.addresses = vec![unused.to_string()];
     target.engine.fetch(batch);
-    assert!(target.finished(2).iter().all(|end| fault(end) == (FaultCode::Unreachable, Blame::Network)));
+    assert!(target.finished(2).iter().all(|end| fault(end) == (FaultCode::Unreachable, Blame::Source)));
     // Another address of the peer is tried when the first fails.
     let mut batch = deployment.batch(&source, "alpha", &target, "beta", files);
     batch.addresses.insert(0, unused.to_string());

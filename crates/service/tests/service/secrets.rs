@@ -149,7 +149,7 @@ async fn what_users_lend_is_in_no_file_and_in_no_log() {
         assert!(!name.contains(CATALOG) || !holds(bytes, "PRIVATE KEY"), "{name} holds a key");
     }
     let said = said.0.lock().unwrap();
-    assert!(!logs || holds(&said, "fts"), "it has said something");
+    assert!(!logs || holds(&said, "longhaul_service"), "it has said something");
     for secret in &secrets {
         assert!(!holds(&said, secret), "a log holds {secret}");
     }

@@ -19,7 +19,7 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     let tokens = deployment.directory().join("tokens");
     fs::write(&tokens, format!("write / {TOKEN}\n")).unwrap();
     let port = free_port();
-    let authority = ForeignAuthority::new("door");
+    let authority = ForeignAuthority::new("authority");
     let (certificate, key) = authority.issue("door");
     let write = |name: &str, text: &str| {
         let path = deployment.directory().join(name);

@@ -282,6 +282,8 @@ fn a_file_that_changes_while_it_is_read_is_never_mixed() {
     assert!(tree::stored(&deployment.storage("beta")).is_empty());
     // The right bytes come back, and arrive.
     fs::write(root.join("moving"), &old).unwrap();
+    // The target's word had the file read at alpha, which may have found the new bytes.
+    deployment.json(&["verify", "alpha", "run7"]);
     retry(&deployment, "moving", "beta");
     deployment.deliver("run7", "beta", 60);
     assert_eq!(fs::read(deployment.storage("beta").join("moving")).unwrap(), old);

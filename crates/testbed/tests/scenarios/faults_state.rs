@@ -183,7 +183,10 @@ fn assert_order(
         assert!(last_write < call.begun, "{name} was renamed while it was written");
         let flushed = flush_between(calls, &temporary, storage, last_write, call.begun);
         assert!(flushed.is_some(), "{to}/{name} got its name before its bytes were flushed");
-        renamed.insert(format!("{to}/{name}"), call);
+        // The mark of the storage's root is written as files are, and is none.
+        if *name != "root.json" {
+            renamed.insert(format!("{to}/{name}"), call);
+        }
     }
     let made: Vec<(String, String, &Call)> = calls
         .iter()
