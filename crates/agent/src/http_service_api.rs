@@ -9,7 +9,7 @@ use longhaul_api::agent::{
 use longhaul_api::client::Client;
 use longhaul_api::{Problem, routes};
 use longhaul_model::{Fault, FaultCode};
-use longhaul_security::{Credentials, agent_client_tls, join_client_tls};
+use longhaul_security::{Credentials, join_client_tls, service_client_tls};
 use parking_lot::Mutex;
 
 use crate::service_api::{Reply, ServiceApi};
@@ -70,7 +70,7 @@ pub(crate) async fn join(url: &str, ca_fingerprint: &str, request: JoinRequest) 
 
 fn connect(url: &str, credentials: &Credentials) -> Result<Client, Fault> {
     require_https(url)?;
-    Client::new(url, agent_client_tls(credentials)?, None).map_err(to_fault)
+    Client::new(url, service_client_tls(credentials)?, None).map_err(to_fault)
 }
 
 /// Agents and service only ever speak TLS, whatever is configured.

@@ -68,7 +68,7 @@ pub struct Global {
     /// API token
     #[arg(long, global = true, help_heading = "Connection", hide_short_help = true)]
     pub token: Option<String>,
-    /// CA of the deployment: a PEM file, or sha256:FINGERPRINT
+    /// CA of the deployment: a PEM file, or sha256:FINGERPRINT; "system": the authorities of this machine
     #[arg(long, global = true, help_heading = "Connection", value_name = "FILE", hide_short_help = true)]
     pub ca: Option<String>,
     /// Connect to the demo, or the service on this machine, with this state directory (for `demo`: where to

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::clock;
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, SYSTEM_AUTHORITIES};
 use crate::failure::Failure;
 
 /// How long a waiting command retries while the service is down.
@@ -202,6 +202,12 @@ fn tls_config(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConf
     if let Some(fingerprint) = config.ca.strip_prefix("sha256:") {
         return Ok(longhaul_security::join_client_tls(fingerprint)?);
     }
+    if config.ca == SYSTEM_AUTHORITIES {
+        let authorities = longhaul_gateways::read_authorities(None)?;
+        return Ok(longhaul_security::foreign_client_tls(
+            longhaul_security::ForeignServerTrust::Authorities(&authorities),
+        )?);
+    }
     if config.ca.is_empty() {
         if config.url.starts_with("http://") {
             // Plain HTTP to a loopback address: this TLS configuration is never used.
@@ -212,7 +218,8 @@ fn tls_config(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConf
             format!("{} has its own CA, which is not configured", config.url),
         )
         .with_title("the service's CA is unknown")
-        .with_remedy("give --ca FILE or --ca sha256:FINGERPRINT, as printed by `longhaul service init`"));
+        .with_remedy("give --ca FILE or --ca sha256:FINGERPRINT, as printed by `longhaul service init`; --ca system if the \
+             service shows a certificate that browsers believe"));
     }
     let path = Path::new(&config.ca);
     let pem = std::fs::read_to_string(path).map_err(|error| Failure::file("reading the CA", path, &error))?;

@@ -20,7 +20,7 @@ use rustls::{
 
 use crate::grid::{Certificate, GridIdentity, GridTrust, key_parts};
 use crate::identity::claims_identity;
-use crate::{Credentials, PeerIdentity, client_identity, tls};
+use crate::{Credentials, HostCertificate, PeerIdentity, client_identity, tls};
 
 /// The identity of a client with a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +31,11 @@ pub enum ClientIdentity {
 
 /// TLS settings of the service's port where grid users are accepted: a client certificate is optional, and an
 /// agent's or a user's.
-pub fn grid_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
-    tls::service_tls(credentials, agent_or_user_verifier(credentials)?)
+pub fn grid_server_tls(
+    credentials: &Credentials,
+    host: Option<&HostCertificate>,
+) -> Result<Arc<ServerConfig>, Fault> {
+    tls::service_tls(credentials, host, agent_or_user_verifier(credentials)?)
 }
 
 /// Verifies agents by the deployment's CA; of others only that they hold the key of their certificate.

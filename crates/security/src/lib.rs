@@ -32,6 +32,7 @@ mod permit;
 mod private_files;
 mod role;
 mod scope;
+mod service_certificates;
 mod session;
 mod shared_secret;
 mod text;
@@ -63,13 +64,14 @@ pub use role::{
     Action, MANAGED_SITES_MAX, ManagerScope, Principal, ResourceScope, Role, authorise, authorise_for,
 };
 pub use scope::{Area, Scope, Scopes, TokenRestrictions};
+pub use service_certificates::{HostCertificate, SERVICE_PROTOCOL};
 pub use session::{
     ExternalIdentity, LOGIN_TOKEN_PREFIX, ParentCredential, ParentToken, Session, SessionHolder, Sessions,
 };
 pub use shared_secret::{SharedAuthority, SharedSecret};
 pub use tls::{
     AGENT_NAME, SERVICE_NAME, agent_client_tls, client_identity, data_server_tls, explain_io, io_fault,
-    join_client_tls, people_client_tls, server_identity, service_server_tls, tls_fault,
+    join_client_tls, people_client_tls, server_identity, service_client_tls, service_server_tls, tls_fault,
 };
 pub use token::{JoinToken, constant_time_eq, hash_secret, new_secret};
 pub use vault::Vault;

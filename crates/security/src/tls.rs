@@ -19,12 +19,16 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, CommonState, DigitallySignedStruct, DistinguishedName,
     OtherError, ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme,
 };
 
+use crate::service_certificates::{
+    HostCertificate, SERVICE_PROTOCOL, ServiceCertificates, service_protocols,
+};
 use crate::{Credentials, PeerIdentity, SecurityError, peer_identity, text};
 
 /// Server name to give when dialling the service. Any other name but [`AGENT_NAME`] means the service too, so
@@ -33,7 +37,7 @@ pub const SERVICE_NAME: &str = "service.longhaul";
 /// Server name to give when dialling an agent's data port.
 pub const AGENT_NAME: &str = "agent.longhaul";
 
-/// Client settings of an agent, for the service and for sources. TLS 1.3 only.
+/// Client settings of an agent, for sources. TLS 1.3 only.
 pub fn agent_client_tls(credentials: &Credentials) -> Result<Arc<ClientConfig>, Fault> {
     let deployment = credentials.identity()?.deployment().to_owned();
     let trust = ServerTrust::Roots(roots(&credentials.ca_pem)?);
@@ -45,6 +49,11 @@ pub fn agent_client_tls(credentials: &Credentials) -> Result<Arc<ClientConfig>, 
     // by it.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
+}
+
+/// Client settings of an agent, for the service: the same, and it asks for the deployment's certificate.
+pub fn service_client_tls(credentials: &Credentials) -> Result<Arc<ClientConfig>, Fault> {
+    Ok(dialling_service((*agent_client_tls(credentials)?).clone()))
 }
 
 /// Server settings of an agent's data port: requires the certificate of an agent of this deployment. TLS 1.3
@@ -61,24 +70,31 @@ pub fn data_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, F
     Ok(Arc::new(config))
 }
 
-/// Server settings of the service's port: a client certificate is optional, and must be an agent's.
-pub fn service_server_tls(credentials: &Credentials) -> Result<Arc<ServerConfig>, Fault> {
-    service_tls(credentials, agent_verifier(credentials, false)?)
+/// Server settings of the service's port: a client certificate is optional, and must be an agent's. People
+/// and programs see the host's certificate, if there is one.
+pub fn service_server_tls(
+    credentials: &Credentials,
+    host: Option<&HostCertificate>,
+) -> Result<Arc<ServerConfig>, Fault> {
+    service_tls(credentials, host, agent_verifier(credentials, false)?)
 }
 
 pub(crate) fn service_tls(
     credentials: &Credentials,
+    host: Option<&HostCertificate>,
     clients: Arc<dyn ClientCertVerifier>,
 ) -> Result<Arc<ServerConfig>, Fault> {
     let (mut chain, key) = chain_and_key(credentials)?;
     // An agent that joins knows the CA by its fingerprint only, so the CA has to be sent.
     chain.extend(certificates(&credentials.ca_pem)?);
-    let config = ServerConfig::builder_with_provider(provider())
+    let own = CertifiedKey::from_der(chain, key, &provider())
+        .map_err(|error| SecurityError::unusable("certificate and key", error))?;
+    let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(internal)?
         .with_client_cert_verifier(clients)
-        .with_single_cert(chain, key)
-        .map_err(|error| SecurityError::unusable("certificate and key", error))?;
+        .with_cert_resolver(Arc::new(ServiceCertificates::new(own, host)?));
+    config.alpn_protocols = service_protocols();
     Ok(Arc::new(config))
 }
 
@@ -86,12 +102,18 @@ pub(crate) fn service_tls(
 pub fn join_client_tls(ca_fingerprint: &str) -> Result<Arc<ClientConfig>, Fault> {
     let fingerprint = text::from_hex_32(ca_fingerprint)
         .ok_or_else(|| Fault::new(FaultCode::BadRequest, "a CA fingerprint has 64 hexadecimal digits"))?;
-    Ok(Arc::new(client_builder(ServerTrust::Fingerprint(fingerprint), None)?.with_no_client_auth()))
+    Ok(dialling_service(client_builder(ServerTrust::Fingerprint(fingerprint), None)?.with_no_client_auth()))
 }
 
 /// Client settings of commands: trusts the deployment's CA, shows no certificate.
 pub fn people_client_tls(ca_pem: &str) -> Result<Arc<ClientConfig>, Fault> {
-    Ok(Arc::new(client_builder(ServerTrust::Roots(roots(ca_pem)?), None)?.with_no_client_auth()))
+    Ok(dialling_service(client_builder(ServerTrust::Roots(roots(ca_pem)?), None)?.with_no_client_auth()))
+}
+
+/// The deployment's certificate is wanted, not the host's.
+fn dialling_service(mut config: ClientConfig) -> Arc<ClientConfig> {
+    config.alpn_protocols = vec![SERVICE_PROTOCOL.to_vec()];
+    Arc::new(config)
 }
 
 /// Server side, after the handshake: the client's identity; None without a certificate.

@@ -8,11 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use longhaul_model::{AgentId, Fault, FaultCode, SiteName, Timestamp};
 use longhaul_security::{
-    AGENT_NAME, Authority, Credentials, PeerIdentity, SERVICE_NAME, agent_client_tls, client_identity,
-    data_server_tls, io_fault, join_client_tls, new_signing_request, people_client_tls, server_identity,
-    service_server_tls, tls_fault,
+    AGENT_NAME, Authority, Credentials, ForeignServerTrust, HostCertificate, PeerIdentity, SERVICE_NAME,
+    agent_client_tls, client_identity, data_server_tls, foreign_client_tls, io_fault, join_client_tls,
+    new_signing_request, people_client_tls, server_identity, service_client_tls, service_server_tls,
+    tls_fault,
 };
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use zeroize::Zeroizing;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -117,7 +119,7 @@ fn two_agents_of_one_deployment_know_each_other() {
 #[test]
 fn agents_people_and_joining_agents_reach_the_service() {
     let deployment = Deployment::new("tier0");
-    let server = service_server_tls(&deployment.service()).unwrap();
+    let server = service_server_tls(&deployment.service(), None).unwrap();
 
     let agent = agent_client_tls(&deployment.agent(1, now())).unwrap();
     for name in [SERVICE_NAME, "127.0.0.1", "some.host.example"] {
@@ -135,6 +137,57 @@ fn agents_people_and_joining_agents_reach_the_service() {
     }
 }
 
+/// A certificate for `localhost` of an authority that is not the deployment's, and that authority.
+fn host_certificate() -> (HostCertificate, String) {
+    let other = Deployment::new("authority").service();
+    let host =
+        HostCertificate { certificate_pem: other.certificate_pem, key_pem: Zeroizing::new(other.key_pem) };
+    (host, other.ca_pem)
+}
+
+#[test]
+fn each_client_sees_the_certificate_of_the_authority_that_it_trusts() {
+    let deployment = Deployment::new("tier0");
+    let (host, authority) = host_certificate();
+    let server = service_server_tls(&deployment.service(), Some(&host)).unwrap();
+    let person = foreign_client_tls(ForeignServerTrust::Authorities(&authority)).unwrap();
+    for protocols in [vec![], vec!["http/1.1"], vec!["h2", "http/1.1"]] {
+        let mut person = (*person).clone();
+        person.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let ends = handshake(Arc::new(person), server.clone(), "localhost");
+        assert!(ends.accepted(), "{protocols:?}: {:?}", ends.client_error);
+    }
+    let agent = deployment.agent(1, now());
+    let own = [
+        service_client_tls(&agent).unwrap(),
+        join_client_tls(&deployment.authority.ca_fingerprint()).unwrap(),
+        people_client_tls(deployment.authority.ca_pem()).unwrap(),
+        // As agents of release 0.1 dial.
+        agent_client_tls(&agent).unwrap(),
+    ];
+    for client in own {
+        let ends = handshake(client, server.clone(), "localhost");
+        assert!(ends.accepted(), "{:?}", ends.client_error);
+        assert!(matches!(server_identity(&ends.client, "tier0").unwrap(), PeerIdentity::Service { .. }));
+    }
+    let without = service_server_tls(&deployment.service(), None).unwrap();
+    assert!(!handshake(person, without, "localhost").accepted());
+}
+
+#[test]
+fn a_host_certificate_without_its_key_is_refused() {
+    let (host, _) = host_certificate();
+    let key_pem = host_certificate().0.key_pem;
+    for bad in [
+        HostCertificate { key_pem, ..host.clone() },
+        HostCertificate { key_pem: Zeroizing::new(String::new()), ..host.clone() },
+        HostCertificate { certificate_pem: String::new(), ..host },
+    ] {
+        let fault = service_server_tls(&Deployment::new("tier0").service(), Some(&bad)).unwrap_err();
+        assert!(fault.detail.contains("certificate") || fault.detail.contains("key"), "{fault}");
+    }
+}
+
 #[test]
 fn an_agent_of_a_foreign_deployment_is_told_so_at_both_ends_and_both_ports() {
     let (ours, theirs) = (Deployment::new("tier0"), Deployment::new("tier0"));
@@ -145,7 +198,7 @@ fn an_agent_of_a_foreign_deployment_is_told_so_at_both_ends_and_both_ports() {
     let client = agent_client_tls(&stranger).unwrap();
     for (server, name) in [
         (data_server_tls(&ours.agent(2, now())).unwrap(), AGENT_NAME),
-        (service_server_tls(&ours.service()).unwrap(), SERVICE_NAME),
+        (service_server_tls(&ours.service(), None).unwrap(), SERVICE_NAME),
     ] {
         let (at_client, at_server) = handshake(client.clone(), server, name).refusals();
         assert_eq!(at_server.code, FaultCode::ForeignDeployment, "{at_server}");
@@ -156,7 +209,7 @@ fn an_agent_of_a_foreign_deployment_is_told_so_at_both_ends_and_both_ports() {
 #[test]
 fn an_agent_does_not_talk_to_a_foreign_service() {
     let (ours, theirs) = (Deployment::new("tier0"), Deployment::new("tier1"));
-    let server = service_server_tls(&theirs.service()).unwrap();
+    let server = service_server_tls(&theirs.service(), None).unwrap();
     let agent = agent_client_tls(&ours.agent(1, now())).unwrap();
     let joining = join_client_tls(&ours.authority.ca_fingerprint()).unwrap();
     let person = people_client_tls(ours.authority.ca_pem()).unwrap();
@@ -177,7 +230,7 @@ fn an_agent_cannot_play_the_service_nor_the_service_an_agent() {
         fault.code == FaultCode::NotAuthenticated && fault.detail.contains("the service was expected"),
         "{fault}"
     );
-    let impostor = service_server_tls(&deployment.service()).unwrap();
+    let impostor = service_server_tls(&deployment.service(), None).unwrap();
     let (fault, _) = handshake(client, impostor, AGENT_NAME).refusals();
     assert!(fault.detail.contains("an agent was expected"), "{fault}");
     let service_as_client = agent_client_tls(&deployment.service()).unwrap();
@@ -227,7 +280,7 @@ fn the_data_port_wants_a_certificate_and_tls_1_3() {
     assert_eq!((at_client.code, at_server.code), (FaultCode::VersionMismatch, FaultCode::VersionMismatch));
 
     // People with an older program, who check the host's name themselves, still reach the service.
-    let service = service_server_tls(&deployment.service()).unwrap();
+    let service = service_server_tls(&deployment.service(), None).unwrap();
     assert!(handshake(outsider(&rustls::version::TLS12), service, "localhost").accepted());
 }
 
@@ -279,7 +332,8 @@ fn an_agents_certificate_does_not_count_over_tls_1_2() {
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)
         .unwrap();
-    let ends = handshake(Arc::new(old), service_server_tls(&deployment.service()).unwrap(), "localhost");
+    let ends =
+        handshake(Arc::new(old), service_server_tls(&deployment.service(), None).unwrap(), "localhost");
     assert!(ends.accepted(), "{:?} {:?}", ends.client_error, ends.server_error);
     assert_eq!(client_identity(&ends.server, "tier0").unwrap_err().code, FaultCode::NotAuthenticated);
 }

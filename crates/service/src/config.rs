@@ -30,6 +30,11 @@ pub struct Config {
     /// How others reach the service; written into join tokens. Empty: `https://` and the first listening
     /// address.
     pub public_url: String,
+    /// PEM file of a certificate and its chain, of an authority that people and programs know. They see it
+    /// instead of the deployment's own.
+    pub host_certificate: Option<PathBuf>,
+    /// PEM file of its key, which nobody else may read.
+    pub host_key: Option<PathBuf>,
     /// Further host names and addresses that the service's certificate shall carry.
     pub names: Vec<String>,
     /// Name of the deployment, in every certificate. Chosen once, at `init`.
@@ -113,6 +118,8 @@ impl Default for Config {
             listen: vec![SocketAddr::from(([0, 0, 0, 0], 8443))],
             http: None,
             public_url: String::new(),
+            host_certificate: None,
+            host_key: None,
             names: Vec::new(),
             deployment: "longhaul".to_owned(),
             database: DatabaseConfig::default(),
@@ -198,6 +205,11 @@ impl Config {
         }
         if !self.public_url.is_empty() && !self.public_url.starts_with("https://") {
             return bad(format!("service.public_url is {:?}: it must begin with https://", self.public_url));
+        }
+        if self.host_certificate.is_some() != self.host_key.is_some() {
+            let detail =
+                "service.host_certificate and service.host_key belong together: one of them is missing";
+            return bad(detail.into());
         }
         longhaul_model::SiteName::parse(&self.deployment).map_err(|error| {
             Fault::new(FaultCode::BadRequest, format!("service.deployment: {error}")).with_source(error)

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::context::ServiceContext;
-use crate::listener_tls::acceptor;
+use crate::listener_tls::ListenerTls;
 use crate::state_check::{CheckSchedule, start_check};
 
 /// What the network room believes, kept across restarts.
@@ -37,8 +37,6 @@ const DECISIONS_TICKS: u64 = 2;
 const DELEGATION_KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// Between two looks at what passed through relays.
 const CLEAR_TICKS: u64 = 2;
-/// The service's own certificate is replaced this often; new connections get the new one.
-const CERTIFICATE_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Where the beliefs about the network are written to the catalog.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -144,34 +142,24 @@ impl Housekeeping {
 
 /// Drives [`Housekeeping`] until the service stops; also renews the listeners' certificate and the keys of
 /// users' authorities.
-pub(crate) async fn run(
-    shared: Arc<ServiceContext>,
-    tls: crate::listener_tls::Acceptor,
-    mut stop: watch::Receiver<bool>,
-) {
+pub(crate) async fn run(shared: Arc<ServiceContext>, tls: ListenerTls, mut stop: watch::Receiver<bool>) {
     let housekeeping = Arc::new(Mutex::new(Housekeeping::new(shared.clone(), SavesOn::OwnThread)));
     let mut ticks: u64 = 0;
-    let mut issued = shared.kernel.now();
-    let turn = shared.kernel.turns.add("housekeeping", HOUSEKEEPING_TURN_AGE_MAX, issued);
+    let turn = shared.kernel.turns.add("housekeeping", HOUSEKEEPING_TURN_AGE_MAX, shared.kernel.now());
+    let tls = Arc::new(Mutex::new(tls));
     loop {
         tokio::select! {
             _ = tokio::time::sleep(TICK) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
         ticks += 1;
-        let now = shared.kernel.now();
-        if now.since(issued) > CERTIFICATE_LIFE
-            && let Ok(renewed) = acceptor(&shared)
-        {
-            *tls.write() = renewed;
-            issued = now;
-        }
         if ticks.is_multiple_of(USERS_TICKS) {
             let shared = shared.clone();
             tokio::spawn(async move { shared.identity.refresh_issuers().await });
         }
-        let (shared, housekeeping) = (shared.clone(), housekeeping.clone());
+        let (shared, housekeeping, tls) = (shared.clone(), housekeeping.clone(), tls.clone());
         let step = move || {
+            tls.lock().renew(&shared, shared.kernel.now());
             housekeeping.lock().step(shared.kernel.now());
             shared.kernel.now()
         };

@@ -1,19 +1,85 @@
-//! The service's own certificate, by which agents and people know its listeners.
+//! The certificates by which agents, people and programs know the service's listeners.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use longhaul_model::Fault;
-use longhaul_security::{Credentials, grid_server_tls, service_server_tls};
+use longhaul_model::{Fault, Timestamp};
+use longhaul_security::{
+    Credentials, HostCertificate, grid_server_tls, read_private, read_secret, service_server_tls,
+};
 use parking_lot::RwLock;
 use tokio_rustls::TlsAcceptor;
 
+use crate::Config;
 use crate::context::ServiceContext;
 
-/// The current acceptor, replaced when its certificate is renewed.
+/// The current acceptor, replaced when one of its certificates is.
 pub(crate) type Acceptor = Arc<RwLock<TlsAcceptor>>;
 
-/// Issues a certificate for all names of this service, and makes an acceptor of it.
-pub(crate) fn acceptor(shared: &ServiceContext) -> Result<TlsAcceptor, Fault> {
+/// The deployment's own certificate is replaced this often; new connections get the new one.
+const CERTIFICATE_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// The acceptor of all listeners, and what it was made of.
+pub(crate) struct ListenerTls {
+    acceptor: Acceptor,
+    host: Option<HostCertificate>,
+    issued: Timestamp,
+    /// Files that cannot be used were reported; they are again when they change.
+    refused: Option<String>,
+}
+
+impl ListenerTls {
+    pub(crate) fn open(shared: &ServiceContext) -> Result<ListenerTls, Fault> {
+        let host = read_host_certificate(&shared.config)?;
+        let acceptor = Arc::new(RwLock::new(acceptor(shared, host.as_ref())?));
+        Ok(ListenerTls { acceptor, host, issued: shared.kernel.now(), refused: None })
+    }
+
+    pub(crate) fn acceptor(&self) -> Acceptor {
+        self.acceptor.clone()
+    }
+
+    /// Makes a new acceptor when the own certificate gets old or the host's files have changed. Files that
+    /// cannot be used leave the former certificate in place.
+    pub(crate) fn renew(&mut self, shared: &ServiceContext, now: Timestamp) {
+        let host = match read_host_certificate(&shared.config) {
+            Ok(host) => host,
+            Err(fault) => return self.refuse(&fault),
+        };
+        if host == self.host && now.since(self.issued) <= CERTIFICATE_LIFE {
+            return;
+        }
+        match acceptor(shared, host.as_ref()) {
+            Ok(renewed) => {
+                if host != self.host {
+                    tracing::info!("the host certificate was read again");
+                }
+                *self.acceptor.write() = renewed;
+                (self.host, self.issued, self.refused) = (host, now, None);
+            }
+            Err(fault) => self.refuse(&fault),
+        }
+    }
+
+    fn refuse(&mut self, fault: &Fault) {
+        let why = fault.to_string();
+        if self.refused.as_ref() != Some(&why) {
+            tracing::error!(%fault, "the host certificate is not replaced: its files cannot be used");
+            self.refused = Some(why);
+        }
+    }
+}
+
+/// The host's certificate as its files are now; none without such files.
+fn read_host_certificate(config: &Config) -> Result<Option<HostCertificate>, Fault> {
+    let (Some(certificate), Some(key)) = (&config.host_certificate, &config.host_key) else {
+        return Ok(None);
+    };
+    Ok(Some(HostCertificate { certificate_pem: read_private(certificate)?, key_pem: read_secret(key)? }))
+}
+
+/// Issues a certificate for all names of this service, and makes an acceptor of it and of the host's.
+fn acceptor(shared: &ServiceContext, host: Option<&HostCertificate>) -> Result<TlsAcceptor, Fault> {
     let mut names = shared.config.names.clone();
     names.push("localhost".to_owned());
     names.extend(
@@ -24,11 +90,11 @@ pub(crate) fn acceptor(shared: &ServiceContext) -> Result<TlsAcceptor, Fault> {
             .filter(|address| !address.ip().is_unspecified())
             .map(|address| address.ip().to_string()),
     );
-    let host = shared
+    let public = shared
         .public_url
         .strip_prefix("https://")
         .and_then(|rest| rest.parse::<::http::uri::Authority>().ok());
-    names.extend(host.map(|authority| authority.host().trim_matches(['[', ']']).to_owned()));
+    names.extend(public.map(|authority| authority.host().trim_matches(['[', ']']).to_owned()));
     names.sort();
     names.dedup();
     let pair = shared.control.authority.issue_service(&names, shared.kernel.wall_time())?;
@@ -38,8 +104,8 @@ pub(crate) fn acceptor(shared: &ServiceContext) -> Result<TlsAcceptor, Fault> {
         ca_pem: shared.control.authority.ca_pem().to_owned(),
     };
     let tls = match shared.identity.users().trust() {
-        Some(_) => grid_server_tls(&credentials)?,
-        None => service_server_tls(&credentials)?,
+        Some(_) => grid_server_tls(&credentials, host)?,
+        None => service_server_tls(&credentials, host)?,
     };
     Ok(TlsAcceptor::from(tls))
 }

@@ -18,7 +18,6 @@ use longhaul_netops::measured::puller;
 use longhaul_netops::{Level, plan};
 use longhaul_scheduler::Scheduler;
 use longhaul_threads::{end_process, panic_text, spawn_core_loop};
-use parking_lot::RwLock;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -26,7 +25,7 @@ use tokio::task::JoinSet;
 use crate::context::ServiceContext;
 use crate::housekeeping::{self, save_knowledge, write_audit_log};
 use crate::http::{self, Http, Listening};
-use crate::listener_tls::acceptor;
+use crate::listener_tls::ListenerTls;
 use crate::messages;
 use crate::recovery::recover_live_state;
 use crate::state::State;
@@ -132,10 +131,11 @@ impl Service {
         let plain_hosts = self.http_address.map(plain_hosts).unwrap_or_default();
         let http = Arc::new(Http::new(self.operations.clone(), plain_hosts, stopped.clone()));
         let router = http::router(&http, pages(&self.operations));
-        let tls = Arc::new(RwLock::new(acceptor(&shared)?));
+        let tls = ListenerTls::open(&shared)?;
+        let acceptor = tls.acceptor();
         let connections = Arc::new(Semaphore::new(limits.connections as usize));
         let deployment: Arc<str> = shared.control.authority.deployment().into();
-        let secure = sockets.secure.into_iter().map(|listener| (listener, Some(tls.clone())));
+        let secure = sockets.secure.into_iter().map(|listener| (listener, Some(acceptor.clone())));
         for (listener, tls) in secure.chain(sockets.plain.map(|listener| (listener, None))) {
             let listening = Listening {
                 listener,

@@ -38,7 +38,7 @@ impl Front {
             key_pem: pair.key_pem,
             ca_pem: deployment.authority.ca_pem().into(),
         };
-        let acceptor = TlsAcceptor::from(service_server_tls(&credentials).unwrap());
+        let acceptor = TlsAcceptor::from(service_server_tls(&credentials, None).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let desks = [1, 2].map(|agent| (AgentId(agent), FakeService::new(&deployment.clock, false)));
         let front = Arc::new(Front {

@@ -9,6 +9,7 @@ use longhaul_model::json;
 use longhaul_model::units::{parse_bytes, printable};
 use serde_json::{Map, Value};
 
+use super::SYSTEM_AUTHORITIES;
 use super::file::Entry;
 use crate::failure::Failure;
 
@@ -207,7 +208,12 @@ fn is_path(key: &str) -> bool {
 fn resolve_beside(file: &Path, text: &str) -> Value {
     let path = Path::new(text);
     match file.parent() {
-        Some(directory) if path.is_relative() && !text.is_empty() && !text.starts_with("sha256:") => {
+        Some(directory)
+            if path.is_relative()
+                && !text.is_empty()
+                && !text.starts_with("sha256:")
+                && text != SYSTEM_AUTHORITIES =>
+        {
             Value::String(directory.join(path).to_string_lossy().into_owned())
         }
         _ => Value::String(text.to_owned()),

@@ -20,6 +20,9 @@ const AGENT_STATE: &str = "/var/lib/longhaul/agent";
 /// Name of the client profile that `service init` writes and `--dir` reads.
 pub const PROFILE: &str = "client.toml";
 
+/// Value of [`ClientConfig::ca`] for a service that shows a certificate of an authority that this machine knows.
+pub const SYSTEM_AUTHORITIES: &str = "system";
+
 /// How commands connect to the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -27,7 +30,7 @@ pub struct ClientConfig {
     pub url: String,
     /// API token; secret.
     pub token: String,
-    /// CA of the deployment: a PEM file, or `sha256:` and its fingerprint.
+    /// CA of the deployment: a PEM file, or `sha256:` and its fingerprint; or [`SYSTEM_AUTHORITIES`].
     pub ca: String,
 }
 

@@ -45,7 +45,12 @@ impl Service {
             key_pem: pair.key_pem,
             ca_pem: ca_pem.clone(),
         };
-        Service { authority, tls: grid_server_tls(&credentials).unwrap(), ca_pem, _directory: directory }
+        Service {
+            authority,
+            tls: grid_server_tls(&credentials, None).unwrap(),
+            ca_pem,
+            _directory: directory,
+        }
     }
 
     fn agent(&self) -> Credentials {

@@ -12,6 +12,7 @@ mod decisions;
 mod door;
 mod facts;
 mod fts;
+mod host_certificate;
 mod isolation;
 mod jobs;
 mod managed;
