@@ -1,7 +1,6 @@
 //! The listener: connections are accepted within limits, brought through TLS, and served one request after
 //! the other, each step with a timeout.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,7 +13,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use longhaul_model::hex;
 use longhaul_model::{Fault, FaultCode};
-use longhaul_security::client_network;
+use longhaul_security::AddressCounts;
 use longhaul_storage::Storage;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
@@ -119,7 +118,7 @@ fn random() -> io::Result<u32> {
 struct ConnectionLimits {
     all: Arc<Semaphore>,
     of_address_max: usize,
-    of_addresses: Mutex<HashMap<IpAddr, usize>>,
+    of_addresses: Mutex<AddressCounts>,
 }
 
 /// Counts one connection against both limits until it is dropped.
@@ -144,27 +143,14 @@ impl ConnectionLimits {
         address: IpAddr,
         one: tokio::sync::OwnedSemaphorePermit,
     ) -> Option<ConnectionPermit> {
-        let address = client_network(address);
-        let mut of_addresses = self.of_addresses.lock();
-        let count = of_addresses.entry(address).or_default();
-        if *count >= self.of_address_max {
-            return None;
-        }
-        *count += 1;
-        drop(of_addresses);
-        Some(ConnectionPermit { bounds: self.clone(), address, _one: one })
+        let admitted = self.of_addresses.lock().add(address, self.of_address_max);
+        admitted.then(|| ConnectionPermit { bounds: self.clone(), address, _one: one })
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut of_addresses = self.bounds.of_addresses.lock();
-        if let Some(count) = of_addresses.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                of_addresses.remove(&self.address);
-            }
-        }
+        self.bounds.of_addresses.lock().remove(self.address);
     }
 }
 

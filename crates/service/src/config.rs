@@ -86,11 +86,12 @@ pub struct Config {
     pub limits: HttpLimits,
 }
 
-/// Bounds of the two listeners.
+/// Bounds of each listener.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpLimits {
-    /// Connections at a time, both listeners together; further ones wait in the kernel's queue.
+    /// Connections of one listener at a time. A quarter is for handshakes under way and a quarter for agents;
+    /// one address has at most an eighth. Further ones are closed.
     pub connections: u32,
     /// A JSON body.
     pub body_bytes: u64,

@@ -19,7 +19,7 @@ use longhaul_netops::{Level, plan};
 use longhaul_scheduler::Scheduler;
 use longhaul_threads::{end_process, panic_text, spawn_core_loop};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::context::ServiceContext;
@@ -133,7 +133,6 @@ impl Service {
         let router = http::router(&http, pages(&self.operations));
         let tls = ListenerTls::open(&shared)?;
         let acceptor = tls.acceptor();
-        let connections = Arc::new(Semaphore::new(limits.connections as usize));
         let deployment: Arc<str> = shared.control.authority.deployment().into();
         let secure = sockets.secure.into_iter().map(|listener| (listener, Some(acceptor.clone())));
         for (listener, tls) in secure.chain(sockets.plain.map(|listener| (listener, None))) {
@@ -143,9 +142,9 @@ impl Service {
                 deployment: deployment.clone(),
                 users: shared.identity.users().clone(),
                 clock: shared.kernel.wall_clock(),
+                steady_clock: shared.kernel.clock.clone(),
                 router: router.clone(),
                 limits: limits.clone(),
-                connections: connections.clone(),
                 stop: stopped.clone(),
             };
             self.spawn_task("listener", listening.run(), &stopped);

@@ -1,7 +1,7 @@
 //! Connections: accepted, brought through TLS, and served one request after the other, each step within its
-//! time.
+//! time. Which connections there may be says [`ConnectionPlaces`].
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +11,14 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use longhaul_identity::{GridUsers, Origin};
-use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_model::{AgentId, Fault, FaultCode, Timestamp};
+use longhaul_security::{
+    ClientIdentity, ConnectionBounds, ConnectionId, ConnectionPlaces, PeerIdentity, PlaceRefusal,
+};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutWriter;
 use tower::ServiceExt;
@@ -37,11 +41,83 @@ pub struct Listening {
     pub tls: Option<crate::listener_tls::Acceptor>,
     pub deployment: Arc<str>,
     pub users: Arc<GridUsers>,
+    /// The host's clock: certificates are judged by it.
     pub clock: Clock,
+    /// Never steps: for intervals.
+    pub steady_clock: Clock,
     pub router: Router,
     pub limits: HttpLimits,
-    pub connections: Arc<Semaphore>,
     pub stop: watch::Receiver<bool>,
+}
+
+/// The connections of one listener.
+struct Admission {
+    /// Dropping what is held for a handshake ends it.
+    places: Mutex<ConnectionPlaces<oneshot::Sender<()>>>,
+    clock: Clock,
+}
+
+/// Counts one connection until it is dropped.
+struct AdmittedConnection {
+    admission: Arc<Admission>,
+    id: ConnectionId,
+    address: IpAddr,
+}
+
+impl Admission {
+    fn new(listening: &Listening) -> Arc<Admission> {
+        let connections = listening.limits.connections as usize;
+        let bounds = match &listening.tls {
+            Some(_) => ConnectionBounds::secure(connections),
+            None => ConnectionBounds::plain(connections),
+        };
+        let places = Mutex::new(ConnectionPlaces::new(bounds));
+        Arc::new(Admission { places, clock: listening.steady_clock.clone() })
+    }
+
+    /// Admits a connection to its handshake, which has to end when the receiver says so.
+    fn begin(self: &Arc<Self>, address: IpAddr) -> (AdmittedConnection, oneshot::Receiver<()>) {
+        let (displace, displaced) = oneshot::channel();
+        let (id, older) = self.places.lock().begin(address, displace);
+        if let Some((address, _)) = older {
+            self.note_refusal(address, PlaceRefusal::Displaced);
+        }
+        (AdmittedConnection { admission: self.clone(), id, address }, displaced)
+    }
+
+    /// Admits a connection that has no handshake.
+    fn open(self: &Arc<Self>, address: IpAddr) -> Option<AdmittedConnection> {
+        let opened = self.places.lock().open(address);
+        match opened {
+            Ok(id) => Some(AdmittedConnection { admission: self.clone(), id, address }),
+            Err(refusal) => {
+                self.note_refusal(address, refusal);
+                None
+            }
+        }
+    }
+
+    fn note_refusal(&self, address: IpAddr, refusal: PlaceRefusal) {
+        let due = self.places.lock().note_refusal((self.clock)());
+        if let Some(refused) = due {
+            let reason = refusal.reason();
+            tracing::warn!(%address, refused, reason, "connections were closed: the listener is at its bounds");
+        }
+    }
+}
+
+impl AdmittedConnection {
+    /// The handshake has ended; false if there is no place for the connection.
+    fn establish(&self, agent: Option<AgentId>) -> bool {
+        let established = self.admission.places.lock().establish(self.id, agent);
+        established.map_err(|refusal| self.admission.note_refusal(self.address, refusal)).is_ok()
+    }
+}
+
+impl Drop for AdmittedConnection {
+    fn drop(&mut self) {
+        self.admission.places.lock().end(self.id);
+    }
 }
 
 impl Listening {
@@ -49,21 +125,32 @@ impl Listening {
     pub async fn run(self) {
         let mut stop = self.stop.clone();
         let mut tasks = JoinSet::new();
+        let admission = Admission::new(&self);
         let shared = Arc::new(self);
         loop {
             while tasks.try_join_next().is_some() {}
-            let Ok(permit) = shared.connections.clone().acquire_owned().await else { break };
             let accepted = tokio::select! {
                 accepted = shared.listener.accept() => accepted,
                 () = stopped(&mut stop) => break,
             };
             match accepted {
                 Ok((stream, address)) => {
+                    let _ = stream.set_nodelay(true);
                     let shared = shared.clone();
-                    tasks.spawn(async move {
-                        shared.connection(stream, address).await;
-                        drop(permit);
-                    });
+                    if let Some(tls) = &shared.tls {
+                        let tls = tls.read().clone();
+                        let (admitted, displaced) = admission.begin(address.ip());
+                        tasks.spawn(async move {
+                            let handshake = tls.accept(stream);
+                            shared.secure_connection(handshake, address, &admitted, displaced).await;
+                        });
+                    } else if let Some(admitted) = admission.open(address.ip()) {
+                        tasks.spawn(async move {
+                            let origin = Origin { address, secure: false, identity: Ok(None) };
+                            shared.requests(stream, origin, None).await;
+                            drop(admitted);
+                        });
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -74,18 +161,25 @@ impl Listening {
         let _ = tokio::time::timeout(STOP_GRACE, async { while tasks.join_next().await.is_some() {} }).await;
     }
 
-    async fn connection(&self, stream: TcpStream, address: SocketAddr) {
-        let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.tls else {
-            let origin = Origin { address, secure: false, identity: Ok(None) };
-            return self.requests(stream, origin, None).await;
+    async fn secure_connection(
+        &self,
+        handshake: tokio_rustls::Accept<TcpStream>,
+        address: SocketAddr,
+        admitted: &AdmittedConnection,
+        displaced: oneshot::Receiver<()>,
+    ) {
+        let ended = tokio::select! {
+            ended = tokio::time::timeout(self.limits.head(), handshake) => ended,
+            _ = displaced => return,
         };
-        let tls = tls.read().clone();
-        match tokio::time::timeout(self.limits.head(), tls.accept(stream)).await {
+        match ended {
             Ok(Ok(stream)) => {
                 let (connection, trust) = (stream.get_ref().1, self.users.trust());
                 let now = (self.clock)();
                 let identity = longhaul_security::identify_client(connection, &self.deployment, trust, now);
+                if !admitted.establish(agent_of(&identity)) {
+                    return;
+                }
                 let origin = Origin { address, secure: true, identity };
                 let expires = longhaul_security::peer_chain_expires(stream.get_ref().1);
                 self.requests(stream, origin, expires).await;
@@ -140,6 +234,14 @@ impl Listening {
         if let Err(error) = ended {
             tracing::debug!(%address, %error, "connection ended");
         }
+    }
+}
+
+/// The agent of this deployment that showed its certificate.
+fn agent_of(identity: &Result<Option<ClientIdentity>, Fault>) -> Option<AgentId> {
+    match identity {
+        Ok(Some(ClientIdentity::Agent(PeerIdentity::Agent { agent, .. }))) => Some(*agent),
+        _ => None,
     }
 }
 

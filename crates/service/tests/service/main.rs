@@ -8,6 +8,7 @@ mod bombs;
 mod bounds;
 mod circuits;
 mod confined;
+mod connections;
 mod decisions;
 mod door;
 mod facts;

@@ -1,0 +1,98 @@
+//! Floods of connections: they keep out neither people elsewhere nor agents.
+
+use std::net::{IpAddr, SocketAddr};
+
+use longhaul_api::native::WhoAmI;
+use longhaul_api::routes;
+use longhaul_security::people_client_tls;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::world::{World, until};
+
+/// Connections of each listener, of which these are for anonymous ones after their handshake.
+const CONNECTIONS: u32 = 64;
+const ANONYMOUS: usize = 32;
+const ANONYMOUS_OF_ADDRESS: usize = 8;
+const HANDSHAKES: usize = 16;
+
+/// A connection from that address of the loopback interface.
+async fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
+    socket.connect(to).await.unwrap()
+}
+
+/// A connection that has shown no certificate and got an answer; none if the service closed it.
+async fn anonymous_from(world: &World, last: u8) -> Option<TlsStream<TcpStream>> {
+    let connector = TlsConnector::from(people_client_tls(&world.ca_pem).unwrap());
+    let stream = connect_from(last, world.address()).await;
+    let name = IpAddr::from([127, 0, 0, 1]).into();
+    let mut stream = connector.connect(name, stream).await.ok()?;
+    let head = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", world.address());
+    stream.write_all(head.as_bytes()).await.ok()?;
+    let answered = stream.read_u8().await;
+    answered.is_ok().then_some(stream)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_keeps_out_neither_other_addresses_nor_agents() {
+    let mut world = World::with(|config| {
+        config.limits.connections = CONNECTIONS;
+        config.limits.head_ms = 600_000;
+    })
+    .await;
+    let agent = world.agent("alpha").await;
+
+    // Silent ones displace each other; those who come later are answered.
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(connect_from(2, world.address()).await);
+    }
+    let caller: WhoAmI = world.admin().request(&routes::WHOAMI).send().await.unwrap();
+    assert_eq!(caller.role, "admin");
+    let stay = silent.split_off(silent.len() - HANDSHAKES);
+    for mut stream in silent {
+        assert!(stream.read_u8().await.is_err(), "closed, the oldest first");
+    }
+
+    // With a handshake and a request, one address has its share, and all together have theirs.
+    let mut open = Vec::new();
+    for last in 3..13 {
+        let before = open.len();
+        for _ in 0..ANONYMOUS_OF_ADDRESS + 2 {
+            open.extend(anonymous_from(&world, last).await);
+        }
+        assert!(open.len() - before <= ANONYMOUS_OF_ADDRESS, "from one address");
+        if last == 3 {
+            assert_eq!(open.len(), ANONYMOUS_OF_ADDRESS);
+        }
+    }
+    assert!(open.len() <= ANONYMOUS, "{}", open.len());
+    assert!(anonymous_from(&world, 14).await.is_none(), "no place is left for anonymous ones");
+    agent.started_again(1, 11).hello(&[]).await.unwrap();
+    let (status, _) = world.request(&world.admin_token, "GET", "/api/v1/whoami", "").await;
+    assert_eq!(status, 200, "the plain port has places of its own");
+
+    // What was closed makes room.
+    drop((open, stay));
+    until("a place", async || anonymous_from(&world, 14).await.map(drop).ok_or_else(|| "refused".to_owned()))
+        .await;
+    world.stop().await;
+}
+
+/// A connection that says nothing ends by itself, before its handshake and after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_connection_is_closed() {
+    let mut world = World::new().await;
+    let mut silent = connect_from(2, world.address()).await;
+    let mut plain = connect_from(2, world.http_address()).await;
+    let mut idle = anonymous_from(&world, 2).await.unwrap();
+    let mut rest = Vec::new();
+    assert!(silent.read_u8().await.is_err());
+    plain.read_to_end(&mut rest).await.unwrap_or_default();
+    idle.read_to_end(&mut rest).await.unwrap_or_default();
+    world.stop().await;
+}
