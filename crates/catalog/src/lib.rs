@@ -18,7 +18,7 @@
 //! Start with [`Catalog`]. Its operations are grouped by file in the order in which the data meets them:
 //! `sites`, `datasets`, `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `accusations`,
 //! `relay_cleanup`, `tasks`, `task_files`, `deletion`, `history`, `check`; `jobs`, `hosts`, `circuits`,
-//! `accounts`, `audit` and `decisions` are independent.
+//! `accounts`, `login_sessions`, `audit` and `decisions` are independent.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
@@ -43,6 +43,7 @@ mod history;
 mod hosts;
 mod jobs;
 mod ledger;
+mod login_sessions;
 mod lost_files;
 mod presence_range;
 mod read_cache;

@@ -84,7 +84,7 @@ impl Identity {
         access_rules: Arc<dyn AccessRules>,
         counters: Arc<dyn Counters>,
     ) -> Result<Identity, Fault> {
-        Ok(Identity {
+        let identity = Identity {
             issuers: bearer::open(&settings.fts, &settings.public_url, &settings.names)?,
             logins: Logins::open(&settings.login, &settings.public_url, &catalog)?,
             users: Arc::new(GridUsers::load(&settings.fts, &settings.names, (clocks.wall)())?),
@@ -98,7 +98,9 @@ impl Identity {
             catalog,
             access_rules,
             counters,
-        })
+        };
+        identity.restore_sessions()?;
+        Ok(identity)
     }
 
     pub fn now(&self) -> Timestamp {
@@ -138,6 +140,7 @@ impl Identity {
     /// Ends the sessions of an account that changes; says how many there were.
     pub fn end_sessions_of_account(&self, name: &str) -> usize {
         let ended = self.sessions.end_account_sessions(name);
+        self.forget_ended_sessions();
         self.announce_end();
         ended
     }

@@ -25,6 +25,7 @@ mod origin;
 mod person;
 mod problem;
 mod rights;
+mod session_store;
 mod sessions;
 
 pub use audit::{AuditLog, Counters, Requester, count as count_decisions, from_door};

@@ -94,11 +94,13 @@ impl Identity {
     pub fn session_logout(&self, cookie: &str) {
         self.sessions.end(cookie);
         self.announce_end();
+        self.forget_session(cookie);
     }
 
     /// Ends what is derived from an API token that was revoked: sessions, login tokens and streams.
     pub fn end_sessions_of_token(&self, name: &str) -> usize {
         let ended = self.sessions.end_token_sessions(name);
+        self.forget_ended_sessions();
         self.announce_end();
         ended
     }
@@ -135,10 +137,11 @@ impl Identity {
         LoginToken { token, expires }
     }
 
-    /// The reply for a session that was just opened.
+    /// The reply for a session that was just opened, which a restart does not end from now on.
     pub(crate) fn login_reply(&self, cookie: String, now: Timestamp) -> Result<Login, Problem> {
         let session = self.sessions.get(&cookie, now);
         let session = session.ok_or_else(|| not_authenticated("the login session has ended"))?;
+        self.store_session(&cookie, &session, now);
         Ok(Login::new(session, cookie))
     }
 }

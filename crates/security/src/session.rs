@@ -1,15 +1,15 @@
-//! Login sessions (cookies with CSRF tokens) and one-time login tokens. In memory: a restart logs everyone
-//! out. Only hashes of cookies and tokens are stored. Not here: how people authenticate, see `password`,
-//! `pending_logins`, [`crate::bearer`] and [`crate::identify_client`].
+//! Login sessions (cookies with CSRF tokens) and one-time login tokens, in memory. Only hashes of cookies and
+//! tokens are stored. Not here: how people authenticate, see `password`, `pending_logins`, [`crate::bearer`]
+//! and [`crate::identify_client`]; what a restart brings back (`identity`).
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_model::{Fault, FaultCode, Timestamp, hex};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{Principal, constant_time_eq, hash_secret, new_secret};
+use crate::{Principal, constant_time_eq, hash_secret, new_secret, text};
 
 /// How long a session lasts: a working day.
 const SESSION_TTL: Duration = Duration::from_secs(12 * 3600);
@@ -112,8 +112,13 @@ pub struct Sessions {
 
 #[derive(Default)]
 struct State {
-    sessions: BTreeMap<[u8; 32], Session>,
+    sessions: BTreeMap<[u8; 32], OpenSession>,
     login_tokens: BTreeMap<[u8; 32], LoginToken>,
+}
+
+struct OpenSession {
+    holder: SessionHolder,
+    expires: Timestamp,
 }
 
 struct LoginToken {
@@ -139,20 +144,38 @@ impl Sessions {
         let expires = holder.parent.end_of_derived(end.min(now + SESSION_TTL));
         let cookie = new_secret("lhc_");
         let mut state = self.state();
-        let of_one = |session: &Session| session.holder.principal.name == holder.principal.name;
+        let of_one = |session: &OpenSession| session.holder.principal.name == holder.principal.name;
         if state.sessions.values().filter(|session| of_one(session)).count() >= SESSIONS_PER_USER_MAX {
             let theirs = state.sessions.iter().filter(|(_, session)| of_one(session));
             let first = theirs.min_by_key(|(_, session)| session.expires).map(|(hash, _)| *hash);
             first.and_then(|hash| state.sessions.remove(&hash));
         }
         evict(&mut state.sessions, SESSIONS_MAX, now, |session| session.expires);
-        state.sessions.insert(hash_secret(&cookie), Session { holder, csrf_token: new_secret(""), expires });
+        state.sessions.insert(hash_secret(&cookie), OpenSession { holder, expires });
         cookie
+    }
+
+    /// Opens a session again that was open before a restart, by the hash of its cookie; false if there is no
+    /// room for it or it would outlive what opened it.
+    pub fn restore(&self, hash: [u8; 32], holder: SessionHolder, expires: Timestamp) -> bool {
+        let mut state = self.state();
+        let fits = state.sessions.len() < SESSIONS_MAX && expires <= holder.parent.end_of_derived(expires);
+        if fits {
+            state.sessions.insert(hash, OpenSession { holder, expires });
+        }
+        fits
     }
 
     pub fn get(&self, cookie: &str, now: Timestamp) -> Option<Session> {
         let state = self.state();
-        state.sessions.get(&hash_secret(cookie)).filter(|session| now < session.expires).cloned()
+        let open = state.sessions.get(&hash_secret(cookie)).filter(|session| now < session.expires)?;
+        let csrf_token = csrf_token(cookie);
+        Some(Session { holder: open.holder.clone(), csrf_token, expires: open.expires })
+    }
+
+    /// Whether the session of that cookie's hash is open, or has ended only by its time.
+    pub fn contains(&self, hash: &[u8; 32]) -> bool {
+        self.state().sessions.contains_key(hash)
     }
 
     pub fn end(&self, cookie: &str) {
@@ -234,6 +257,11 @@ impl fmt::Debug for Sessions {
     }
 }
 
+/// The CSRF token of a cookie: it lasts as long, over restarts too, and tells nothing about it.
+fn csrf_token(cookie: &str) -> String {
+    hex::encode(&text::sha256(format!("CSRF token of {cookie}").as_bytes()))
+}
+
 /// Makes room for one more: drops expired items, then those that expire first.
 fn evict<T>(
     held: &mut BTreeMap<[u8; 32], T>,
@@ -312,6 +340,31 @@ mod tests {
         assert!(sessions.redeem(&link, NOW).is_err(), "nor does a link that they made open one");
         let short = sessions.create_until(of("bert"), NOW + HOUR, NOW);
         assert!(sessions.get(&short, NOW + HOUR).is_none(), "with what was shown");
+    }
+
+    #[test]
+    fn a_restored_session_is_the_same_with_its_csrf_token() {
+        let before = Sessions::new();
+        let cookie = before.create(somebody(), NOW);
+        let session = before.get(&cookie, NOW).unwrap();
+        let after = Sessions::new();
+        assert!(after.restore(hash_secret(&cookie), session.holder.clone(), session.expires));
+        assert!(after.contains(&hash_secret(&cookie)));
+        let restored = after.get(&cookie, NOW).unwrap();
+        assert_eq!((restored.holder, restored.expires), (session.holder, session.expires));
+        assert!(after.check_csrf(&cookie, &session.csrf_token, NOW).is_ok());
+        assert!(after.get(&cookie, session.expires).is_none(), "and ends when it did");
+    }
+
+    #[test]
+    fn a_restored_session_does_not_outlive_what_opened_it_nor_the_bound() {
+        let sessions = Sessions::new();
+        let holder = holder_of_token("short", Some(NOW + HOUR));
+        assert!(!sessions.restore([1; 32], holder.clone(), NOW + 2 * HOUR));
+        assert!(sessions.restore([1; 32], holder, NOW + HOUR));
+        let restore =
+            |number: usize| sessions.restore(hash_secret(&number.to_string()), somebody().into(), NOW);
+        assert_eq!((0..SESSIONS_MAX).filter(|number| restore(*number)).count(), SESSIONS_MAX - 1);
     }
 
     fn holder_of_token(name: &str, expires: Option<Timestamp>) -> SessionHolder {

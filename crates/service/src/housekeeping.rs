@@ -132,6 +132,7 @@ impl Housekeeping {
 
     fn prune(&self, now: Timestamp) {
         let (catalog, config) = (&self.shared.kernel.catalog, &self.shared.config);
+        self.shared.identity.forget_ended_sessions();
         if let Err(error) = catalog.forget_delegations(now - DELEGATION_KEPT) {
             tracing::warn!(%error, "delegated credentials that expired could not be removed");
         }

@@ -161,7 +161,13 @@ async fn logout(
             return show_problem(&operations, &headers, &problem);
         }
         if let Some(value) = cookie::get(&headers) {
-            operations.identity().session_logout(&value);
+            let logout = move |operations: &Operations| {
+                operations.identity().session_logout(&value);
+                Ok(())
+            };
+            if let Err(problem) = operations.run(logout).await {
+                return show_problem(&operations, &headers, &problem);
+            }
         }
     }
     let mut response = Redirect::to("/ui/login").into_response();

@@ -12,6 +12,7 @@ mod decisions;
 mod facts;
 mod hosts;
 mod jobs;
+mod login_sessions;
 mod placement;
 mod refusals;
 mod registration;
@@ -39,6 +40,7 @@ pub type MakeCatalog<'a> = dyn Fn() -> Box<dyn Fn() -> Catalog> + 'a;
 pub fn check(make: &MakeCatalog<'_>) {
     let all = [
         accounts::SCENARIOS,
+        login_sessions::SCENARIOS,
         decisions::SCENARIOS,
         registration::SCENARIOS,
         placement::SCENARIOS,

@@ -57,6 +57,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0013.sql"),
     include_str!("../migrations/0014.sql"),
     include_str!("../migrations/0015.sql"),
+    include_str!("../migrations/0016.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

@@ -280,7 +280,7 @@ impl Identity {
         }
     }
 
-    fn is_banned(&self, name: &str) -> Result<bool, Problem> {
+    pub(crate) fn is_banned(&self, name: &str) -> Result<bool, Problem> {
         let banned = self.access_rules.is_banned(name);
         Ok(banned.map_err(|refusal| Fault::new(FaultCode::Internal, refusal.message))?)
     }

@@ -29,6 +29,7 @@ mod plan;
 mod probes;
 mod refusals;
 mod secrets;
+mod sessions;
 mod space;
 mod steering;
 mod tape;
