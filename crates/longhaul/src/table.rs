@@ -56,12 +56,6 @@ impl Cell {
         Cell::both(time_format::local(at, now), at.to_string())
     }
 
-    /// Share of `whole`, rounded down so that 100 % means all.
-    pub fn percent(part: u64, whole: u64) -> Self {
-        let percent = percent(part, whole);
-        Cell::both(format!("{percent} %"), percent.to_string())
-    }
-
     pub fn toned(mut self, tone: Tone) -> Self {
         self.tone = Some(tone);
         self

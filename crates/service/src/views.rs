@@ -73,6 +73,7 @@ pub fn replica(row: catalog::ReplicaTotals) -> ReplicaView {
         bytes: row.bytes,
         complete: row.complete,
         suspect_files: row.suspect_files,
+        suspect_bytes: row.suspect_bytes,
         verified: verified(&row.verified),
     }
 }

@@ -16,10 +16,26 @@ pub struct ReplicaView {
     pub bytes: u64,
     /// True if every file is present.
     pub complete: bool,
-    /// Files present with an unconfirmed problem.
+    /// Files present that were found bad and are not good again yet: they do not count as present for a
+    /// subscription.
     pub suspect_files: u64,
+    /// Size of those, in bytes.
+    #[serde(default)]
+    pub suspect_bytes: u64,
     /// Files counted by how they were verified; files registered in place count as `registered`.
     pub verified: Vec<VerifiedCount>,
+}
+
+impl ReplicaView {
+    /// Files that count: the same as a subscription at the storage has present.
+    pub fn good_files(&self) -> u64 {
+        self.files.saturating_sub(self.suspect_files)
+    }
+
+    /// Bytes that count.
+    pub fn good_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.suspect_bytes)
+    }
 }
 
 /// Number of files verified in one way.

@@ -280,7 +280,9 @@ async fn show(context: &Context, remote: &Remote, args: ShowArgs) -> Result<Exit
         context.output.list(&page, |page| files_table(&page.items))?;
     } else {
         let view: DatasetView = remote.get(&routes::DATASET_SHOW, &[name], &[]).await?;
-        context.output.view(&view, human, |view| super::replica::table(&view.replicas, view.files))?;
+        context
+            .output
+            .view(&view, human, |view| super::replica::table(&view.replicas, (view.files, view.bytes)))?;
     }
     Ok(Exit::Ok)
 }
@@ -317,7 +319,7 @@ fn human(view: &DatasetView, style: Style, width: Option<usize>) -> String {
     if view.replicas.is_empty() {
         text.push_str("no replicas: no storage is known to have any of it\n");
     } else {
-        text.push_str(&super::replica::table(&view.replicas, view.files).human(style, width));
+        text.push_str(&super::replica::table(&view.replicas, (view.files, view.bytes)).human(style, width));
     }
     text
 }

@@ -2,12 +2,13 @@
 
 use clap::{Args, Subcommand};
 use longhaul_api::native::{
-    CopyView, DeletionReply, DeletionRequest, FileReplicas, Page, ReplicaView, TaskView,
+    CopyView, DatasetView, DeletionReply, DeletionRequest, FileReplicas, Page, ReplicaView, TaskView,
 };
 use longhaul_api::routes;
 use longhaul_model::units::bytes;
 use longhaul_model::{DatasetName, Lfn, StorageName};
 
+use super::status::percent_present;
 use super::{Context, task, words};
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
@@ -59,17 +60,18 @@ pub async fn run(context: &Context, remote: &Remote, command: ReplicaCommand) ->
         }
         ReplicaCommand::List(ListArgs { dataset, .. }) => {
             let name = dataset.as_ref().map(|name| name.as_str()).unwrap_or_default();
+            let dataset: DatasetView = remote.get(&routes::DATASET_SHOW, &[name], &[]).await?;
             let items: Vec<ReplicaView> = remote.list_all(&routes::DATASET_REPLICAS, &[name], &[]).await?;
-            let most = items.iter().map(|replica| replica.files).max().unwrap_or(0);
-            context.output.table(&Page { items, next: None }, |page| table(&page.items, most))?;
+            let all = (dataset.files, dataset.bytes);
+            context.output.table(&Page { items, next: None }, |page| table(&page.items, all))?;
             Ok(Exit::Ok)
         }
         ReplicaCommand::Delete(args) => delete(context, remote, args).await,
     }
 }
 
-/// Table of replicas; `files` is the number of files of the whole dataset.
-pub fn table(replicas: &[ReplicaView], files: u64) -> Table {
+/// Table of replicas, given the files and bytes of the whole dataset.
+pub fn table(replicas: &[ReplicaView], (files, bytes): (u64, u64)) -> Table {
     let mut table = Table::new([
         left("storage"),
         right("have"),
@@ -82,7 +84,9 @@ pub fn table(replicas: &[ReplicaView], files: u64) -> Table {
         let have = if replica.complete {
             Cell::both("all", "100")
         } else {
-            Cell::percent(replica.files, files.max(1))
+            let good = (replica.good_files(), replica.good_bytes());
+            let share = percent_present(false, (good.0, files), (good.1, bytes));
+            Cell::both(format!("{share} %"), share.to_string())
         };
         table.row([
             Cell::text(replica.storage.as_str()),
@@ -223,6 +227,28 @@ mod tests {
             counts: reason.is_none(),
             reason: reason.map(str::to_owned),
         }
+    }
+
+    #[test]
+    fn a_damaged_file_counts_in_no_list() {
+        let replica = |suspect_files: u64| ReplicaView {
+            storage: "beta".parse().unwrap(),
+            files: 5,
+            bytes: 500,
+            complete: suspect_files == 0,
+            suspect_files,
+            suspect_bytes: 100 * suspect_files,
+            verified: Vec::new(),
+        };
+        let have = |replica: ReplicaView, all| {
+            let plain = table(&[replica], all).plain();
+            plain.lines().nth(1).and_then(|line| line.split('\t').nth(1)).map(str::to_owned).unwrap()
+        };
+        assert_eq!(have(replica(1), (5, 500)), "80");
+        assert_eq!(have(replica(0), (5, 500)), "100");
+        let partial = ReplicaView { complete: false, ..replica(0) };
+        assert_eq!(have(partial, (10, 1_000)), "50", "of the dataset, not of the fullest storage");
+        assert_eq!(percent_present(false, (4, 5), (400, 500)), 80, "as a subscription shows it");
     }
 
     #[test]

@@ -197,14 +197,15 @@ pub fn subscriptions(list: &[SubscriptionView], now: Timestamp) -> Table {
     table
 }
 
-/// Percentage of files or of bytes, whichever is lower.
 pub fn percent_done(subscription: &SubscriptionView) -> u64 {
-    let files = percent(subscription.files_present, subscription.files_wanted);
-    if subscription.complete {
-        100
-    } else {
-        files.min(percent(subscription.bytes_present, subscription.bytes_wanted))
-    }
+    let files = (subscription.files_present, subscription.files_wanted);
+    percent_present(subscription.complete, files, (subscription.bytes_present, subscription.bytes_wanted))
+}
+
+/// Percentage of good files or of their bytes, whichever is lower; of each, what is there and what there is
+/// in all. The one rule for what a storage has of a dataset.
+pub fn percent_present(complete: bool, files: (u64, u64), bytes: (u64, u64)) -> u64 {
+    if complete { 100 } else { percent(files.0, files.1).min(percent(bytes.0, bytes.1)) }
 }
 
 pub fn done_cell(subscription: &SubscriptionView) -> Cell {

@@ -329,6 +329,7 @@ mod tests {
             bytes: 1_000_000_000,
             complete: true,
             suspect_files: 0,
+            suspect_bytes: 0,
             verified: vec![VerifiedCount { how: how.into(), files: 2_000 }],
         };
         let left = LeftOut { path: "run7/pipe\n".into(), reason: LeftOutReason::Fifo, detail: String::new() };

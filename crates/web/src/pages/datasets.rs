@@ -51,7 +51,7 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
                                             @if place > 0 { ", " }
                                             (replica.storage)
                                             @if !replica.complete {
-                                                " " span.soft { (show::percent(replica.bytes, item.bytes)) }
+                                                " " span.soft { (show::percent(replica.good_bytes(), item.bytes)) }
                                             }
                                         }
                                     }
@@ -140,7 +140,7 @@ fn replicas(item: &DatasetView, replicas: &[ReplicaView]) -> Markup {
                                 td { (replica.storage) }
                                 td data-label="Holds" {
                                     @if replica.complete { (show::state("good", "complete")) }
-                                    @else { (show::bar(replica.bytes, item.bytes)) }
+                                    @else { (show::bar(replica.good_bytes(), item.bytes)) }
                                 }
                                 td.number data-label="Files" { (units::count(replica.files)) }
                                 td.number data-label="Bytes" { (show::size(replica.bytes)) }
@@ -200,7 +200,7 @@ fn block_table(item: &DatasetView, blocks: &Page<BlockView>, segment: &str) -> M
                                         @if place > 0 { ", " }
                                         (replica.storage)
                                         @if !replica.complete {
-                                            " " span.soft { (show::percent(replica.files, block.files)) }
+                                            " " span.soft { (show::percent(replica.good_files(), block.files)) }
                                         }
                                     }
                                 }
