@@ -137,6 +137,7 @@ mod tests {
             digests: DigestSet::default(),
             verification: Verification::Wire,
             priority: 3,
+            replaces_damaged: false,
         }
     }
 

@@ -207,6 +207,7 @@ pub(crate) fn to_fetch_batch(batch: LeaseBatch) -> FetchBatch {
         verification: if lease.digests.is_empty() { Verification::Wire } else { lease.verification },
         digests: lease.digests,
         priority: lease.priority,
+        replaces_damaged: lease.replaces_damaged,
         tree: None,
     };
     FetchBatch {

@@ -589,6 +589,11 @@ pub struct Lease {
     pub verification: Verification,
     /// Order within the agent; higher goes first.
     pub priority: u8,
+    /// The target's own file of that name is known to be damaged: one without the digests is replaced by what
+    /// is received, once that is verified. An agent that does not know this ends the attempt with the error
+    /// "name clash".
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub replaces_damaged: bool,
 }
 
 /// Work at a storage that moves no bytes between sites.

@@ -14,6 +14,7 @@ use crate::database::SCAN_TIME_MAX;
 use crate::history::{AttemptEnd, record_end};
 use crate::ledger::Ledger;
 use crate::relays::is_clearing;
+use crate::repairs::{is_damaged, is_worn};
 use crate::rows::codec::{Columns, key, to_json};
 use crate::rows::live::LiveTransfer;
 use crate::test_data::{is_virtual, may_be_source};
@@ -195,7 +196,8 @@ fn begin(
             found
         }
     };
-    if matches!(ledger.presence(block, new.target, new.file)?, Presence::Good(_)) {
+    let presence = ledger.presence(block, new.target, new.file)?;
+    if matches!(presence, Presence::Good(_)) {
         return Ok(LeaseResult::Refused(LeaseRefusal::AlreadyThere));
     }
     if wanted == DemandKind::Nowhere {
@@ -206,6 +208,10 @@ fn begin(
     }
     if is_virtual(tx, new.source)? && !may_be_source(true, is_virtual(tx, new.target)?) {
         return Ok(LeaseResult::Refused(LeaseRefusal::SourceGone));
+    }
+    let replaces = matches!(presence, Presence::Suspect(_)) && is_damaged(tx, block, new.target, new.file)?;
+    if replaces && is_worn(tx, new.file, new.target, ledger.now)? {
+        return Ok(LeaseResult::Refused(LeaseRefusal::Worn));
     }
     if is_clearing(tx, new.target, new.file)? {
         return Ok(LeaseResult::Refused(LeaseRefusal::Clearing));
@@ -219,7 +225,7 @@ fn begin(
         "INSERT INTO choices (attempt, transfer, choice) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
     )?
     .execute_deferred((key!(new.attempt), key!(new.transfer), new.choice.as_str()))?;
-    Ok(LeaseResult::Leased)
+    Ok(if replaces { LeaseResult::LeasedToReplace } else { LeaseResult::Leased })
 }
 
 /// What a new transfer belongs to, and whether its target is only a relay on the way.

@@ -23,7 +23,7 @@ const SELECT_FILE: &str =
     "SELECT f.id, f.block, b.dataset, f.lfn, f.size, f.digests FROM files f JOIN blocks b ON b.id = f.block";
 
 /// Statements that delete a dataset, in this order: earlier ones look up rows that later ones delete.
-const DELETE_DATASET: [&str; 13] = [
+const DELETE_DATASET: [&str; 14] = [
     "DELETE FROM choices WHERE attempt IN (SELECT attempt FROM history WHERE dataset = ?1)",
     "DELETE FROM history WHERE dataset = ?1",
     "DELETE FROM demands WHERE block IN (SELECT id FROM blocks WHERE dataset = ?1)",
@@ -34,6 +34,7 @@ const DELETE_DATASET: [&str; 13] = [
     "DELETE FROM tasks WHERE dataset = ?1",
     "DELETE FROM left_out WHERE dataset = ?1",
     "DELETE FROM accusations WHERE dataset = ?1",
+    "DELETE FROM repairs WHERE dataset = ?1",
     "DELETE FROM files WHERE block IN (SELECT id FROM blocks WHERE dataset = ?1)",
     "DELETE FROM blocks WHERE dataset = ?1",
     "DELETE FROM datasets WHERE id = ?1",

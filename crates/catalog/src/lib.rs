@@ -52,6 +52,7 @@ mod refused_agents;
 mod registration;
 mod relay_cleanup;
 mod relays;
+mod repairs;
 mod replicas;
 mod report;
 mod row_ids;

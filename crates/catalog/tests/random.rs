@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use longhaul_catalog::conformance::{NOW, World, agent, lfn, terms};
 use longhaul_catalog::{
-    Catalog, FileScope, LeaseResult, NewAttempt, NewTask, ReportItem, ReportedCheck, ReportedFact,
-    SubscriptionPatch, TaskKind,
+    Catalog, FileScope, LeaseRefusal, LeaseResult, NewAttempt, NewTask, ReportItem, ReportedCheck,
+    ReportedFact, SubscriptionPatch, TaskKind,
 };
 use longhaul_model::{
     DatasetId, Epoch, Fault, FaultCode, StorageId, SubscriptionId, SubscriptionState, TaskId,
@@ -308,7 +308,10 @@ impl Run {
         };
         let possible = self.model.can_lease(file, block, source, target);
         let begun = self.world.begin(&attempt);
-        assert_eq!(begun == LeaseResult::Leased, possible, "{begun:?}");
+        if begun == LeaseResult::Refused(LeaseRefusal::Worn) {
+            return;
+        }
+        assert_eq!(!matches!(begun, LeaseResult::Refused(_)), possible, "{begun:?}");
         if possible {
             self.model.waiting.remove(&(file, target));
             self.model.leased.push((file, attempt));

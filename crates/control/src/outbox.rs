@@ -197,6 +197,7 @@ mod tests {
                     digests: DigestSet::default(),
                     verification: Verification::EndToEnd,
                     priority: 5,
+                    replaces_damaged: false,
                 })
                 .collect(),
             class: longhaul_model::TrafficClass::default(),

@@ -350,6 +350,7 @@ fn fetch_file(file: &FetchItem, verification: Verification) -> FetchFile {
         tree: file.tree.clone(),
         verification,
         priority: 0,
+        replaces_damaged: false,
     }
 }
 

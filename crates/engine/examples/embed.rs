@@ -42,6 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         digests: hasher.finish(),
         verification: Verification::EndToEnd,
         priority: 1,
+        replaces_damaged: false,
         tree: None,
     };
     // The source serves nothing without a permit for these two agents and exactly this list of files.

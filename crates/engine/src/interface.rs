@@ -171,6 +171,9 @@ pub struct FetchFile {
     pub verification: Verification,
     /// Higher goes first.
     pub priority: u8,
+    /// The target's file of that name is known to be damaged: a file that does not have the digests, or
+    /// cannot be read, is replaced once the new one is verified. Without digests nothing is replaced.
+    pub replaces_damaged: bool,
     /// Hash tree of the file: each chunk is verified on arrival, so it does not matter which source sends it,
     /// and a wrong one is fetched from another.
     pub tree: Option<Arc<Tree>>,

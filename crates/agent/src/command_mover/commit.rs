@@ -41,15 +41,38 @@ pub(super) fn remove_stale_temps(storage: &dyn Storage, agent: AgentId) -> Resul
         .try_for_each(|temp| storage.remove_temp(temp))
 }
 
-/// Finds the file under its final name; anything else there is a fault.
+/// What is there under a file's final name.
+pub(super) enum PresentFile {
+    None,
+    Right(Success),
+    /// It is expected to be damaged, and is: it may be replaced.
+    Damaged(Identity),
+}
+
+/// Finds the file under its final name; anything else there is a fault, unless it may be replaced.
 pub(super) fn find_present(
     storage: &dyn Storage,
     at: &Pfn,
     file: &FetchFile,
     stop: &StopFlag,
-) -> Result<Option<Success>, Fault> {
+) -> Result<PresentFile, Fault> {
     let here = |fault: Fault| fault.blaming(Blame::Target);
-    let Some(found) = storage.stat(at).map_err(here)? else { return Ok(None) };
+    let Some(found) = storage.stat(at).map_err(here)? else { return Ok(PresentFile::None) };
+    match compare_present(storage, at, file, &found, stop) {
+        Ok(success) => Ok(PresentFile::Right(success)),
+        Err(_) if file.replaces_damaged => Ok(PresentFile::Damaged(found)),
+        Err(fault) => Err(fault),
+    }
+}
+
+fn compare_present(
+    storage: &dyn Storage,
+    at: &Pfn,
+    file: &FetchFile,
+    found: &Identity,
+    stop: &StopFlag,
+) -> Result<Success, Fault> {
+    let here = |fault: Fault| fault.blaming(Blame::Target);
     let clash = |why: String| Err(Fault::new(FaultCode::NameClash, format!("{at}: {why}")));
     if found.size != file.size {
         return clash(format!("it has {} bytes, {} are expected", found.size, file.size));
@@ -61,7 +84,7 @@ pub(super) fn find_present(
         return clash(format!("it has {is}, {wanted} is expected"));
     }
     storage.flush_present(std::slice::from_ref(at)).map_err(here)?;
-    Ok(Some(Success { digests, verification: Verification::Readback, already_there: true }))
+    Ok(Success { digests, verification: Verification::Readback, already_there: true })
 }
 
 /// A file that the command claims to have written.
@@ -69,6 +92,7 @@ pub(super) struct WrittenFile<'a> {
     pub(super) file: &'a FetchFile,
     pub(super) temp: &'a TempName,
     pub(super) at: &'a Pfn,
+    pub(super) replaces: Option<Identity>,
 }
 
 /// Verifies all files and commits the right ones. One result each, in order.
@@ -81,8 +105,11 @@ pub(super) fn verify_and_commit(
     let read: Vec<_> = arrived.iter().map(|one| verify_written(storage, one, &mut buffer, stop)).collect();
     let right: Vec<&WrittenFile<'_>> =
         arrived.iter().zip(&read).filter(|(_, read)| read.is_ok()).map(|(one, _)| one).collect();
-    let commits: Vec<Commit> =
-        right.iter().map(|one| Commit::new(one.temp.clone(), one.at.clone(), one.file.size)).collect();
+    let commit = |one: &&WrittenFile<'_>| Commit {
+        replaces: one.replaces.clone(),
+        ..Commit::new(one.temp.clone(), one.at.clone(), one.file.size)
+    };
+    let commits: Vec<Commit> = right.iter().map(commit).collect();
     let mut committed = storage.commit(&commits).into_iter();
     let results = arrived.iter().zip(read).map(|(one, read)| {
         let (digests, identity) = read?;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use longhaul_engine::{AttemptOutcome, AttemptTimeline, Event, FetchFile, Success};
 use longhaul_model::{AgentId, AttemptId, CircuitUse, Fault, FaultCode, Pfn, StorageName, Timestamp};
-use longhaul_storage::{Storage, TempName};
+use longhaul_storage::{Identity, Storage, TempName};
 
 use super::command_circuits::at_host;
-use super::commit::{self, WrittenFile, temp_name};
+use super::commit::{self, PresentFile, WrittenFile, temp_name};
 use super::mover::{CommandMoverInner, StorageCommand, finished};
 use super::spool::{FilePair, Spool, Verdict};
 use crate::command::{self, CommandExit, CommandSpec};
@@ -31,6 +31,8 @@ struct JobFile {
     file: FetchFile,
     at: Pfn,
     temp: TempName,
+    /// The damaged file that the commit may replace.
+    replaces: Option<Identity>,
     pair: FilePair,
 }
 
@@ -133,8 +135,8 @@ fn prepare(mover: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp) 
         };
         match found {
             Ok((TargetFile::Present(success), _)) => ended.push(finished(&file, Ok(success), times)),
-            Ok((TargetFile::Missing { at, temp, path }, source)) => {
-                items.push(JobFile { file, at, temp, pair: (source, path) });
+            Ok((TargetFile::Missing { at, temp, path, replaces }, source)) => {
+                items.push(JobFile { file, at, temp, replaces, pair: (source, path) });
             }
             Err(fault) => ended.push(finished(&file, Err(fault), times)),
         }
@@ -172,7 +174,13 @@ fn prepare(mover: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp) 
 
 enum TargetFile {
     Present(Success),
-    Missing { at: Pfn, temp: TempName, path: String },
+    Missing {
+        at: Pfn,
+        temp: TempName,
+        path: String,
+        /// The damaged file that the commit may replace.
+        replaces: Option<Identity>,
+    },
 }
 
 fn inspect_target(
@@ -194,9 +202,11 @@ fn inspect_target(
         );
         return Err(Fault::new(FaultCode::MoverFailed, detail).retrying(longhaul_model::Retry::Never));
     }
-    if let Some(success) = commit::find_present(storage, &at, file, &mover.stop)? {
-        return Ok(TargetFile::Present(success));
-    }
+    let replaces = match commit::find_present(storage, &at, file, &mover.stop)? {
+        PresentFile::Right(success) => return Ok(TargetFile::Present(success)),
+        PresentFile::Damaged(identity) => Some(identity),
+        PresentFile::None => None,
+    };
     let temp = temp_name(mover.agent, file.attempt);
     storage.remove_temp(&temp)?;
     let path = storage.temp_path(&temp).and_then(|path| path.into_os_string().into_string().ok());
@@ -206,7 +216,7 @@ fn inspect_target(
             "the storage's work directory has no path that can be written down",
         )
     })?;
-    Ok(TargetFile::Missing { at, temp, path })
+    Ok(TargetFile::Missing { at, temp, path, replaces })
 }
 
 /// Notices a full storage before anything is sent.
@@ -304,8 +314,14 @@ fn results(
         items.iter().zip(verdicts).map(|(item, verdict)| judge(item, verdict, ended)).collect();
     let done =
         items.iter().zip(&said).filter(|(item, said)| said.is_ok() && mover.is_wanted(item.file.attempt));
-    let arrived: Vec<WrittenFile<'_>> =
-        done.map(|(item, _)| WrittenFile { file: &item.file, temp: &item.temp, at: &item.at }).collect();
+    let arrived: Vec<WrittenFile<'_>> = done
+        .map(|(item, _)| WrittenFile {
+            file: &item.file,
+            temp: &item.temp,
+            at: &item.at,
+            replaces: item.replaces.clone(),
+        })
+        .collect();
     let mut landed: BTreeMap<AttemptId, Result<Success, Fault>> = arrived
         .iter()
         .map(|one| one.file.attempt)

@@ -153,6 +153,8 @@ impl HookedMoverInner {
             let Ok((place, before)) = answer else { continue };
             let result = match before {
                 PreTransferVerdict::Begin => continue,
+                // The service knows that what the site holds is damaged.
+                PreTransferVerdict::AlreadyThere if batch.files[place].replaces_damaged => continue,
                 PreTransferVerdict::AlreadyThere => Ok(already_there()),
                 PreTransferVerdict::Vetoed(fault) => Err(fault),
             };

@@ -230,6 +230,7 @@ mod tests {
             digests: "crc32c:00000000".parse::<DigestSet>().unwrap(),
             verification: Verification::EndToEnd,
             priority: 5,
+            replaces_damaged: false,
             tree: None,
         };
         FetchBatch {

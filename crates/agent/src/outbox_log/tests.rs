@@ -20,6 +20,7 @@ fn lease(attempt: u64) -> Lease {
         digests: DigestSet::default(),
         verification: Verification::EndToEnd,
         priority: 3,
+        replaces_damaged: false,
     }
 }
 

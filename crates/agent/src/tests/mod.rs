@@ -116,6 +116,7 @@ fn lease(attempt: u64, lfn: &str, bytes: &[u8]) -> Lease {
         digests: digests(bytes),
         verification: Verification::EndToEnd,
         priority: 3,
+        replaces_damaged: false,
     }
 }
 

@@ -107,6 +107,7 @@ async fn two_agents_move_a_tree_over_a_restart() {
         digests: file.digests.clone(),
         verification: Verification::EndToEnd,
         priority: 3,
+        replaces_damaged: false,
     });
     let batch = front.deployment.batch(addresses, leases.collect());
     let settings =

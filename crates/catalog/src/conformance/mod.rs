@@ -17,6 +17,7 @@ mod placement;
 mod refusals;
 mod registration;
 mod relays;
+mod repairs;
 mod tape;
 mod transfers;
 
@@ -54,6 +55,7 @@ pub fn check(make: &MakeCatalog<'_>) {
         tape::SCENARIOS,
         facts::SCENARIOS,
         accusations::SCENARIOS,
+        repairs::SCENARIOS,
     ];
     for scenario in all.into_iter().flatten() {
         let open = make();

@@ -35,7 +35,7 @@ fn leases_are_refused_when_the_state_changed(world: &mut World) {
     let first = world.lease(files[0].id, ALPHA, BETA);
     let refusal = |world: &World, attempt: &NewAttempt| match world.begin(attempt) {
         LeaseResult::Refused(refusal) => refusal,
-        LeaseResult::Leased => panic!("leased"),
+        LeaseResult::Leased | LeaseResult::LeasedToReplace => panic!("leased"),
     };
     let second = world.new_attempt(files[0].id, ALPHA, BETA);
     assert_eq!(refusal(world, &second), LeaseRefusal::Live, "two leases of one file at one storage");

@@ -58,6 +58,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0014.sql"),
     include_str!("../migrations/0015.sql"),
     include_str!("../migrations/0016.sql"),
+    include_str!("../migrations/0017.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

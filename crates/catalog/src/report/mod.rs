@@ -23,6 +23,7 @@ use crate::datasets::find_file;
 use crate::history::{AttemptEnd, record_end};
 use crate::ledger::Ledger;
 use crate::relays::on_relay_arrival;
+use crate::repairs::count_repair;
 use crate::rows::codec::{key, number};
 use crate::rows::live::LiveTransfer;
 use crate::sites::{acknowledged, find_storage};
@@ -139,7 +140,8 @@ impl ReportApplier<'_> {
             live.as_ref().map(|live| Subject { agent: live.agent, site: self.site, phase: phase(live) });
         let admitted = self.admission(Claim::Outcome, subject) == Admission::Full;
         let Some(live) = live.filter(|_| admitted) else { return Ok(None) };
-        let fault = outcome.fault.clone().or_else(|| contradiction(&live, outcome));
+        let presence = self.ledger.presence(live.block, live.target, live.file)?;
+        let fault = outcome.fault.clone().or_else(|| contradiction(&live, outcome, presence));
         let fault = fault.map(|fault| self.blame_source(&live, fault)).transpose()?;
         let outcome = &as_shown(&live, outcome);
         let (state, not_before) = match &fault {
@@ -201,6 +203,9 @@ impl ReportApplier<'_> {
         let was = self.ledger.set_presence(live.block, live.target, live.file, live.size, good, None)?;
         if matches!(was, Presence::Suspect(_)) {
             forget(self.tx, live.file, live.target)?;
+            if !outcome.already_there {
+                count_repair(self.tx, (live.file, live.dataset), live.target, self.now)?;
+            }
         }
         if live.hop && was == Presence::Absent {
             on_relay_arrival(self.tx, live, self.now)?;
@@ -302,12 +307,18 @@ impl ReportApplier<'_> {
 
 /// Digests are compared a second time, after the engine: a report that contradicts the catalog, or shows
 /// nothing that could be compared, creates no replica (promise 2).
-fn contradiction(live: &LiveTransfer, outcome: &ReportedOutcome) -> Option<Fault> {
+///
+/// A claim that was shown by nothing is not enough where the replica was found damaged.
+fn contradiction(live: &LiveTransfer, outcome: &ReportedOutcome, presence: Presence) -> Option<Fault> {
     if let Some((ours, theirs)) = live.digests.contradiction(&outcome.digests) {
         let detail = format!("reported as done with {theirs}, registered with {ours}");
         return Some(Fault::new(FaultCode::WrongDigest, detail).blaming(Blame::Ourselves));
     }
-    if live.digests.is_empty() || live.digests.comparable(&outcome.digests) || is_claim(outcome) {
+    let is_suspect = matches!(presence, Presence::Suspect(_));
+    if live.digests.is_empty()
+        || live.digests.comparable(&outcome.digests)
+        || (is_claim(outcome) && !is_suspect)
+    {
         return None;
     }
     let detail = format!("reported as done without any digest of those registered: {}", live.digests);

@@ -106,6 +106,18 @@ pub struct LostFilesRow {
     pub last_holders: Vec<StorageName>,
 }
 
+/// Suspect replicas of a dataset at a storage that were repaired and damaged again too often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WornReplicasRow {
+    pub storage_name: StorageName,
+    pub dataset_name: DatasetName,
+    pub files: u64,
+    /// The first few of them.
+    pub examples: Vec<Lfn>,
+    /// How often each was repaired at least.
+    pub repairs: u64,
+}
+
 /// Numbers of files by [`VerificationState`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerificationCounts {

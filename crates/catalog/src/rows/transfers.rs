@@ -49,6 +49,8 @@ pub struct NewAttempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseResult {
     Leased,
+    /// Leased as well; the target's replica is damaged, and the attempt replaces it.
+    LeasedToReplace,
     Refused(LeaseRefusal),
 }
 
@@ -67,6 +69,8 @@ pub enum LeaseRefusal {
     Live,
     #[error("an earlier copy of the file is just being removed there")]
     Clearing,
+    #[error("the replica there was repaired and damaged again several times: it rests for a day")]
+    Worn,
     #[error("the epoch is not newer than that of the last lease")]
     StaleEpoch,
 }

@@ -20,6 +20,13 @@ use longhaul_api::native::ChangeKind;
 /// later.
 const PERMIT_BEYOND: Duration = Duration::from_secs(24 * 3_600);
 
+/// A lease that may leave the process.
+struct DurableLease {
+    grant: Grant,
+    /// The target's replica is damaged.
+    replaces_damaged: bool,
+}
+
 impl CommitLoop {
     /// A batch of decisions, in their order; leases that follow each other share a transaction.
     pub(super) fn orders(&self, orders: Vec<Order>) {
@@ -67,16 +74,18 @@ impl CommitLoop {
                 return;
             }
         };
-        let mut batches: BTreeMap<(AgentId, StorageId, StorageId, Treatment), Vec<Grant>> = BTreeMap::new();
+        let mut batches: BTreeMap<(AgentId, StorageId, StorageId, Treatment), Vec<DurableLease>> =
+            BTreeMap::new();
         for (grant, begun) in grants.into_iter().zip(answers) {
             match begun {
-                LeaseResult::Leased => {
+                LeaseResult::Leased | LeaseResult::LeasedToReplace => {
                     let lease = &grant.lease;
                     // Streams bear one mark: what is marked otherwise is a batch of its own.
                     let treatment =
                         self.control.marks.treatment(&grant.party.community, grant.party.activity.as_ref());
                     let key = (lease.agent, lease.source, lease.target, treatment);
-                    batches.entry(key).or_default().push(grant);
+                    let replaces_damaged = begun == LeaseResult::LeasedToReplace;
+                    batches.entry(key).or_default().push(DurableLease { grant, replaces_damaged });
                 }
                 LeaseResult::Refused(refusal) => {
                     tracing::debug!(transfer = %grant.lease.transfer, attempt = %grant.lease.attempt,
@@ -85,8 +94,8 @@ impl CommitLoop {
                 }
             }
         }
-        for ((agent, source, target, treatment), grants) in batches {
-            self.deliver(agent, (source, target), treatment, grants, now, events);
+        for ((agent, source, target, treatment), leases) in batches {
+            self.deliver(agent, (source, target), treatment, leases, now, events);
         }
     }
 
@@ -96,7 +105,7 @@ impl CommitLoop {
         agent: AgentId,
         (source, target): (StorageId, StorageId),
         treatment: Treatment,
-        grants: Vec<Grant>,
+        leases: Vec<DurableLease>,
         now: Timestamp,
         events: &mut Vec<Event>,
     ) {
@@ -106,7 +115,7 @@ impl CommitLoop {
             names.as_ref().and_then(|(source_name, _)| self.control.agents.source_peer(source, source_name));
         let (Some((source_name, target_name)), Some(peer)) = (names, peer) else {
             // The source's agent went away since the decision.
-            let attempts: Vec<AttemptId> = grants.iter().map(|grant| grant.lease.attempt).collect();
+            let attempts: Vec<AttemptId> = leases.iter().map(|one| one.grant.lease.attempt).collect();
             let fault = Fault::new(FaultCode::Unreachable, "no agent serves the source now");
             if let Err(error) = self.kernel.catalog.revoke_leases(&attempts, &fault, now) {
                 self.note_trouble(&error);
@@ -114,14 +123,15 @@ impl CommitLoop {
             events.extend(attempts.into_iter().map(|attempt| Event::LeaseReleased { attempt }));
             return;
         };
-        let start_by = grants.iter().map(|grant| grant.lease.start_by).min().unwrap_or(now);
+        let grants = || leases.iter().map(|one| &one.grant);
+        let start_by = grants().map(|grant| grant.lease.start_by).min().unwrap_or(now);
         let permit = self.control.authority.sign_permit(&Permit {
             deployment: self.control.authority.deployment().to_owned(),
             target_agent: agent,
             source_agent: peer.agent,
             source_storage: source_name.clone(),
             list_digest: list_digest(
-                grants.iter().map(|grant| (grant.lease.attempt, &grant.lfn, grant.lease.size)),
+                grants().map(|grant| (grant.lease.attempt, &grant.lfn, grant.lease.size)),
             ),
             expires: start_by + PERMIT_BEYOND,
         });
@@ -129,9 +139,9 @@ impl CommitLoop {
             "longhaul_leases_total",
             "Leases given to agents.",
             vec![("source", source_name.to_string()), ("target", target_name.to_string())],
-            grants.len() as u64,
+            leases.len() as u64,
         );
-        let leases = grants.iter().map(|grant| self.lease(grant, treatment)).collect();
+        let leases = leases.iter().map(|one| self.lease(one, treatment)).collect();
         let Treatment { mark, class, circuits } = treatment;
         let batch = LeaseBatch {
             source: peer,
@@ -146,7 +156,8 @@ impl CommitLoop {
         self.control.agents.put_leases(agent, vec![batch]);
     }
 
-    fn lease(&self, grant: &Grant, treatment: Treatment) -> Lease {
+    fn lease(&self, durable: &DurableLease, treatment: Treatment) -> Lease {
+        let grant = &durable.grant;
         let lease = &grant.lease;
         let running = Running {
             transfer: lease.transfer,
@@ -172,6 +183,7 @@ impl CommitLoop {
             digests: grant.digests.clone(),
             verification: grant.verification,
             priority: lease.priority,
+            replaces_damaged: durable.replaces_damaged,
         }
     }
 
@@ -259,7 +271,7 @@ fn refused(grant: &Grant, refusal: LeaseRefusal) -> Vec<Event> {
             Event::LeaseReleased { attempt: lease.attempt },
         ],
         LeaseRefusal::NotWanted | LeaseRefusal::StaleEpoch => vec![again(Retry::Now)],
-        LeaseRefusal::Live | LeaseRefusal::Clearing => vec![again(Retry::Later)],
+        LeaseRefusal::Live | LeaseRefusal::Clearing | LeaseRefusal::Worn => vec![again(Retry::Later)],
         LeaseRefusal::NoSuchFile => vec![again(Retry::Never)],
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, Retry};
 use longhaul_storage::{Commit, TempName};
 use longhaul_wire::FileKey;
 use longhaul_wire::journal::Record;
@@ -86,10 +86,7 @@ impl Target {
 
     fn commit(&self, mut group: Vec<(Arc<Job>, Success)>, shared: &Arc<EngineContext>) {
         group.retain(|(job, _)| !job.is_over());
-        let commits: Vec<Commit> = group
-            .iter()
-            .map(|(job, _)| Commit::new(job.temp.clone(), job.at.clone(), job.file.size))
-            .collect();
+        let commits: Vec<Commit> = group.iter().map(|(job, _)| job.commit()).collect();
         let results = self.device.run_ungated(0, || self.storage.commit(&commits));
         assert_eq!(results.len(), group.len(), "a storage returns one result per commit");
         let closed: Vec<Record> = group
@@ -131,6 +128,8 @@ impl Target {
             .and_then(|present| self.compare_present(job, present.size, shared));
         match compared {
             Ok(success) => job.succeed(success, shared),
+            // The damaged file gave way to another one: the next attempt compares that.
+            Err(fault) if job.file.replaces_damaged => job.abort(fault.retrying(Retry::Later), shared),
             Err(fault) => job.abort(fault, shared),
         }
     }

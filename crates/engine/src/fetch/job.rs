@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use longhaul_model::{Blame, Fault, FaultCode, Pfn, StorageName};
-use longhaul_storage::{TargetFile, TempName};
+use longhaul_storage::{Commit, Identity, TargetFile, TempName};
 use longhaul_wire::journal::OriginId;
 use longhaul_wire::{Coverage, FileKey, FileNumber, OriginNumber};
 use parking_lot::Mutex;
@@ -73,6 +73,8 @@ pub(super) struct State {
     pub(super) flush_requested: bool,
     /// Verification of a small file, done while it was in memory.
     pub(super) verdict: Option<Success>,
+    /// The damaged file that the commit may replace.
+    pub(super) replaces: Option<Identity>,
     /// Bytes of an earlier attempt were kept.
     pub(super) resumed: bool,
     pub(super) bytes_moved: u64,
@@ -115,6 +117,12 @@ impl Job {
 
     pub(crate) fn is_small(&self) -> bool {
         self.file.size <= longhaul_model::limits::SMALL_FILE_BYTES
+    }
+
+    /// How the complete temporary file gets its final name.
+    pub(super) fn commit(&self) -> Commit {
+        let replaces = self.state.lock().replaces.clone();
+        Commit { replaces, ..Commit::new(self.temp.clone(), self.at.clone(), self.file.size) }
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -7,7 +7,7 @@ use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::mark::Treatment;
 use longhaul_model::{Fault, FaultCode, Mark, Timestamp};
-use longhaul_storage::TargetFile;
+use longhaul_storage::{Identity, TargetFile};
 use longhaul_wire::journal::{JournalEntry, OriginId, Record};
 use longhaul_wire::{Coverage, FileKey, NewBatch, NewFile, SourceIdentity, Wanted};
 
@@ -172,9 +172,24 @@ impl Target {
             ));
         }
         if let Some(present) = self.storage.stat(&job.at).map_err(verify::blame_target)? {
-            return self.compare_present(job, present.size, shared).map(Preparation::AlreadyThere);
+            match self.compare_present(job, present.size, shared) {
+                Ok(success) => return Ok(Preparation::AlreadyThere(success)),
+                Err(fault) => self.replace_damaged(job, present, fault)?,
+            }
         }
         self.resume(job, shared)
+    }
+
+    /// Lets the commit replace the file that was just found to be another than the wanted one, if that is
+    /// expected and the new one can be proven right; otherwise it stays, for `why`.
+    fn replace_damaged(&self, job: &Job, present: Identity, why: Fault) -> Result<(), Fault> {
+        if !job.file.replaces_damaged || job.file.digests.is_empty() {
+            return Err(why);
+        }
+        tracing::info!(attempt = %job.file.attempt, at = %job.at, why = %why.chain(), "a damaged file is \
+            fetched again; it is replaced when the new one is verified");
+        job.state.lock().replaces = Some(present);
+        Ok(())
     }
 
     /// A file has the final name: fine if it is the wanted one.

@@ -151,6 +151,7 @@ mod tests {
             size: bytes.len() as u64,
             digests: hasher.finish(),
             verification,
+            replaces_damaged: false,
             tree: None,
             priority: 0,
         }

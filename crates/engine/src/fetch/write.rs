@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use longhaul_model::Fault;
 use longhaul_model::digest::PartDigest;
-use longhaul_storage::{Commit, TargetFile};
+use longhaul_storage::TargetFile;
 use longhaul_wire::journal::{Record, SourceOpening};
 use longhaul_wire::{ChunkHead, FileNumber, OriginNumber, PackedFile, SourceIdentity};
 
@@ -245,7 +245,7 @@ impl Target {
             let reread = || verify::check_readback(&job.file, &*file, part, false, &|| false);
             file.write_at(bytes, 0).and_then(|()| reread())
         } else {
-            let item = Commit::new(job.temp.clone(), job.at.clone(), job.file.size);
+            let item = job.commit();
             self.storage.put(&item, bytes).map(|()| in_memory)
         };
         // Nothing of it is worth keeping, whatever the fault.

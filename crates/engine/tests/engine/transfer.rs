@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{Algorithm, DataSecurity, FaultCode, Verification};
+use longhaul_model::{Algorithm, DataSecurity, DigestSet, FaultCode, Verification};
 use longhaul_storage::memory::FaultyStore;
 
 use crate::common::{Agent, Deployment, content, digests, store, wish};
@@ -207,6 +207,42 @@ fn existing_files_are_compared_and_never_replaced() {
     assert_eq!(beta.contents(names[1]).unwrap(), content(99, 200));
     assert_eq!(beta.contents(names[2]).unwrap(), b"short");
     assert_eq!(source.engine.snapshot().bytes_out, 0);
+}
+
+/// A file that the catalog knows to be damaged gives way to a verified one; a right file of that name stays
+/// as it is, and so does a damaged one for which nothing right arrives.
+#[test]
+fn a_damaged_file_is_replaced_by_a_verified_one() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let lengths = [200, 3 * CHUNK, 3 * CHUNK, 300, 400, 500];
+    let mut files: Vec<FetchFile> =
+        lengths.iter().zip(1..).map(|(&len, number)| put(&alpha, number, len)).collect();
+    files.iter_mut().for_each(|file| file.replaces_damaged = true);
+    files[4].digests = DigestSet::default();
+    let names: Vec<String> = files.iter().map(|file| file.lfn.as_str().to_owned()).collect();
+    let right: Vec<Vec<u8>> = names.iter().map(|name| alpha.contents(name).unwrap()).collect();
+    beta.put(&names[0], &content(99, 200));
+    beta.put(&names[1], b"truncated");
+    beta.put(&names[2], &content(99, 3 * CHUNK));
+    beta.put(&names[3], &right[3]);
+    beta.put(&names[4], &content(99, 400));
+    beta.put(&names[5], &content(99, 500));
+    alpha.put(&names[5], &content(98, 500));
+    let source = deployment.agent(1, Arc::new(alpha));
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", files));
+    let ends = target.finished(6);
+    for damaged in [0, 1, 2] {
+        let success = ends[damaged].result.as_ref().unwrap();
+        assert!(!success.already_there, "{damaged}");
+        assert_eq!(beta.contents(&names[damaged]).unwrap(), right[damaged], "{damaged}");
+    }
+    assert!(ends[3].result.as_ref().unwrap().already_there && ends[3].bytes_moved == 0);
+    assert_eq!(ends[4].result.as_ref().unwrap_err().code, FaultCode::NameClash, "nothing proves it right");
+    assert_eq!(beta.contents(&names[4]).unwrap(), content(99, 400));
+    assert_eq!(ends[5].result.as_ref().unwrap_err().code, FaultCode::WrongDigest, "the source is bad too");
+    assert_eq!(beta.contents(&names[5]).unwrap(), content(99, 500), "the damaged file stays until then");
 }
 
 #[test]

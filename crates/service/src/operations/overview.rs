@@ -8,7 +8,7 @@ use longhaul_api::native::{
     AgentView, BlameCount, CheckReport, Health, HealthReason, LinkRates, LinkView, Page, ProblemView,
     RateHistory, Status, SubscriptionView,
 };
-use longhaul_catalog::{LinkTotals, LostFilesRow, SiteState, Totals};
+use longhaul_catalog::{LinkTotals, LostFilesRow, SiteState, Totals, WornReplicasRow};
 use longhaul_control::agent_health;
 use longhaul_control::metrics::Gauges;
 use longhaul_control::turns::TurnAge;
@@ -166,6 +166,8 @@ impl Operations {
         }
         let lost = self.shared.control.lost_files.all();
         views.extend(lost.into_iter().map(|(since, row)| lost_files(since, row, now)));
+        let worn = self.shared.kernel.catalog.worn_replicas(now).map_err(problem)?;
+        views.extend(worn.into_iter().map(|row| worn_replicas(row, now)));
         for problem in self.shared.control.live.problems() {
             let reason = problem.storage.as_ref().and_then(|storage| absent.get(storage));
             match reason.and_then(|&place| views.get_mut(place)) {
@@ -480,6 +482,24 @@ fn lost_files(since: Timestamp, row: LostFilesRow, now: Timestamp) -> ProblemVie
         remedy,
         examples: row.examples.iter().map(|lfn| lfn.shown().to_string()).collect(),
         ..standing(fault, None, now)
+    }
+}
+
+/// Files that a storage damages each time that they are repaired.
+fn worn_replicas(row: WornReplicasRow, now: Timestamp) -> ProblemView {
+    let (storage, dataset) = (row.storage_name, row.dataset_name);
+    let detail = format!(
+        "{} of the files of {dataset} at {storage} were damaged again after each of {} repairs within a day: \
+            they rest until tomorrow",
+        row.files, row.repairs
+    );
+    let fault = Fault::new(FaultCode::WrongDigest, detail).blaming(Blame::Target);
+    let remedy = format!("check the disks and the memory of {storage}");
+    ProblemView {
+        count: row.files,
+        remedy,
+        examples: row.examples.iter().map(|lfn| lfn.shown().to_string()).collect(),
+        ..standing(fault, Some(storage), now)
     }
 }
 

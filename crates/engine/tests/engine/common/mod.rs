@@ -247,6 +247,7 @@ pub fn wish(number: u64, lfn: &str, bytes: &[u8]) -> FetchFile {
         digests: digests(bytes, &[Algorithm::Adler32]),
         verification: Verification::EndToEnd,
         priority: 1,
+        replaces_damaged: false,
         tree: None,
     }
 }
