@@ -1,9 +1,9 @@
 //! Sessions over a restart of the service: stored with the hash of their cookie when they open, removed when
 //! they end, taken up again at the start.
 //!
-//! Whom a session stands for is read anew from what opened it: its API token, its account, or the settings
-//! that say who may come with a certificate or from an issuer. Where that is gone or was changed, the session
-//! is gone too. The stored sessions are never more than those in memory: what could not be removed in its
+//! The holder of a session is read anew from what opened it: its API token, its account, or the settings that
+//! say who may come with a certificate or from an issuer. Where that is gone or was changed, the session is
+//! gone too. The stored sessions are never more than those in memory: what could not be removed in its
 //! moment is removed by the housekeeping.
 
 use longhaul_catalog::{CatalogError, LoginSessionRow};

@@ -218,8 +218,10 @@ fn tls_config(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConf
             format!("{} has its own CA, which is not configured", config.url),
         )
         .with_title("the service's CA is unknown")
-        .with_remedy("give --ca FILE or --ca sha256:FINGERPRINT, as printed by `longhaul service init`; --ca system if the \
-             service shows a certificate that browsers believe"));
+        .with_remedy(
+            "give --ca FILE or --ca sha256:FINGERPRINT, as printed by `longhaul service init`; --ca system if \
+             the service shows a certificate that browsers believe",
+        ));
     }
     let path = Path::new(&config.ca);
     let pem = std::fs::read_to_string(path).map_err(|error| Failure::file("reading the CA", path, &error))?;

@@ -16,9 +16,9 @@ use longhaul_model::{AgentId, Timestamp};
 
 use crate::client_network;
 
-/// Of all connections of a listener, one in so many places is for agents alone.
+/// One in so many of a listener's places is for agents alone.
 const AGENTS_PART: usize = 4;
-/// Of all connections of a listener, one in so many places is for handshakes under way.
+/// One in so many of a listener's places is for handshakes under way.
 const HANDSHAKES_PART: usize = 4;
 /// One address has at most one in so many of a listener's connections.
 const ADDRESS_PART: usize = 8;
@@ -67,7 +67,7 @@ pub struct ConnectionBounds {
     pub handshakes: usize,
     /// Connections of others than agents, after their handshake.
     pub anonymous: usize,
-    /// Of these, from one address.
+    /// Those from one address.
     pub anonymous_of_address: usize,
     /// Places that only agents take.
     pub agents: usize,

@@ -20,7 +20,8 @@ const AGENT_STATE: &str = "/var/lib/longhaul/agent";
 /// Name of the client profile that `service init` writes and `--dir` reads.
 pub const PROFILE: &str = "client.toml";
 
-/// Value of [`ClientConfig::ca`] for a service that shows a certificate of an authority that this machine knows.
+/// Value of [`ClientConfig::ca`] for a service that shows a certificate of an authority that this machine
+/// knows.
 pub const SYSTEM_AUTHORITIES: &str = "system";
 
 /// How commands connect to the service.

@@ -101,7 +101,7 @@ impl Admission {
         let due = self.places.lock().note_refusal((self.clock)());
         if let Some(refused) = due {
             let reason = refusal.reason();
-            tracing::warn!(%address, refused, reason, "connections were closed: the listener is at its bounds");
+            tracing::warn!(%address, refused, reason, "connections closed: the listener is at its bounds");
         }
     }
 }

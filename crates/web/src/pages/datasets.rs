@@ -51,7 +51,10 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
                                             @if place > 0 { ", " }
                                             (replica.storage)
                                             @if !replica.complete {
-                                                " " span.soft { (show::percent(replica.good_bytes(), item.bytes)) }
+                                                " "
+                                                span.soft {
+                                                    (show::percent(replica.good_bytes(), item.bytes))
+                                                }
                                             }
                                         }
                                     }
@@ -200,7 +203,10 @@ fn block_table(item: &DatasetView, blocks: &Page<BlockView>, segment: &str) -> M
                                         @if place > 0 { ", " }
                                         (replica.storage)
                                         @if !replica.complete {
-                                            " " span.soft { (show::percent(replica.good_files(), block.files)) }
+                                            " "
+                                            span.soft {
+                                                (show::percent(replica.good_files(), block.files))
+                                            }
                                         }
                                     }
                                 }
