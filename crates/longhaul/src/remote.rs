@@ -219,8 +219,8 @@ fn tls_config(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConf
         )
         .with_title("the service's CA is unknown")
         .with_remedy(
-            "give --ca FILE or --ca sha256:FINGERPRINT, as printed by `longhaul service init`; --ca system if \
-             the service shows a certificate that browsers believe",
+            "give --ca FILE or --ca sha256:FINGERPRINT, as printed by `longhaul service init`; --ca system \
+             if the service shows a certificate that browsers believe",
         ));
     }
     let path = Path::new(&config.ca);
