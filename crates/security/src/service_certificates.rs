@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use longhaul_model::Fault;
-use rustls::CipherSuite;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -61,16 +60,15 @@ impl ResolvesServerCert for ServiceCertificates {
     }
 }
 
-/// Processes of release 0.1 offer no protocol, and the cipher suites of TLS 1.3 alone. Whoever looks like one
+/// What processes of release 0.1 offer, in this order: all suites of their library, AES-128-GCM first, and no
+/// renegotiation, since they speak TLS 1.3 alone. Numbers of RFC 8446, RFC 5289 and RFC 7905.
+const RELEASE_0_1_SUITES: [u16; 9] = [0x1301, 0x1302, 0x1303, 0xc02c, 0xc02b, 0xcca9, 0xc030, 0xc02f, 0xcca8];
+
+/// Processes of release 0.1 offer no protocol and are known by their cipher suites. Whoever offers the same
 /// without being one sees the deployment's certificate, as everybody did then.
 fn is_own_process(hello: &ClientHello<'_>) -> bool {
     match hello.alpn() {
         Some(mut protocols) => protocols.any(|protocol| protocol == SERVICE_PROTOCOL),
-        None => hello.cipher_suites().iter().all(|suite| is_tls13(*suite)),
+        None => hello.cipher_suites().iter().copied().map(u16::from).eq(RELEASE_0_1_SUITES),
     }
-}
-
-/// RFC 8446 appendix B.4: 0x1301 to 0x1305.
-fn is_tls13(suite: CipherSuite) -> bool {
-    (0x1301..=0x1305).contains(&u16::from(suite))
 }

@@ -11,7 +11,7 @@
 //! owner calls [`end_process`].
 
 use std::any::Any;
-use std::io;
+use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -66,7 +66,7 @@ pub fn spawn_worker<T: Send + 'static>(
 }
 
 /// Ends the process since a part of its core has ended. The first that comes tells its reason; others wait
-/// for the end.
+/// for the end. The last line on standard error is that reason, whatever is logged in the same moment.
 pub fn end_process(part: &str, why: &str) -> ! {
     static ENDING: AtomicBool = AtomicBool::new(false);
     while ENDING.swap(true, Ordering::AcqRel) {
@@ -77,6 +77,9 @@ pub fn end_process(part: &str, why: &str) -> ! {
         why,
         "a part of the core ended; this process ends, to be started again: this is a defect of Longhaul"
     );
+    // Held until the end. If nobody reads the line, the process ends all the same.
+    let mut last = std::io::stderr().lock();
+    let _ = writeln!(last, "longhaul ends: {part}: {why}");
     std::process::exit(CORE_ENDED_EXIT_CODE)
 }
 

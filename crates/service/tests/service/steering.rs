@@ -12,7 +12,7 @@ use longhaul_api::limits::*;
 use longhaul_api::native::*;
 use longhaul_api::routes;
 use longhaul_api::steering::*;
-use longhaul_model::TransferState;
+use longhaul_model::{Fault, FaultCode, TransferState};
 
 /// So large that there is something to wait for.
 const LARGE: u64 = 64_000_000;
@@ -195,7 +195,9 @@ async fn a_deadline_is_answered_and_warned_of() {
     let soon = (now + Duration::from_secs(20)).to_string();
     set_deadline(&world, &made.id.to_string(), &soon).await;
     let warned = |problems: &Page<ProblemView>| {
-        problems.items.iter().any(|problem| problem.fault.detail.contains("deadline in danger: d at beta"))
+        let is_it =
+            |fault: &Fault| fault.code == FaultCode::DeadlineInDanger && fault.detail.contains("d at beta");
+        problems.items.iter().any(|problem| is_it(&problem.fault))
     };
     problems_until(&world, |problems| warned(problems)).await;
     let promise = world.subscription(made.id).await.promise.unwrap();
