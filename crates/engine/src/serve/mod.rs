@@ -1,7 +1,7 @@
 //! The source's side: sessions of peers that read from this agent's exports.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -48,6 +48,14 @@ pub(crate) struct SourceServer {
     streams: AtomicUsize,
 }
 
+/// Refused permits of a session that are all logged.
+const REFUSALS_LOGGED_MAX: u64 = 16;
+
+/// Whether the refusal with this number, counted from one, is logged.
+fn is_logged_refusal(count: u64) -> bool {
+    count <= REFUSALS_LOGGED_MAX || count.is_power_of_two()
+}
+
 /// One session of a peer.
 pub(crate) struct ServedSession {
     peer: AgentId,
@@ -57,6 +65,9 @@ pub(crate) struct ServedSession {
     /// How the rate limit of what goes out knows the session.
     limiter_tag: SessionTag,
     inner: Mutex<Inner>,
+    /// Permits refused so far. The first few are logged, and then each power of two: a peer that sends bad
+    /// ones without end must not fill the log, or keep the thread of other peers' streams busy with it.
+    refused_permits: AtomicU64,
     pub(crate) open_files: OpenFiles,
 }
 
@@ -207,6 +218,7 @@ impl ServedSession {
             shared: Arc::downgrade(shared),
             limiter_tag: shared.rate_limit_out.lock().add_session(),
             inner: Mutex::new(inner),
+            refused_permits: AtomicU64::new(0),
             open_files: OpenFiles::default(),
         }
     }
@@ -341,8 +353,11 @@ impl ServedSession {
     /// Verifies the permit completely before anything is read.
     fn authorise(&self, id: BatchId, batch: &Batch, shared: &EngineContext) -> Result<(), Fault> {
         let refused = |fault: Fault| {
-            tracing::warn!(target_agent = %self.peer, batch = id.0, fault = %fault.chain(),
-                "a permit was refused");
+            let count = self.refused_permits.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+            if is_logged_refusal(count) {
+                tracing::warn!(target_agent = %self.peer, batch = id.0, count, fault = %fault.chain(),
+                    "a permit was refused");
+            }
             fault
         };
         shared.refused_peers.check(self.peer).map_err(refused)?;
@@ -413,5 +428,17 @@ impl ServedSession {
         } else {
             tracing::error!(target_agent = %self.peer, "a request without a storage was dealt");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_bad_permits_does_not_flood_the_log() {
+        let logged = (1..=60_000).filter(|count| is_logged_refusal(*count)).count();
+        assert!(is_logged_refusal(1) && logged < 32, "{logged} lines");
+        assert!(is_logged_refusal(1 << 40), "it is said that it goes on");
     }
 }

@@ -10,6 +10,7 @@ mod events;
 mod guard;
 mod handlers;
 mod idempotency;
+mod linger;
 mod listen;
 mod rate_limit;
 
