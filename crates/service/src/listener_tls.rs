@@ -22,50 +22,59 @@ const CERTIFICATE_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// The acceptor of all listeners, and what it was made of.
 pub(crate) struct ListenerTls {
     acceptor: Acceptor,
+    /// In use.
     host: Option<HostCertificate>,
     issued: Timestamp,
-    /// Files that cannot be used were reported; they are again when they change.
-    refused: Option<String>,
+    /// What the files held last, whether it could be used or not: each content is tried once.
+    tried: Option<HostCertificate>,
+    /// The last trouble that was reported.
+    reported: Option<String>,
 }
 
 impl ListenerTls {
     pub(crate) fn open(shared: &ServiceContext) -> Result<ListenerTls, Fault> {
         let host = read_host_certificate(&shared.config)?;
         let acceptor = Arc::new(RwLock::new(acceptor(shared, host.as_ref())?));
-        Ok(ListenerTls { acceptor, host, issued: shared.kernel.now(), refused: None })
+        let issued = shared.kernel.now();
+        Ok(ListenerTls { acceptor, tried: host.clone(), host, issued, reported: None })
     }
 
     pub(crate) fn acceptor(&self) -> Acceptor {
         self.acceptor.clone()
     }
 
-    /// Makes a new acceptor when the own certificate gets old or the host's files have changed. Files that
+    /// Makes a new acceptor when the host's files have changed or the own certificate gets old. Files that
     /// cannot be used leave the former certificate in place.
     pub(crate) fn renew(&mut self, shared: &ServiceContext, now: Timestamp) {
-        let host = match read_host_certificate(&shared.config) {
-            Ok(host) => host,
-            Err(fault) => return self.refuse(&fault),
-        };
-        if host == self.host && now.since(self.issued) <= CERTIFICATE_LIFE {
-            return;
-        }
-        match acceptor(shared, host.as_ref()) {
-            Ok(renewed) => {
-                if host != self.host {
-                    tracing::info!("the host certificate was read again");
-                }
-                *self.acceptor.write() = renewed;
-                (self.host, self.issued, self.refused) = (host, now, None);
+        match read_host_certificate(&shared.config) {
+            Ok(read) if read != self.tried => {
+                self.tried = read.clone();
+                self.replace(shared, read, now);
             }
-            Err(fault) => self.refuse(&fault),
+            Ok(_) => {}
+            Err(fault) => self.report(&fault),
+        }
+        if now.since(self.issued) > CERTIFICATE_LIFE {
+            self.replace(shared, self.host.clone(), now);
         }
     }
 
-    fn refuse(&mut self, fault: &Fault) {
+    fn replace(&mut self, shared: &ServiceContext, host: Option<HostCertificate>, now: Timestamp) {
+        match acceptor(shared, host.as_ref()) {
+            Ok(renewed) => {
+                tracing::info!("the listeners have new certificates");
+                *self.acceptor.write() = renewed;
+                (self.host, self.issued, self.reported) = (host, now, None);
+            }
+            Err(fault) => self.report(&fault),
+        }
+    }
+
+    fn report(&mut self, fault: &Fault) {
         let why = fault.to_string();
-        if self.refused.as_ref() != Some(&why) {
-            tracing::error!(%fault, "the host certificate is not replaced: its files cannot be used");
-            self.refused = Some(why);
+        if self.reported.as_ref() != Some(&why) {
+            tracing::error!(fault = %fault.chain(), "the listeners' certificates are not replaced");
+            self.reported = Some(why);
         }
     }
 }

@@ -24,7 +24,7 @@ use tokio_io_timeout::TimeoutWriter;
 use tower::ServiceExt;
 
 use super::drain::DrainedBody;
-use super::linger::lend;
+use super::linger::linger;
 use crate::{Clock, HttpLimits};
 
 /// Head of a request, all its lines.
@@ -203,8 +203,7 @@ impl Listening {
         // nothing.
         let mut stream = TimeoutWriter::new(stream);
         stream.set_timeout(Some(self.limits.stall()));
-        let (stream, owner) = lend(Box::pin(stream));
-        let io = TokioIo::new(stream);
+        let io = TokioIo::new(Box::pin(stream));
         let (router, clock) = (self.router.clone(), self.clock.clone());
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
             let waits = request.headers().contains_key(hyper::header::EXPECT);
@@ -217,26 +216,23 @@ impl Listening {
             request.extensions_mut().insert(origin);
             router.clone().oneshot(request)
         });
-        let mut connection = Box::pin(
-            hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(self.limits.head())
-                .max_headers(HEADER_LINES_MAX)
-                .max_buf_size(HEAD_BYTES_MAX)
-                .serve_connection(io, service),
-        );
+        let mut connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head())
+            .max_headers(HEADER_LINES_MAX)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .serve_connection(io, service);
         let mut stop = self.stop.clone();
         let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
+            ended = &mut connection => ended,
             () = stopped(&mut stop) => {
-                connection.as_mut().graceful_shutdown();
-                connection.as_mut().await
+                Pin::new(&mut connection).graceful_shutdown();
+                (&mut connection).await
             }
         };
         if let Err(error) = ended {
             tracing::debug!(%address, %error, "connection ended");
-            drop(connection);
-            owner.linger().await;
+            linger(connection.into_parts().io.into_inner()).await;
         }
     }
 }
