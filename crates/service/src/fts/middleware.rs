@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, Method, header};
 use longhaul_api::Problem;
 use longhaul_api::fts::{self, Parameters, Refusal};
-use longhaul_identity::{Origin, Person, Requester, refusal};
+use longhaul_identity::{Origin, Person, PresentedToken, Requester, refusal};
 use parking_lot::Mutex;
 
+use super::admission::AdmissionGuard;
 use super::request::{FtsRequest, Reply, refused};
 use super::{
     bans, configuration, delegation, files, jobs, monitor, namespace, network, routes, status, submit,
 };
-use crate::http::{Http, body, in_time};
+use crate::http::body::{self, IncomingBody};
+use crate::http::{Http, in_time};
 use crate::operations::Operations;
 
 /// First words of FTS's paths; those of the native API and the pages differ.
@@ -107,52 +110,88 @@ async fn answer(
     same_origin(&parts.headers, &operations.config().fts.origins)?;
     let limits = &operations.config().limits;
     let query = Parameters::parse(parts.uri.query().unwrap_or_default())?;
-    let origin = parts.extensions.get::<Origin>().cloned();
-    let authorization = parts.headers.get(header::AUTHORIZATION);
-    let token = operations.identity().presented_token(authorization).await?;
-    let content_type = text(&parts.headers, header::CONTENT_TYPE).to_owned();
-    let user_agent = text(&parts.headers, header::USER_AGENT).to_owned();
-    let method = parts.method;
-    let requester = requester.clone();
-    let person = {
-        let (inside, requester, path) = (http.clone(), requester.clone(), path.clone());
-        let changes = !method.is_safe();
-        let authenticate = move |operations: &Operations| {
-            let authenticated = || {
-                let identified =
-                    operations.identity().authenticate(token, origin.as_ref(), &mut requester.lock());
-                in_time(&inside, &requester.lock().rate_limit_key()).map_err(too_many)?;
-                let person = identified?;
-                person.may_ask(&path, changes)?;
-                Ok::<Person, Refusal>(person)
+    let token = operations.identity().presented_token(parts.headers.get(header::AUTHORIZATION)).await?;
+    let incoming = IncomingRequest {
+        http: http.clone(),
+        path,
+        query,
+        origin: parts.extensions.get::<Origin>().cloned(),
+        content_type: text(&parts.headers, header::CONTENT_TYPE).to_owned(),
+        user_agent: text(&parts.headers, header::USER_AGENT).to_owned(),
+        method: parts.method,
+        requester: requester.clone(),
+    };
+    let safe = incoming.method.is_safe();
+    let sent = IncomingBody::new(&parts.headers, sent);
+    let answer = match sent.whole(limits.body_bytes) {
+        // Nothing has to be waited for in between, so one turn of a thread does both.
+        Some(body) => {
+            let _admission = admit_read(http, safe).await;
+            let answer = move |operations: &Operations| {
+                let person = incoming.authenticate(operations, token);
+                Ok(person.and_then(|person| incoming.answer(operations, person, body)))
             };
-            Ok(authenticated())
-        };
-        operations.run(authenticate).await.map_err(refusal)??
+            http.operations.run(answer).await
+        }
+        // Nobody's body is waited for before it is known who sends it.
+        None => {
+            let authenticate = move |operations: &Operations| {
+                let person = incoming.authenticate(operations, token);
+                Ok(person.map(|person| (incoming, person)))
+            };
+            let (incoming, person) = operations.run(authenticate).await.map_err(refusal)??;
+            let bounds = http.bodies.bounds(true, limits.body_bytes);
+            let body = body::collect(&parts.headers, sent, limits, &bounds).await.map_err(refusal)?;
+            let _admission = admit_read(http, safe).await;
+            operations.run(move |operations| Ok(incoming.answer(operations, person, body))).await
+        }
     };
-    // Nobody's body is read before it is known who sends it.
-    let bounds = http.bodies.bounds(true, limits.body_bytes);
-    let body = body::collect(&parts.headers, sent, limits, &bounds).await.map_err(refusal)?;
-    let admission = match method.is_safe() {
-        true => http.admission.admit_read(limits.wait()).await,
-        false => http.admission.admit_write(),
-    };
-    let done = operations.run(move |operations| {
-        let answer = move || {
-            let ask = FtsRequest { method, path, query, content_type, user_agent, person, requester, body };
-            routes::check(&ask)?;
-            match ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-                ["dm", verb] => namespace::question(operations, &ask, verb).map(Answer::OfStorage),
-                words => dispatch(operations, &ask, words).map(Answer::Ours),
-            }
-        };
-        Ok(answer())
-    });
-    let answer = done.await;
-    drop(admission);
     match answer.map_err(refusal)?? {
         Answer::Ours(reply) => Ok(reply),
         Answer::OfStorage(question) => question.execute().await,
+    }
+}
+
+/// A request without its body.
+struct IncomingRequest {
+    http: Arc<Http>,
+    method: Method,
+    path: Vec<String>,
+    query: Parameters,
+    content_type: String,
+    user_agent: String,
+    origin: Option<Origin>,
+    requester: Arc<Mutex<Requester>>,
+}
+
+impl IncomingRequest {
+    /// Who asks, if they may ask this and have not asked too often.
+    fn authenticate(&self, operations: &Operations, token: PresentedToken) -> Result<Person, Refusal> {
+        let mut requester = self.requester.lock();
+        let person = operations.identity().authenticate(token, self.origin.as_ref(), &mut requester);
+        in_time(&self.http, &requester.rate_limit_key()).map_err(too_many)?;
+        let person = person?;
+        person.may_ask(&self.path, !self.method.is_safe())?;
+        Ok(person)
+    }
+
+    fn answer(self, operations: &Operations, person: Person, body: Bytes) -> Result<Answer, Refusal> {
+        let IncomingRequest { http, method, path, query, content_type, user_agent, requester, .. } = self;
+        let _admission = (!method.is_safe()).then(|| http.admission.admit_write());
+        let ask = FtsRequest { method, path, query, content_type, user_agent, person, requester, body };
+        routes::check(&ask)?;
+        match ask.path.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["dm", verb] => namespace::question(operations, &ask, verb).map(Answer::OfStorage),
+            words => dispatch(operations, &ask, words).map(Answer::Ours),
+        }
+    }
+}
+
+/// Reads wait their turn, writes do not.
+async fn admit_read(http: &Http, safe: bool) -> Option<AdmissionGuard<'_>> {
+    match safe {
+        true => Some(http.admission.admit_read(http.operations.config().limits.wait()).await),
+        false => None,
     }
 }
 

@@ -1,10 +1,12 @@
 //! Reading what is sent, within its limits of size and time.
 
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use http_body_util::BodyExt;
+use hyper::body::Frame;
 use longhaul_api::Problem;
 use longhaul_model::limits::{BODIES_BYTES_MAX, PUBLIC_BODIES_BYTES_MAX, PUBLIC_BODY_BYTES_MAX};
 use longhaul_model::{Fault, FaultCode, units};
@@ -80,10 +82,49 @@ impl AsRef<[u8]> for CountedBody {
     }
 }
 
+/// A body of which the first piece may have come together with the head of its request.
+pub struct IncomingBody {
+    first: Option<Result<Bytes, axum::Error>>,
+    rest: Body,
+}
+
+impl IncomingBody {
+    /// Takes what the connection has already received, and asks for nothing: a client that waits for
+    /// `100 Continue` is not told to go on.
+    pub fn new(headers: &http::HeaderMap, mut rest: Body) -> IncomingBody {
+        let mut first = None;
+        if !rest.is_end_stream() && !headers.contains_key(http::header::EXPECT) {
+            let mut frame = std::pin::pin!(rest.frame());
+            // A frame that comes later wakes whoever reads the rest.
+            if let Poll::Ready(Some(frame)) = frame.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                first = frame.map(|frame| frame.into_data().ok()).transpose();
+            }
+        }
+        IncomingBody { first, rest }
+    }
+
+    /// The whole body, if it has come and is no larger than that. Its memory is that of the connection, which
+    /// holds no more than one piece: no budget counts it.
+    pub fn whole(&self, bytes_max: u64) -> Option<Bytes> {
+        let first = match &self.first {
+            None => Bytes::new(),
+            Some(Ok(first)) => first.clone(),
+            Some(Err(_)) => return None,
+        };
+        (self.rest.is_end_stream() && first.len() as u64 <= bytes_max).then_some(first)
+    }
+}
+
+impl From<Body> for IncomingBody {
+    fn from(rest: Body) -> Self {
+        IncomingBody { first: None, rest }
+    }
+}
+
 /// The whole body in memory.
 pub async fn collect(
     headers: &http::HeaderMap,
-    body: Body,
+    body: impl Into<IncomingBody>,
     limits: &HttpLimits,
     bounds: &BodyBounds,
 ) -> Result<Bytes, Problem> {
@@ -100,7 +141,7 @@ pub async fn collect(
 
 /// Gives each piece of the body to `take`, as fast as that takes them.
 pub async fn read<F>(
-    mut body: Body,
+    body: impl Into<IncomingBody>,
     limit: u64,
     limits: &HttpLimits,
     mut take: impl FnMut(Bytes) -> F,
@@ -108,27 +149,28 @@ pub async fn read<F>(
 where
     F: Future<Output = Result<(), Problem>>,
 {
+    let IncomingBody { first, mut rest } = body.into();
     let mut total: u64 = 0;
+    let mut next = first.map(|first| first.map(Frame::data));
     loop {
-        let frame = tokio::time::timeout(limits.stall(), body.frame());
-        let frame = match frame.await {
-            Err(_) => return Err(too_slow(limits.stall())),
-            Ok(None) => return Ok(()),
-            Ok(Some(Err(error))) => {
-                return Err(Fault::new(FaultCode::BadRequest, format!("the body broke off: {error}"))
-                    .with_source(error)
-                    .into());
-            }
-            Ok(Some(Ok(frame))) => frame,
-        };
-        if let Ok(bytes) = frame.into_data() {
+        if let Some(frame) = next {
+            let bytes = frame.map_err(broken_off)?.into_data().unwrap_or_default();
             total += bytes.len() as u64;
             if total > limit {
                 return Err(too_large(limit));
             }
             take(bytes).await?;
         }
+        let frame = tokio::time::timeout(limits.stall(), rest.frame()).await;
+        next = frame.map_err(|_| too_slow(limits.stall()))?;
+        if next.is_none() {
+            return Ok(());
+        }
     }
+}
+
+fn broken_off(error: axum::Error) -> Problem {
+    Fault::new(FaultCode::BadRequest, format!("the body broke off: {error}")).with_source(error).into()
 }
 
 /// Refuses by the announced length, before anything is read.
@@ -175,6 +217,71 @@ mod tests {
         assert_eq!(collected(&public, most + 1).await.unwrap_err(), 413);
         let known = budgets.bounds(true, 16 << 20);
         assert_eq!(collected(&known, most + 1).await.unwrap().len(), most + 1);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_has_come_is_whole_before_anybody_waits() {
+        let mut expecting = http::HeaderMap::new();
+        expecting.insert(http::header::EXPECT, http::HeaderValue::from_static("100-continue"));
+        let none = http::HeaderMap::new();
+        let came = |headers, bytes: usize| IncomingBody::new(headers, Body::from(vec![7; bytes]));
+        assert_eq!(came(&none, 0).whole(10).map(|bytes| bytes.len()), Some(0));
+        assert_eq!(came(&none, 10).whole(10).map(|bytes| bytes.len()), Some(10));
+        assert_eq!(came(&none, 11).whole(10), None, "the limit is the same");
+        assert_eq!(came(&expecting, 10).whole(10), None, "nobody is told to go on");
+    }
+
+    /// A body by its frames; `None` where it lets its reader wait once.
+    struct Pieces(std::vec::IntoIter<Option<std::io::Result<&'static str>>>);
+
+    impl HttpBody for Pieces {
+        type Data = Bytes;
+        type Error = std::io::Error;
+
+        fn poll_frame(
+            mut self: std::pin::Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<std::io::Result<Frame<Bytes>>>> {
+            match self.0.next() {
+                None => Poll::Ready(None),
+                Some(Some(piece)) => Poll::Ready(Some(piece.map(|piece| Frame::data(piece.into())))),
+                Some(None) => {
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            }
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.0.as_slice().is_empty()
+        }
+    }
+
+    async fn read_in_pieces(
+        pieces: Vec<Option<std::io::Result<&'static str>>>,
+    ) -> (Option<Bytes>, Result<Bytes, u16>) {
+        let (headers, limits) = (http::HeaderMap::new(), HttpLimits::default());
+        let body = IncomingBody::new(&headers, Body::new(Pieces(pieces.into_iter())));
+        let whole = body.whole(7);
+        let all = collect(&headers, body, &limits, &BodyBudgets::new(7).bounds(true, 7)).await;
+        (whole, all.map_err(|problem| problem.status))
+    }
+
+    #[tokio::test]
+    async fn pieces_that_come_later_follow_the_first() {
+        let pieces = |last| vec![Some(Ok("one ")), None, Some(Ok(last))];
+        assert_eq!(read_in_pieces(pieces("two")).await, (None, Ok("one two".into())));
+        assert_eq!(read_in_pieces(pieces("four")).await, (None, Err(413)));
+        let late = vec![None, Some(Ok("late"))];
+        assert_eq!(read_in_pieces(late).await, (None, Ok("late".into())));
+        assert_eq!(read_in_pieces(vec![Some(Ok("whole"))]).await, (Some("whole".into()), Ok("whole".into())));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_broke_off_is_not_whole() {
+        let broken = || Some(Err(std::io::ErrorKind::ConnectionReset.into()));
+        assert_eq!(read_in_pieces(vec![broken()]).await, (None, Err(400)));
+        assert_eq!(read_in_pieces(vec![Some(Ok("one")), broken()]).await, (None, Err(400)));
     }
 
     #[tokio::test]

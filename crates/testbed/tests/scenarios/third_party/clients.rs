@@ -362,7 +362,8 @@ fn xrootd_keeps_what_a_broken_upload_has_brought() {
     uploading.arg("-T").arg(&file).arg(&ends.target);
     let mut running = Running::start(ends, uploading);
     assert!(running.ends.gate.holds(WITHIN));
-    let part = || std::fs::metadata(&running.ends.file).ok().map(|found| found.len()).filter(|part| *part > 0);
+    let part =
+        || std::fs::metadata(&running.ends.file).ok().map(|found| found.len()).filter(|part| *part > 0);
     // It drops what it has not read yet when the connection ends, so it has to have written some of it before.
     let written = world.deployment.until("a part of it is there", WITHIN, part);
     running.child.kill().unwrap();
