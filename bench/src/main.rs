@@ -22,7 +22,7 @@ use transfers::options::{Options, USAGE};
 
 type Case = (&'static str, &'static str, fn(&Rounds) -> Vec<Row>);
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 9] = [
     (
         "small",
         "10,000 files of 64 KB from alpha to beta on the disk, against the disk's own floor",
@@ -51,6 +51,11 @@ const CASES: [Case; 8] = [
         "a door against nginx, copies that go through the service against curl | curl; small copies between \
             doors",
         cases::doors::run,
+    ),
+    (
+        "trust",
+        "what strangers cost: memory for their bodies, others' requests beside their silent connections",
+        cases::trust::run,
     ),
     ("build", "cold release build of the default feature set", cases::build::run),
 ];

@@ -98,8 +98,22 @@ pub(crate) fn used(deployment: &Deployment) -> f64 {
 
 /// The most memory that a process has had, in bytes (`VmHWM`).
 pub(crate) fn peak_memory(pid: u32) -> u64 {
+    memory(pid, "VmHWM:")
+}
+
+/// The memory that a process has, in bytes (`VmRSS`).
+pub(crate) fn current_memory(pid: u32) -> u64 {
+    memory(pid, "VmRSS:")
+}
+
+/// From now on its peak is counted anew (proc(5), `clear_refs`).
+pub(crate) fn reset_peak_memory(pid: u32) {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("a process of ours");
+}
+
+fn memory(pid: u32, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 

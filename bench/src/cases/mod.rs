@@ -7,3 +7,4 @@ pub(crate) mod fts;
 pub(crate) mod large;
 pub(crate) mod register;
 pub(crate) mod small;
+pub(crate) mod trust;
