@@ -54,6 +54,7 @@ impl<T> Slab<T> {
 /// If there is no row at that place: our own bookkeeping would be wrong.
 impl<T> Index<u32> for Slab<T> {
     type Output = T;
+    #[inline]
     fn index(&self, index: u32) -> &T {
         match self.rows.get(index as usize) {
             Some(Some(row)) => row,
@@ -63,6 +64,7 @@ impl<T> Index<u32> for Slab<T> {
 }
 
 impl<T> IndexMut<u32> for Slab<T> {
+    #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
         match self.rows.get_mut(index as usize) {
             Some(Some(row)) => row,

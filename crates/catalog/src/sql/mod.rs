@@ -161,6 +161,7 @@ pub(crate) enum Row<'r> {
 
 impl Row<'_> {
     /// The value of a column, counted from 0.
+    #[inline]
     pub(crate) fn value(&self, at: usize) -> Result<ValueRef<'_>> {
         match self {
             Row::Sqlite(row) => Ok(row.get_ref(at)?.into()),
@@ -170,15 +171,18 @@ impl Row<'_> {
         }
     }
 
+    #[inline]
     pub(crate) fn get<T: FromValue>(&self, at: usize) -> Result<T> {
         let value = self.value(at)?;
         T::from_value(value).ok_or_else(|| error::damaged(at, format!("{value:?} has the wrong type")))
     }
 
+    #[inline]
     pub(crate) fn is_null(&self, at: usize) -> Result<bool> {
         Ok(matches!(self.value(at)?, ValueRef::Null))
     }
 
+    #[inline]
     pub(crate) fn text(&self, at: usize) -> Result<&str> {
         match self.value(at)? {
             ValueRef::Text(text) => Ok(text),

@@ -48,6 +48,7 @@ impl From<String> for Value {
 }
 
 impl<'v> From<SqliteValueRef<'v>> for ValueRef<'v> {
+    #[inline]
     fn from(value: SqliteValueRef<'v>) -> Self {
         match value {
             SqliteValueRef::Null => ValueRef::Null,
