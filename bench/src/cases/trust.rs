@@ -16,11 +16,11 @@ use serde_json::json;
 use crate::Rounds;
 use crate::measure::{Row, current_memory, peak_memory, reset_peak_memory};
 
-const SENDERS: usize = 40;
+const STRANGERS: usize = 40;
 const SENT_BYTES: usize = 16 << 20;
 /// The service waits this long for a sender at most, and so do we.
 const SENDING_TIMEOUT: Duration = Duration::from_secs(30);
-const SILENT: usize = 5_000;
+const SILENT_CONNECTIONS: usize = 5_000;
 /// From where the silent connections come; everything else comes from 127.0.0.1.
 const SILENT_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 const REQUESTS: usize = 100;
@@ -62,12 +62,12 @@ fn service_address(deployment: &Deployment) -> SocketAddr {
 fn growth_with_senders(deployment: &Deployment) -> u64 {
     let service = deployment.pid("service");
     // What the first connections need for ever is not what the bodies take.
-    (0..SENDERS).for_each(|_| answer(&deployment.api()));
+    (0..STRANGERS).for_each(|_| answer(&deployment.api()));
     reset_peak_memory(service);
     let before = current_memory(service);
     let stranger = deployment.api().with_token(None);
     std::thread::scope(|scope| {
-        (0..SENDERS).for_each(|_| drop(scope.spawn(|| send_body(&stranger))));
+        (0..STRANGERS).for_each(|_| drop(scope.spawn(|| send_body(&stranger))));
     });
     peak_memory(service).saturating_sub(before)
 }
@@ -96,10 +96,10 @@ fn silent_connections(service: SocketAddr) -> Vec<OwnedFd> {
         connect(&connection, &service).expect("a connection");
         connection
     };
-    (0..SILENT).map(|_| open()).collect()
+    (0..SILENT_CONNECTIONS).map(|_| open()).collect()
 }
 
-/// Of many in turn.
+/// The slowest of many requests, one after the other.
 fn slowest_ms(mut request: impl FnMut()) -> f64 {
     let timed = |_| {
         let begun = Instant::now();

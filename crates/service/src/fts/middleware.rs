@@ -165,7 +165,7 @@ struct IncomingRequest {
 }
 
 impl IncomingRequest {
-    /// Who asks, if they may ask this and have not asked too often.
+    /// The person who asks, if they may ask this and have not asked too often.
     fn authenticate(&self, operations: &Operations, token: PresentedToken) -> Result<Person, Refusal> {
         let mut requester = self.requester.lock();
         let person = operations.identity().authenticate(token, self.origin.as_ref(), &mut requester);

@@ -364,7 +364,7 @@ fn xrootd_keeps_what_a_broken_upload_has_brought() {
     assert!(running.ends.gate.holds(WITHIN));
     let part =
         || std::fs::metadata(&running.ends.file).ok().map(|found| found.len()).filter(|part| *part > 0);
-    // It drops what it has not read yet when the connection ends, so it has to have written some of it before.
+    // It drops what it has not read yet when the connection ends: some of it has to be written before.
     let written = world.deployment.until("a part of it is there", WITHIN, part);
     running.child.kill().unwrap();
     running.child.wait().unwrap();
