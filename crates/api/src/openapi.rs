@@ -218,6 +218,8 @@ fn schemas() -> Map<String, Value> {
         native::SiteAdded,
         native::AgentRefusal,
         native::AgentRefused,
+        native::StorageRemoval,
+        native::StorageRemoved,
         native::SiteChange,
         native::JoinTokenCreate,
         native::Status,

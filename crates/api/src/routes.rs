@@ -448,6 +448,9 @@ routes! {
     STORAGE_CHANGE = Patch "/api/v1/storages/{storage}" "storage_change" SiteManager,
         "Changes a storage: relay or not, and the strategy by which sources are chosen",
         takes(Json("StorageChange")), gives(200, Json("StorageView"));
+    STORAGE_REMOVE = Post "/api/v1/storages/{storage}/removal" "storage_remove" Admin,
+        "Removes a storage for good, or previews what that means",
+        takes(Json("StorageRemoval")), gives(200, Json("StorageRemoved"));
     SHARE_LIST = Get "/api/v1/shares" "share_list" Viewer,
         "Lists the shares of communities and activities",
         gives(200, Json("Page_ShareView"));

@@ -125,6 +125,18 @@ pub(crate) fn end_transfers_to(
     live.iter().map(|live| end_transfer(tx, live, fault, now)).collect()
 }
 
+/// Ends every live transfer to the target.
+pub(crate) fn end_transfers_of_target(
+    tx: &Transaction<'_>,
+    target: StorageId,
+    fault: &Fault,
+    now: Timestamp,
+) -> Result<Vec<CancelledTransfer>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{} l.target = ?1 ORDER BY l.id", LiveTransfer::SELECT))?;
+    let live = select.query_map([key!(target)], LiveTransfer::read)?.collect::<Result<Vec<_>, _>>()?;
+    live.iter().map(|live| end_transfer(tx, live, fault, now)).collect()
+}
+
 /// Returns a transfer to waiting after its attempt failed with `fault`. Returns when to try again.
 pub(crate) fn return_to_waiting(
     tx: &Transaction<'_>,

@@ -64,7 +64,8 @@ const INVARIANTS: &[Invariant] = &[
             LEFT JOIN block_replicas p ON p.block = r.block AND p.storage = r.storage WHERE p.block IS NULL
             UNION ALL SELECT 'block ' || p.block || ' at storage ' || p.storage FROM block_replicas p
             LEFT JOIN blocks b ON b.id = p.block LEFT JOIN storages t ON t.id = p.storage
-            WHERE b.id IS NULL OR t.id IS NULL OR b.dataset <> p.dataset OR p.files = 0",
+            WHERE b.id IS NULL OR t.id IS NULL OR t.removed IS NOT NULL OR b.dataset <> p.dataset OR \
+            p.files = 0",
     },
     Invariant {
         name: "storages count their replicas of each block",
@@ -242,6 +243,7 @@ mod tests {
             ("UPDATE datasets SET bytes = bytes + 1", "datasets count their blocks"),
             ("INSERT INTO replicas VALUES (1, 1, 77, 0, 0, NULL)", "replicas are of a file of their block"),
             ("DELETE FROM block_replicas WHERE storage = 2", "replicas belong to a block at a storage"),
+            ("UPDATE storages SET removed = 1", "replicas belong to a block at a storage"),
             ("UPDATE block_replicas SET wire = wire + 1", "storages count their replicas of each block"),
             ("INSERT INTO replicas VALUES (1, 1, 1, 0, 0, NULL)", "a complete block needs no file rows"),
             ("UPDATE dataset_replicas SET files = files + 1",

@@ -110,6 +110,16 @@ fn preview(
     Ok(preview)
 }
 
+/// Files of the dataset at the storage that no other storage has a good copy of.
+pub(crate) fn count_last_replicas(
+    tx: &Transaction<'_>,
+    dataset: DatasetId,
+    storage: StorageId,
+    terms: &CopyTerms,
+) -> Result<u64, CatalogError> {
+    Ok(preview(tx, dataset, storage, terms, Detail::LastOnes)?.last_replicas)
+}
+
 /// Blocks of the dataset of which the storage has something.
 pub(crate) fn blocks_at(
     tx: &Transaction<'_>,

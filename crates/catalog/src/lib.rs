@@ -17,8 +17,8 @@
 //!
 //! Start with [`Catalog`]. Its operations are grouped by file in the order in which the data meets them:
 //! `sites`, `datasets`, `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `accusations`,
-//! `relay_cleanup`, `tasks`, `task_files`, `deletion`, `history`, `check`; `jobs`, `hosts`, `circuits`,
-//! `accounts`, `login_sessions`, `audit` and `decisions` are independent.
+//! `relay_cleanup`, `tasks`, `task_files`, `deletion`, `removals`, `history`, `check`; `jobs`, `hosts`,
+//! `circuits`, `accounts`, `login_sessions`, `audit` and `decisions` are independent.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
@@ -52,6 +52,7 @@ mod refused_agents;
 mod registration;
 mod relay_cleanup;
 mod relays;
+mod removals;
 mod repairs;
 mod replicas;
 mod report;

@@ -61,7 +61,9 @@ impl Catalog {
             let count = |sql: &str| -> Result<u64, CatalogError> {
                 Ok(tx.prepare_cached(sql)?.query_row([key!(id)], |row| row.number(0))?)
             };
-            let mut names = tx.prepare_cached("SELECT name FROM storages WHERE agent = ?1 ORDER BY name")?;
+            let mut names = tx.prepare_cached(
+                "SELECT name FROM storages WHERE agent = ?1 AND removed IS NULL ORDER BY name",
+            )?;
             let storages = names.query_map([key!(id)], |row| row.parsed(0))?.collect::<Result<_, _>>()?;
             let of_storages = |column: &str| {
                 format!("SELECT CAST(COALESCE(SUM({column}), 0) AS BIGINT) FROM storages WHERE agent = ?1")

@@ -172,7 +172,8 @@ impl Catalog {
 
     pub fn storages(&self) -> Result<Vec<StorageRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{SELECT_STORAGE} ORDER BY t.name"))?;
+            let mut select =
+                tx.prepare_cached(&format!("{SELECT_STORAGE} WHERE t.removed IS NULL ORDER BY t.name"))?;
             let rows = select.query_map((), storage_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -270,7 +271,7 @@ pub(crate) fn acknowledged(tx: &Transaction<'_>, id: AgentId) -> Result<u64, Cat
 }
 
 pub(crate) fn require_storage(tx: &Transaction<'_>, id: StorageId) -> Result<StorageName, CatalogError> {
-    let mut select = tx.prepare_cached("SELECT name FROM storages WHERE id = ?1")?;
+    let mut select = tx.prepare_cached("SELECT name FROM storages WHERE id = ?1 AND removed IS NULL")?;
     let name = select.query_row([key!(id)], |row| row.parsed(0)).optional()?;
     name.ok_or_else(|| CatalogError::not_found("storage with number", id))
 }
@@ -297,6 +298,11 @@ fn offer_storage(
                 version.saturating_add(1)
             )));
         }
+    } else if tx.prepare_cached("SELECT 1 FROM storages WHERE name = ?1")?.exists([offer.name.as_str()])? {
+        return Err(CatalogError::conflict(format!(
+            "{} is how history calls a storage that was removed: give this one another name",
+            offer.name
+        )));
     }
     tx.execute(
         "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive, kind)
@@ -339,7 +345,8 @@ pub(crate) fn find_storage(
     tx: &Transaction<'_>,
     name: &StorageName,
 ) -> Result<Option<StorageRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{SELECT_STORAGE} WHERE t.name = ?1"))?;
+    let mut select =
+        tx.prepare_cached(&format!("{SELECT_STORAGE} WHERE t.name = ?1 AND t.removed IS NULL"))?;
     Ok(select.query_row([name.as_str()], storage_row).optional()?)
 }
 

@@ -165,7 +165,13 @@ impl Agents {
         recorded: AgentId,
         now: Timestamp,
     ) -> Option<AgentInfo> {
-        if recorded == agent || self.check_admitted(recorded).is_err() {
+        if recorded == agent { None } else { self.holder(storage, recorded, now) }
+    }
+
+    /// The agent that serves a storage, if it was heard of lately; `recorded` as for
+    /// [`Agents::other_holder`].
+    pub fn holder(&self, storage: StorageId, recorded: AgentId, now: Timestamp) -> Option<AgentInfo> {
+        if self.check_admitted(recorded).is_err() {
             return None;
         }
         let presences = self.lock();
@@ -353,6 +359,13 @@ impl Agents {
     /// Storages that the agent offered last and still serves.
     pub fn storages_of(&self, agent: AgentId) -> Vec<StorageId> {
         self.lock().get(&agent).map(|presence| presence.storages.clone()).unwrap_or_default()
+    }
+
+    /// Nobody serves the storage any more: it was removed.
+    pub fn forget_storage(&self, storage: StorageId) {
+        for presence in self.lock().values_mut() {
+            presence.storages.retain(|served| *served != storage);
+        }
     }
 
     pub fn of_site(&self, site: SiteId) -> Vec<AgentId> {

@@ -1,6 +1,8 @@
 //! Sites with their storages, agents and limits.
 
-use longhaul_model::{AgentId, Fault, RegionName, SiteName, StorageName, Timestamp};
+use longhaul_model::{
+    AgentId, DatasetName, Fault, RegionName, SiteName, StorageName, SubscriptionId, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -210,6 +212,66 @@ pub struct AgentRefused {
     pub tasks: u64,
     /// Active subscriptions to its storages: they wait for the next agent.
     pub subscriptions: u64,
+}
+
+/// `POST /api/v1/storages/{storage}/removal`: removes a storage for good. With `dry_run`, the default, it
+/// only shows what that would mean.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StorageRemoval {
+    /// True, the default: remove nothing, only preview.
+    #[serde(default = "yes")]
+    pub dry_run: bool,
+    /// True: remove the storage even if it has the last good replica of a file.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// What the removal of a storage means, or would mean.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StorageRemoved {
+    /// The storage.
+    #[schema(value_type = String)]
+    pub storage: StorageName,
+    /// Site of the storage.
+    #[schema(value_type = String)]
+    pub site: SiteName,
+    /// True if it is removed now.
+    pub removed: bool,
+    /// The connected agent that serves the storage, if there is one: as long as it does, the storage stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub served_by: Option<AgentId>,
+    /// Datasets of which the storage has files. The files stay where they are, but the service forgets them.
+    pub datasets: Vec<RemovedReplicas>,
+    /// Files registered at the storage.
+    pub files: u64,
+    /// Size of these files together, in bytes.
+    pub bytes: u64,
+    /// Files of which no other storage has a good replica: they need `force`.
+    pub last_replicas: u64,
+    /// Transfers to the storage that are under way: they end.
+    pub leases_in: u64,
+    /// Transfers of other storages that read from it: they get another source, or wait.
+    pub leases_out: u64,
+    /// Tasks at the storage: they end.
+    pub tasks: u64,
+    /// Active and suspended subscriptions to the storage: as long as there is one, the storage stays.
+    #[schema(value_type = Vec<String>)]
+    pub subscriptions: Vec<SubscriptionId>,
+}
+
+/// What a storage that is removed has of a dataset.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct RemovedReplicas {
+    /// The dataset.
+    #[schema(value_type = String)]
+    pub dataset: DatasetName,
+    /// Files of the dataset that are registered at the storage.
+    pub files: u64,
+    /// Size of these files together, in bytes.
+    pub bytes: u64,
+    /// Files of which no other storage has a good replica.
+    pub last_replicas: u64,
 }
 
 /// An agent of a site.

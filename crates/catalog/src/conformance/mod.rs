@@ -17,6 +17,7 @@ mod placement;
 mod refusals;
 mod registration;
 mod relays;
+mod removals;
 mod repairs;
 mod tape;
 mod transfers;
@@ -51,6 +52,7 @@ pub fn check(make: &MakeCatalog<'_>) {
         circuits::SCENARIOS,
         hosts::SCENARIOS,
         refusals::SCENARIOS,
+        removals::SCENARIOS,
         jobs::SCENARIOS,
         tape::SCENARIOS,
         facts::SCENARIOS,

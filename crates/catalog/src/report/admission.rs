@@ -166,7 +166,8 @@ pub(super) fn task_subject(tx: &Transaction<'_>, task: &TaskRow) -> Result<Optio
         (Some(fault), true) if fault.code == FaultCode::Cancelled => Phase::Cancelled,
         (_, true) => Phase::Ended,
     };
-    let mut select = tx.prepare_cached("SELECT agent, site FROM storages WHERE id = ?1")?;
+    let mut select =
+        tx.prepare_cached("SELECT agent, site FROM storages WHERE id = ?1 AND removed IS NULL")?;
     let subject = select
         .query_row([key!(task.storage)], |row| Ok(Subject { agent: row.id(0)?, site: row.id(1)?, phase }));
     Ok(subject.optional()?)

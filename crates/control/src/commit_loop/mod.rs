@@ -5,6 +5,7 @@
 mod facts;
 mod orders;
 mod refusal;
+mod removal;
 mod reports;
 mod tasks;
 
@@ -16,7 +17,9 @@ use std::time::Duration;
 
 use longhaul_api::agent::{Hello, Incarnation};
 use longhaul_catalog::{CatalogError, ReplicaChange, ReportItem};
-use longhaul_model::{AgentId, ErrorChain, Fault, FaultCode, FileId, StorageId, TaskId, Timestamp};
+use longhaul_model::{
+    AgentId, ErrorChain, Fault, FaultCode, FileId, StorageId, StorageName, TaskId, Timestamp,
+};
 use longhaul_scheduler::{DemandId, Event};
 use tokio::sync::oneshot;
 
@@ -42,6 +45,8 @@ pub enum CommitWork {
     Task(TaskId),
     /// Refuses an agent, and ends its leases.
     RefuseAgent(RefuseAgent),
+    /// Removes a storage with all it had.
+    RemoveStorage(RemoveStorage),
     /// Answered when all work queued before it is done.
     Fence(Sender<()>),
     Stop,
@@ -52,6 +57,16 @@ pub struct RefuseAgent {
     pub agent: AgentId,
     pub reason: String,
     /// Whether the refusal is durable.
+    pub reply: Sender<Result<(), CatalogError>>,
+}
+
+/// A storage to be removed. In the loop, so that no lease and no report about it is under way meanwhile.
+pub struct RemoveStorage {
+    pub storage: StorageName,
+    /// Even if it has the last good replica of a file.
+    pub force: bool,
+    /// Whoever wants it, for the audit.
+    pub who: String,
     pub reply: Sender<Result<(), CatalogError>>,
 }
 
@@ -89,6 +104,7 @@ impl CommitLoop {
             }
             CommitWork::Task(task) => self.deliver_task(task),
             CommitWork::RefuseAgent(order) => self.refuse_agent(order),
+            CommitWork::RemoveStorage(order) => self.remove_storage(order),
             // The asker may have given up.
             CommitWork::Fence(reached) => drop(reached.send(())),
             CommitWork::Stop => return true,
@@ -138,7 +154,7 @@ impl CommitLoop {
         }
     }
 
-    fn storage_name(&self, id: StorageId) -> Option<longhaul_model::StorageName> {
+    fn storage_name(&self, id: StorageId) -> Option<StorageName> {
         self.kernel.directory().name(id)
     }
 }

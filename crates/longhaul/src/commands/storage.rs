@@ -3,13 +3,14 @@
 pub mod rules;
 
 use clap::{Args, Subcommand};
-use longhaul_api::native::{Page, StorageView};
+use longhaul_api::native::{Page, StorageRemoval, StorageRemoved, StorageView};
 use longhaul_api::routes;
 use longhaul_api::steering::StorageChange;
 use longhaul_model::StorageName;
+use longhaul_model::units::bytes;
 use longhaul_scheduler::Strategy;
 
-use super::Context;
+use super::{Context, words};
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, left, prose, right};
@@ -21,6 +22,8 @@ pub enum StorageCommand {
     List,
     /// Change a storage's settings; takes effect at once
     Set(SetArgs),
+    /// Show what removing a storage would mean; remove it for good with --yes
+    Remove(RemoveArgs),
     /// Name rules of this host's storages: check, import
     #[command(subcommand)]
     Rules(rules::RulesCommand),
@@ -32,6 +35,18 @@ pub struct SetArgs {
     storage: StorageName,
     #[command(flatten)]
     settings: StorageSettings,
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// Name of the storage
+    storage: StorageName,
+    /// Really remove it; without it nothing is changed. Files stay on its disks, but the service forgets them
+    #[arg(long, short)]
+    yes: bool,
+    /// Remove it even if it has files of which no other storage has a good copy
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -89,9 +104,62 @@ pub async fn run(context: &Context, remote: &Remote, command: StorageCommand) ->
                 text
             })?;
         }
+        StorageCommand::Remove(args) => {
+            let request = StorageRemoval { dry_run: !args.yes, force: args.force };
+            let reply: StorageRemoved =
+                remote.post(&routes::STORAGE_REMOVE, &[args.storage.as_str()], &request).await?;
+            context.output.sentence(&reply, removal)?;
+        }
         StorageCommand::Rules(_) => unreachable!("run() took it"),
     }
     Ok(Exit::Ok)
+}
+
+/// What the removal of a storage means, or what it has done.
+fn removal(reply: &StorageRemoved) -> String {
+    let StorageRemoved { storage, site, last_replicas, .. } = reply;
+    let mut text = match reply.removed {
+        true => format!("{storage} of {site} is removed; another storage may take its name"),
+        false => format!("would remove {storage} of {site}"),
+    };
+    for held in &reply.datasets {
+        let count = words::files(held.files);
+        text.push_str(&format!("\n  {count} of {} ({}): forgotten", held.dataset, bytes(held.bytes)));
+        match held.last_replicas {
+            0 => {}
+            1 => text.push_str("; 1 of them has no other good copy"),
+            last => text.push_str(&format!("; {last} of them have no other good copy")),
+        }
+    }
+    for (count, one, many, becomes) in [
+        (reply.leases_in, "transfer to it", "transfers to it", "ended"),
+        (reply.leases_out, "transfer from it", "transfers from it", "given another source, or to wait"),
+        (reply.tasks, "task", "tasks", "ended"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("\n  {count} {}: {becomes}", if count == 1 { one } else { many }));
+        }
+    }
+    if reply.removed {
+        return text;
+    }
+    for subscription in &reply.subscriptions {
+        text.push_str(&format!(
+            "\n  subscription {subscription} wants data there: longhaul subscription cancel {subscription}"
+        ));
+    }
+    if let Some(agent) = reply.served_by {
+        text.push_str(&format!(
+            "\n  agent {agent} serves it and is connected: stop it, or take the storage out of its \
+                configuration and restart it"
+        ));
+    }
+    text.push_str("\nnothing was changed");
+    if reply.subscriptions.is_empty() && reply.served_by.is_none() {
+        let force = if *last_replicas > 0 { " --force" } else { "" };
+        text.push_str(&format!("; to remove it: longhaul storage remove {storage} --yes{force}"));
+    }
+    text
 }
 
 fn table(storages: &[StorageView]) -> Table {
@@ -145,6 +213,41 @@ pub(super) fn space_cells(storage: &StorageView) -> [Cell; 5] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn removed(change: impl FnOnce(&mut StorageRemoved)) -> String {
+        let mut reply = StorageRemoved {
+            storage: "beta".parse().unwrap(),
+            site: "site2".parse().unwrap(),
+            removed: false,
+            served_by: None,
+            datasets: Vec::new(),
+            files: 0,
+            bytes: 0,
+            last_replicas: 0,
+            leases_in: 0,
+            leases_out: 0,
+            tasks: 0,
+            subscriptions: Vec::new(),
+        };
+        change(&mut reply);
+        removal(&reply)
+    }
+
+    #[test]
+    fn a_dry_run_names_the_command_that_can_be_given_next() {
+        let text = removed(|_| {});
+        assert!(text.ends_with("nothing was changed; to remove it: longhaul storage remove beta --yes"));
+        let text = removed(|reply| reply.last_replicas = 2);
+        assert!(text.ends_with("longhaul storage remove beta --yes --force"), "{text}");
+        let text = removed(|reply| reply.subscriptions = vec![longhaul_model::SubscriptionId(5)]);
+        let id = longhaul_model::SubscriptionId(5);
+        assert!(text.contains(&format!("longhaul subscription cancel {id}")), "{text}");
+        assert!(text.ends_with("\nnothing was changed"), "{text}");
+        let text = removed(|reply| reply.served_by = Some(longhaul_model::AgentId(7)));
+        assert!(text.contains("stop it") && text.ends_with("\nnothing was changed"), "{text}");
+        let text = removed(|reply| reply.removed = true);
+        assert_eq!(text, "beta of site2 is removed; another storage may take its name");
+    }
 
     #[test]
     fn strategies_are_those_that_are_known() {

@@ -121,6 +121,9 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "storage_change" => |ops, call| {
             json!(ops.storage_change(call.caller()?, &call.parameter("storage")?, &call.json()?)?)
         },
+        "storage_remove" => |ops, call| {
+            json!(ops.storage_remove(call.caller()?, &call.parameter("storage")?, &call.json()?)?)
+        },
         "share_list" => |ops, _| json!(ops.share_list()?),
         "share_set" => |ops, call| json!(ops.share_set(call.caller()?, &call.json()?)?),
         "mover_list" => |ops, _| json!(ops.mover_list()?),

@@ -21,6 +21,7 @@ mod movers;
 mod network;
 mod overview;
 mod refusals;
+mod removals;
 mod replicas;
 mod sites;
 mod space;

@@ -28,6 +28,7 @@ mod people;
 mod plan;
 mod probes;
 mod refusals;
+mod removals;
 mod secrets;
 mod sessions;
 mod space;

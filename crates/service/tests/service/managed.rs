@@ -27,7 +27,7 @@ enum Rule {
 
 use Rule::{Community, Jobs, Nobody, Reads, Site};
 
-const RULES: [(&str, Rule); 84] = [
+const RULES: [(&str, Rule); 85] = [
     ("dataset_list", Reads),
     ("dataset_create", Nobody),
     ("dataset_show", Reads),
@@ -65,6 +65,7 @@ const RULES: [(&str, Rule); 84] = [
     ("agent_refuse", Nobody),
     ("storage_list", Reads),
     ("storage_change", Site),
+    ("storage_remove", Nobody),
     ("share_list", Reads),
     ("share_set", Community),
     ("mover_list", Reads),

@@ -348,6 +348,8 @@ fn sites(walk: &mut Walk) {
     let preview = walk.json(&routes::AGENT_REFUSE, &[agent], json!({ "reason": "only asked" }));
     assert_eq!((&preview["refused"], &preview["site"]), (&json!(false), &json!("alpha")), "a dry run");
     walk.get(&routes::STORAGE_LIST, &[], &[]);
+    let preview = walk.json(&routes::STORAGE_REMOVE, &["alpha"], json!({}));
+    assert_eq!((&preview["removed"], &preview["site"]), (&json!(false), &json!("alpha")), "a dry run");
     let begins = json!({ "begin": [["alpha", "gamma"]] });
     let commissioned = walk.json(&routes::SITE_COMMISSION, &["gamma"], begins);
     assert_eq!(commissioned["links"][0]["state"], json!("commissioning"), "{commissioned}");

@@ -1,0 +1,186 @@
+//! Storages that are removed, with all they had.
+
+use longhaul_model::{Fault, FaultCode, SubscriptionState, TransferState};
+
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, offer, terms};
+use crate::{
+    CatalogError, CopyTerms, Incarnation, LeaseRefusal, LeaseResult, NewTask, ReportedCheck, ReportedFact,
+    StorageRemoval, SubscriptionPatch, TaskKind,
+};
+
+pub(super) const SCENARIOS: &[fn(&mut World)] = &[
+    a_storage_with_the_last_good_copy_stays_unless_forced,
+    a_removed_storage_is_neither_source_nor_copy,
+    a_storage_that_is_subscribed_to_stays,
+    leases_and_tasks_of_a_removed_storage_end,
+    what_is_reported_of_a_removed_storage_counts_for_nothing,
+    the_name_of_a_removed_storage_can_be_taken_again,
+    history_names_a_removed_storage_apart_from_its_successor,
+];
+
+fn remove(world: &World, place: &str, force: bool) -> Result<StorageRemoval, Fault> {
+    let removed = world.catalog.remove_storage(&place.parse().unwrap(), force, "root", &terms());
+    removed.map_err(|error| match error {
+        CatalogError::Refused(fault) => fault,
+        error => panic!("{error}"),
+    })
+}
+
+fn a_storage_with_the_last_good_copy_stays_unless_forced(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    world.verify(dataset, 0..3, ALPHA);
+    // What beta has is only claimed.
+    world.register(dataset, 0..3, Some(BETA), None);
+    let told = world.catalog.storage_concerns(&"alpha".parse().unwrap(), &terms()).unwrap();
+    assert_eq!((told.files(), told.bytes(), told.last_replicas()), (3, 303, 3));
+    assert_eq!(told.datasets[0].dataset.as_str(), "a");
+    let fault = remove(world, "alpha", false).unwrap_err();
+    assert_eq!(fault.code, FaultCode::LastReplica);
+    assert_eq!(fault.detail, "3 of 3 files at alpha have no other good copy");
+    assert_eq!(world.catalog.storages().unwrap().len(), 3, "nothing was changed");
+    // A good copy behind an agent that is away does not count either.
+    world.verify(dataset, 0..3, BETA);
+    let away = CopyTerms { unreachable: [world.storages[BETA]].into(), ..terms() };
+    let told = world.catalog.storage_concerns(&"alpha".parse().unwrap(), &away).unwrap();
+    assert_eq!(told.last_replicas(), 3);
+    assert!(remove(world, "alpha", false).is_ok());
+    assert_eq!(remove(world, "beta", false).unwrap_err().code, FaultCode::LastReplica);
+    assert_eq!(remove(world, "beta", true).unwrap().concerns.files(), 3);
+}
+
+fn a_removed_storage_is_neither_source_nor_copy(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    world.register(dataset, 0..2, Some(BETA), None);
+    for (place, files) in [(ALPHA, 0..3), (BETA, 0..2)] {
+        world.verify(dataset, files, place);
+    }
+    let removal = remove(world, "beta", false).unwrap();
+    assert_eq!(removal.blocks.len(), 1);
+    let file = world.file(dataset, 0);
+    let (_, copies) = world.catalog.replicas_of_file(&file.lfn).unwrap().unwrap();
+    let at: Vec<_> = copies.iter().map(|copy| copy.storage_name.as_str()).collect();
+    assert_eq!(at, ["alpha"]);
+    assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap().len(), 1);
+    let preview = world.catalog.deletion_preview(dataset, world.storages[ALPHA], &terms()).unwrap();
+    assert_eq!(preview.last_replicas, 3, "it counts as a good copy of nothing");
+    world.subscribe(dataset, None, GAMMA);
+    let from = world.new_attempt(file.id, BETA, GAMMA);
+    assert_eq!(world.begin(&from), LeaseResult::Refused(LeaseRefusal::SourceGone));
+    assert!(world.catalog.storage(&"beta".parse().unwrap()).unwrap().is_none());
+    assert!(world.try_subscribe(dataset, None, BETA).is_err());
+    assert_eq!(remove(world, "beta", true).unwrap_err().code, FaultCode::NotFound);
+    let said = world.catalog.audit(None, None, 1).unwrap();
+    assert_eq!(
+        (said[0].who.as_str(), said[0].what.as_str()),
+        ("root", "storage beta removed, with 2 replicas")
+    );
+}
+
+/// Also by one that is suspended: it may go on one day.
+fn a_storage_that_is_subscribed_to_stays(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    let id = world.subscribe(dataset, None, BETA).subscription.id;
+    for state in [None, Some(SubscriptionState::Suspended)] {
+        let patch = SubscriptionPatch { state, ..SubscriptionPatch::default() };
+        world.catalog.change_subscription(id, &patch, NOW).unwrap();
+        let told = world.catalog.storage_concerns(&"beta".parse().unwrap(), &terms()).unwrap();
+        assert_eq!(told.subscriptions, [id]);
+        let fault = remove(world, "beta", true).unwrap_err();
+        assert_eq!(fault.code, FaultCode::Conflict, "force does not end it");
+        assert!(fault.detail.contains(&id.to_string()), "{fault}");
+    }
+    let cancel =
+        SubscriptionPatch { state: Some(SubscriptionState::Cancelled), ..SubscriptionPatch::default() };
+    world.catalog.change_subscription(id, &cancel, NOW).unwrap();
+    assert!(remove(world, "beta", false).is_ok());
+    assert_eq!(world.catalog.subscription(id).unwrap().unwrap().state, SubscriptionState::Cancelled);
+}
+
+fn leases_and_tasks_of_a_removed_storage_end(world: &mut World) {
+    let dataset = world.dataset("a");
+    for place in [ALPHA, BETA] {
+        world.register(dataset, 0..3, Some(place), None);
+        world.verify(dataset, 0..3, place);
+    }
+    world.subscribe(dataset, None, GAMMA);
+    let files: Vec<_> = (0..3).map(|number| world.file(dataset, number).id).collect();
+    let from = world.lease(files[0], BETA, GAMMA);
+    let other = world.lease(files[1], ALPHA, GAMMA);
+    let kinds = [TaskKind::Verify, TaskKind::Delete { force: false }];
+    let tasks = kinds.map(|kind| {
+        let new = NewTask { id: world.ids.next(NOW), kind, dataset, storage: world.storages[BETA] };
+        world.catalog.add_task(&new, &terms()).unwrap().task.id
+    });
+    let told = world.catalog.storage_concerns(&"beta".parse().unwrap(), &terms()).unwrap();
+    assert_eq!((told.leases_in, told.leases_out, told.tasks), (0, 1, 2));
+    let removal = remove(world, "beta", false).unwrap();
+    assert_eq!(removal.tasks, tasks);
+    let released: Vec<_> = removal.released.iter().map(|row| row.attempt).collect();
+    assert_eq!(released, [from.attempt]);
+    let live = world.catalog.live_transfers().unwrap();
+    let leased: Vec<_> =
+        live.iter().filter(|row| row.state == TransferState::Leased).map(|row| row.attempt).collect();
+    assert_eq!((live.len(), leased), (2, vec![other.attempt]), "the transfer waits for another source");
+    for task in tasks {
+        let row = world.catalog.task(task).unwrap().unwrap();
+        assert_eq!((row.done, row.fault.unwrap().code), (true, FaultCode::Cancelled));
+    }
+    let next = crate::NewAttempt { source: world.storages[ALPHA], ..from };
+    world.lease_next(&next, 2);
+}
+
+fn what_is_reported_of_a_removed_storage_counts_for_nothing(world: &mut World) {
+    let dataset = world.dataset("a");
+    for place in [ALPHA, BETA] {
+        world.register(dataset, 0..1, Some(place), None);
+        world.verify(dataset, 0..1, place);
+    }
+    let scan = TaskKind::Scan { path: String::new(), algorithms: Vec::new() };
+    let new = NewTask { id: world.ids.next(NOW), kind: scan, dataset, storage: world.storages[BETA] };
+    let task = world.catalog.add_task(&new, &terms()).unwrap().task.id;
+    remove(world, "beta", false).unwrap();
+    let lfn = world.file(dataset, 0).lfn;
+    let late = ReportedFact::Checked { task, files: vec![ReportedCheck { lfn, fault: None }] };
+    world.report(BETA, vec![late, ReportedFact::TaskDone { task, fault: None }]);
+    assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap().len(), 1);
+    assert_eq!(world.catalog.task(task).unwrap().unwrap().fault.unwrap().code, FaultCode::Cancelled);
+}
+
+/// By another site, too; the new one has nothing of the old.
+fn the_name_of_a_removed_storage_can_be_taken_again(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(BETA), None);
+    remove(world, "beta", true).unwrap();
+    let next = Incarnation { number: 2, nonce: 7 };
+    let offers = [offer("gamma"), offer("beta")];
+    let rows = world.catalog.agent_hello(agent(GAMMA), next, "gamma", "0.1.0", &[], &offers, NOW).unwrap();
+    let again = rows.iter().find(|row| row.name.as_str() == "beta").unwrap();
+    assert_ne!(again.id, world.storages[BETA]);
+    assert_eq!((again.site_name.as_str(), again.files, again.bytes), ("gamma", 0, 0));
+    remove(world, "beta", false).unwrap();
+    assert_eq!(world.catalog.storages().unwrap().len(), 2);
+}
+
+fn history_names_a_removed_storage_apart_from_its_successor(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..1, Some(ALPHA), None);
+    world.verify(dataset, 0..1, ALPHA);
+    let wish = world.subscribe(dataset, None, BETA).subscription.id;
+    let file = world.file(dataset, 0).id;
+    world.bring(file, ALPHA, BETA);
+    let cancel =
+        SubscriptionPatch { state: Some(SubscriptionState::Cancelled), ..SubscriptionPatch::default() };
+    world.catalog.change_subscription(wish, &cancel, NOW).unwrap();
+    remove(world, "beta", false).unwrap();
+    let former = format!("beta.removed-{}", world.storages[BETA]);
+    assert_eq!(world.catalog.subscription(wish).unwrap().unwrap().target_name.as_str(), former);
+    let next = Incarnation { number: 2, nonce: 7 };
+    let hello =
+        |name: &str| world.catalog.agent_hello(agent(BETA), next, "beta", "0.1.0", &[], &[offer(name)], NOW);
+    let CatalogError::Refused(fault) = hello(&former).unwrap_err() else { panic!("a broken statement") };
+    assert_eq!(fault.code, FaultCode::Conflict, "nobody gets the old history");
+    assert_eq!(hello("beta").unwrap()[0].files, 0);
+}

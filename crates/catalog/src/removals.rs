@@ -1,0 +1,203 @@
+//! Storages that are removed, and what becomes of what they had.
+//!
+//! A removed storage's replicas leave the catalog, whether their files still exist or not. Its row stays, for
+//! history and for what arrived from it, under a name that says so: its own may be taken by a new storage,
+//! which is another one in every respect.
+
+use longhaul_model::{
+    AttemptId, BlockId, DatasetId, Fault, FaultCode, StorageId, StorageName, SubscriptionId, TaskId,
+    Timestamp,
+};
+
+use crate::attempts::{end_transfers_of_target, requeue_attempts};
+use crate::audit::record_change;
+use crate::consequences;
+use crate::database::{PAGE_ROWS_MAX, SCAN_TIME_MAX};
+use crate::deletion::{blocks_at, count_last_replicas};
+use crate::ledger::Ledger;
+use crate::rows::codec::{Columns, key};
+use crate::sites::find_storage;
+use crate::sql::Transaction;
+use crate::{
+    Catalog, CatalogError, CopyTerms, DatasetAtStorage, StorageConcerns, StorageRemoval, StorageRow,
+};
+
+/// Most characters of a storage's name.
+const NAME_CHARS_MAX: usize = 64;
+
+impl Catalog {
+    /// What removing the storage would concern.
+    pub fn storage_concerns(
+        &self,
+        name: &StorageName,
+        terms: &CopyTerms,
+    ) -> Result<StorageConcerns, CatalogError> {
+        self.read_within(SCAN_TIME_MAX, |tx| load_concerns(tx, &require_named(tx, name)?, terms))
+    }
+
+    /// Removes the storage: its replicas are forgotten, transfers from it wait for another source, those
+    /// through it end, and so do its tasks. Refused with `Conflict` while a subscription wants data there,
+    /// and with `LastReplica` if a file would be left without a good copy, unless forced.
+    pub fn remove_storage(
+        &self,
+        name: &StorageName,
+        force: bool,
+        who: &str,
+        terms: &CopyTerms,
+    ) -> Result<StorageRemoval, CatalogError> {
+        self.write(|tx| {
+            let storage = require_named(tx, name)?;
+            let concerns = load_concerns(tx, &storage, terms)?;
+            check_removal(&concerns, force)?;
+            let removal = remove(tx, &storage, concerns, terms.now)?;
+            let files = removal.concerns.files();
+            record_change(tx, who, &format!("storage {name} removed, with {files} replicas"), terms.now)?;
+            Ok(removal)
+        })
+    }
+}
+
+/// Refuses a removal that its concerns forbid.
+fn check_removal(concerns: &StorageConcerns, force: bool) -> Result<(), CatalogError> {
+    let name = &concerns.name;
+    if let Some(first) = concerns.subscriptions.first() {
+        let more = match concerns.subscriptions.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        return Err(CatalogError::conflict(format!("subscription {first}{more} to {name} would never end")));
+    }
+    let last = concerns.last_replicas();
+    if last > 0 && !force {
+        let detail = format!("{last} of {} files at {name} have no other good copy", concerns.files());
+        return Err(CatalogError::refused(FaultCode::LastReplica, detail));
+    }
+    Ok(())
+}
+
+fn require_named(tx: &Transaction<'_>, name: &StorageName) -> Result<StorageRow, CatalogError> {
+    find_storage(tx, name)?.ok_or_else(|| CatalogError::not_found("storage", name))
+}
+
+fn load_concerns(
+    tx: &Transaction<'_>,
+    storage: &StorageRow,
+    terms: &CopyTerms,
+) -> Result<StorageConcerns, CatalogError> {
+    let count = |sql: &str| -> Result<u64, CatalogError> {
+        Ok(tx.prepare_cached(sql)?.query_row([key!(storage.id)], |row| row.number(0))?)
+    };
+    let mut select = tx.prepare_cached(
+        "SELECT d.id, d.name, r.files, r.bytes FROM dataset_replicas r JOIN datasets d ON d.id = r.dataset
+         WHERE r.storage = ?1 ORDER BY d.name",
+    )?;
+    let held = select.query_map([key!(storage.id)], |row| {
+        let held = DatasetAtStorage {
+            dataset: row.parsed(1)?,
+            files: row.number(2)?,
+            bytes: row.number(3)?,
+            last_replicas: 0,
+        };
+        Ok((row.id::<DatasetId>(0)?, held))
+    })?;
+    let mut datasets = Vec::new();
+    for (dataset, held) in held.collect::<Result<Vec<_>, _>>()? {
+        let last_replicas = count_last_replicas(tx, dataset, storage.id, terms)?;
+        datasets.push(DatasetAtStorage { last_replicas, ..held });
+    }
+    let mut select = tx.prepare_cached(
+        "SELECT id FROM subscriptions WHERE target = ?1 AND state <> 'cancelled' ORDER BY id LIMIT ?2",
+    )?;
+    let open = select.query_map((key!(storage.id), PAGE_ROWS_MAX as i64), |row| row.id(0))?;
+    Ok(StorageConcerns {
+        id: storage.id,
+        name: storage.name.clone(),
+        site: storage.site,
+        site_name: storage.site_name.clone(),
+        datasets,
+        leases_in: count("SELECT COUNT(*) FROM live WHERE leased = 1 AND target = ?1")?,
+        leases_out: count("SELECT COUNT(*) FROM live WHERE leased = 1 AND source = ?1")?,
+        tasks: count("SELECT COUNT(*) FROM tasks WHERE storage = ?1 AND done = 0")?,
+        subscriptions: open.collect::<Result<Vec<SubscriptionId>, _>>()?,
+    })
+}
+
+fn remove(
+    tx: &Transaction<'_>,
+    storage: &StorageRow,
+    concerns: StorageConcerns,
+    now: Timestamp,
+) -> Result<StorageRemoval, CatalogError> {
+    let name = &storage.name;
+    let cancelled_fault = Fault::new(FaultCode::Cancelled, format!("storage {name} was removed"));
+    let tasks = end_tasks(tx, storage.id, &cancelled_fault, now)?;
+    let cancelled = end_transfers_of_target(tx, storage.id, &cancelled_fault, now)?;
+    let mut select =
+        tx.prepare_cached("SELECT attempt FROM live WHERE leased = 1 AND source = ?1 ORDER BY id")?;
+    let leased: Vec<AttemptId> =
+        select.query_map([key!(storage.id)], |row| row.id(0))?.collect::<Result<_, _>>()?;
+    let interrupted = Fault::new(FaultCode::Interrupted, format!("source {name} was removed"));
+    let released = requeue_attempts(tx, leased.into_iter(), &interrupted, now)?;
+    let blocks = forget_replicas(tx, storage.id)?;
+    tx.execute("DELETE FROM settings WHERE name = ?1", [&format!("space-policy/{name}")])?;
+    tx.execute(
+        "UPDATE storages SET name = ?2, removed = ?3, files = 0, bytes = 0, relay = 0, writable = 0,
+         trouble = NULL WHERE id = ?1",
+        (key!(storage.id), former_name(tx, storage)?, now.0),
+    )?;
+    Ok(StorageRemoval { concerns, released, cancelled, tasks, blocks })
+}
+
+fn end_tasks(
+    tx: &Transaction<'_>,
+    storage: StorageId,
+    fault: &Fault,
+    now: Timestamp,
+) -> Result<Vec<TaskId>, CatalogError> {
+    let mut select = tx.prepare_cached("SELECT id FROM tasks WHERE storage = ?1 AND done = 0 ORDER BY id")?;
+    let open: Vec<TaskId> = select.query_map([key!(storage)], |row| row.id(0))?.collect::<Result<_, _>>()?;
+    let mut ledger = Ledger::new(tx, now);
+    for &task in &open {
+        let task = crate::tasks::require(tx, task)?;
+        crate::tasks::finish(&mut ledger, &task, Some(fault))?;
+    }
+    // Nobody demands anything at a storage without subscriptions: nothing follows that would have to be told.
+    consequences::flush(&mut ledger)?;
+    Ok(open)
+}
+
+/// Takes all replicas of the storage from the catalog. No demand changes: demands are about what their target
+/// holds, and this one has no subscription.
+fn forget_replicas(tx: &Transaction<'_>, storage: StorageId) -> Result<Vec<BlockId>, CatalogError> {
+    let mut select = tx.prepare_cached("SELECT dataset FROM dataset_replicas WHERE storage = ?1")?;
+    let datasets: Vec<DatasetId> =
+        select.query_map([key!(storage)], |row| row.id(0))?.collect::<Result<_, _>>()?;
+    let mut blocks = Vec::new();
+    let mut delete = tx.prepare_cached("DELETE FROM replicas WHERE block = ?1 AND storage = ?2")?;
+    for dataset in datasets {
+        for block in blocks_at(tx, dataset, storage)? {
+            delete.execute_deferred((key!(block), key!(storage)))?;
+            blocks.push(block);
+        }
+        let of_dataset = (key!(dataset), key!(storage));
+        tx.execute("DELETE FROM block_replicas WHERE dataset = ?1 AND storage = ?2", of_dataset)?;
+    }
+    for table in ["dataset_replicas", "relayed", "accusations", "repairs", "left_out"] {
+        tx.execute(&format!("DELETE FROM {table} WHERE storage = ?1"), [key!(storage)])?;
+    }
+    Ok(blocks)
+}
+
+/// A free name by which history calls a removed storage.
+fn former_name(tx: &Transaction<'_>, storage: &StorageRow) -> Result<String, CatalogError> {
+    let mut taken = tx.prepare_cached("SELECT 1 FROM storages WHERE name = ?1")?;
+    let mut suffix = format!(".removed-{}", storage.id);
+    loop {
+        let chars = NAME_CHARS_MAX.saturating_sub(suffix.len());
+        let name: String = storage.name.as_str().chars().take(chars).chain(suffix.chars()).collect();
+        if !taken.exists([name.as_str()])? {
+            return Ok(name);
+        }
+        suffix.push('x');
+    }
+}

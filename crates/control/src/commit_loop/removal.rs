@@ -1,0 +1,83 @@
+//! The removal of a storage: durable, then true for this process, then told to the scheduler and to the
+//! agents that read from it or send to it.
+
+use longhaul_api::native::ChangeKind;
+use longhaul_catalog::{CatalogError, StorageRemoval};
+use longhaul_model::{Fault, FaultCode, StorageName, Timestamp};
+use longhaul_scheduler::{Event, StorageInfo};
+
+use super::{CommitLoop, RemoveStorage};
+use crate::brain::Input;
+
+impl CommitLoop {
+    pub(super) fn remove_storage(&self, order: RemoveStorage) {
+        let done = self.remove(&order);
+        if let Err(error) = &done {
+            self.note_trouble(error);
+        }
+        // The asker may have given up.
+        let _ = order.reply.send(done);
+    }
+
+    fn remove(&self, order: &RemoveStorage) -> Result<(), CatalogError> {
+        let terms = self.control.copy_terms();
+        self.check_unserved(&order.storage, terms.now)?;
+        let removal = self.kernel.catalog.remove_storage(&order.storage, order.force, &order.who, &terms)?;
+        self.announce_removal(&removal, terms.now)?;
+        tracing::warn!(storage = %order.storage, by = %order.who, files = removal.concerns.files(), "removed");
+        Ok(())
+    }
+
+    /// An agent would offer the storage again with its next hello, as a new one without files.
+    fn check_unserved(&self, name: &StorageName, now: Timestamp) -> Result<(), CatalogError> {
+        let Some(row) = self.kernel.catalog.storage(name)? else { return Ok(()) };
+        let Some(holder) = self.control.agents.holder(row.id, row.agent, now) else { return Ok(()) };
+        let detail = format!(
+            "storage {name} is served by agent {} on {}, which is connected: stop that agent, or take the \
+                storage out of its configuration and restart it",
+            holder.id, holder.host
+        );
+        Err(CatalogError::Refused(Fault::new(FaultCode::Conflict, detail)))
+    }
+
+    fn announce_removal(&self, removal: &StorageRemoval, now: Timestamp) -> Result<(), CatalogError> {
+        let storage = removal.concerns.id;
+        let control = &self.control;
+        control.agents.forget_storage(storage);
+        let mut events = vec![
+            Event::Agent { storage, agent: None, connected: false },
+            // The scheduler keeps its number, as history does; nothing goes there or through it any more.
+            Event::Storage(StorageInfo {
+                id: storage,
+                name: removal.concerns.name.clone(),
+                site: removal.concerns.site,
+                writable: false,
+                relay: false,
+                trouble: None,
+            }),
+        ];
+        events.extend(removal.blocks.iter().map(|&block| Event::BlockLost { block, storage }));
+        for row in &removal.released {
+            control.live.ended(row.attempt, false, 0, now);
+            control.agents.cancel(row.agent, [row.attempt]);
+            self.kernel.changes.touch(ChangeKind::Transfer, row.transfer, now);
+            events.push(Event::LeaseReleased { attempt: row.attempt });
+        }
+        for ended in &removal.cancelled {
+            control.live.settled(ended.transfer);
+            if let Some((attempt, agent)) = ended.lease {
+                control.live.ended(attempt, false, 0, now);
+                control.agents.cancel(agent, [attempt]);
+                events.push(Event::LeaseReleased { attempt });
+            }
+            self.kernel.changes.touch(ChangeKind::Transfer, ended.transfer, now);
+        }
+        for &task in &removal.tasks {
+            self.forget_task(task);
+            self.kernel.changes.touch(ChangeKind::Task, task, now);
+        }
+        self.kernel.notify_scheduler(Input::Events(events));
+        self.kernel.changes.touch(ChangeKind::Site, &removal.concerns.site_name, now);
+        self.kernel.refresh_directory()
+    }
+}

@@ -1,0 +1,62 @@
+//! Storages that are removed for good.
+
+use longhaul_api::Problem;
+use longhaul_api::agent::Report;
+use longhaul_api::native::*;
+use longhaul_api::routes;
+use longhaul_model::{FaultCode, SubscriptionState};
+
+use crate::world::World;
+
+async fn remove(world: &World, storage: &str, dry_run: bool, force: bool) -> Result<StorageRemoved, Problem> {
+    let request = StorageRemoval { dry_run, force };
+    world.admin().request(&routes::STORAGE_REMOVE).parameter(storage).json(&request).send().await
+}
+
+async fn storages(world: &World) -> Vec<String> {
+    let page: Page<StorageView> = world.admin().request(&routes::STORAGE_LIST).send().await.unwrap();
+    page.items.iter().map(|row| row.name.to_string()).collect()
+}
+
+/// Step by step: while its agent runs, while something is subscribed there, and with the last good copy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storage_is_removed_once_nothing_depends_on_it() {
+    let mut world = World::new().await;
+    let (alpha, beta) = (world.agent("alpha").await, world.agent("beta").await);
+    for agent in [&alpha, &beta] {
+        agent.hello(&[]).await.unwrap();
+    }
+    world.dataset("demo/set1", "beta", 3).await;
+    world.dataset("demo/set2", "alpha", 2).await;
+    let wish = world.subscribe("demo/set2", "beta").await;
+    let told = remove(&world, "beta", true, false).await.unwrap();
+    assert!(!told.removed && told.served_by == Some(beta.id));
+    assert_eq!((told.files, told.last_replicas, &told.subscriptions[..]), (3, 3, &[wish.id][..]));
+    let problem = remove(&world, "beta", false, true).await.unwrap_err();
+    assert_eq!(problem.code, FaultCode::Conflict);
+    assert!(problem.detail.contains("which is connected: stop that agent"), "{problem}");
+    let ending = Report { ending: true, ..beta.empty_report() };
+    beta.report(&ending).await.unwrap();
+    let problem = remove(&world, "beta", false, true).await.unwrap_err();
+    assert_eq!(problem.remedy, format!("end it: longhaul subscription cancel {}", wish.id), "{problem}");
+    let change = SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..Default::default() };
+    let _: SubscriptionView = world
+        .admin()
+        .request(&routes::SUBSCRIPTION_CHANGE)
+        .parameter(wish.id)
+        .json(&change)
+        .send()
+        .await
+        .unwrap();
+    let problem = remove(&world, "beta", false, false).await.unwrap_err();
+    assert_eq!(problem.code, FaultCode::LastReplica, "{problem}");
+    assert_eq!(storages(&world).await, ["alpha", "beta"]);
+    assert!(remove(&world, "beta", false, true).await.unwrap().removed);
+    assert_eq!(storages(&world).await, ["alpha"]);
+    world.restart().await;
+    assert_eq!(storages(&world).await, ["alpha"]);
+    // What offers the name now is a new storage, and has nothing of the old.
+    beta.started_again(2, 12).hello(&[]).await.unwrap();
+    assert_eq!(remove(&world, "beta", true, false).await.unwrap().files, 0);
+    world.assert_sound().await;
+}
