@@ -35,6 +35,7 @@ pub mod network;
 pub mod openapi;
 pub mod probe;
 pub mod problem;
+pub mod rights;
 pub mod routes;
 pub mod steering;
 

@@ -85,8 +85,7 @@ fn role_text(access: Access) -> &'static str {
             "Requires the role viewer; no credential from a loopback address of the service's host."
         }
         Access::Viewer => "Requires the role viewer.",
-        Access::SiteManager => "Requires the role admin, or manager of every site concerned.",
-        Access::CommunityManager => "Requires the role admin, or manager of the community concerned.",
+        Access::Manager => "Requires the role admin, or manager of the site or community concerned.",
         Access::Admin => "Requires the role admin.",
         Access::Submitter => {
             "Requires the role admin, or a community, given by `service.fts.people` or by the login."

@@ -65,10 +65,9 @@ pub enum Access {
     /// An administrator, or a viewer for whom the service copies between URLs, as `service.fts.people` or
     /// their login says. Rights to see and change a job are checked for each job.
     Submitter,
-    /// An administrator, or a manager of every site concerned.
-    SiteManager,
-    /// An administrator, or a manager of the community concerned.
-    CommunityManager,
+    /// An administrator, or a manager of what the change is bound by, as the [table of rights](crate::rights)
+    /// says.
+    Manager,
     /// An administrator.
     Admin,
     /// An API token that may send measurements, or one of an administrator.
@@ -303,16 +302,16 @@ routes! {
     DATASET_LIST = Get "/api/v1/datasets" "dataset_list" Viewer,
         "Lists datasets by name",
         asks(PAGE), gives(200, Json("Page_DatasetView"));
-    DATASET_CREATE = Post "/api/v1/datasets" "dataset_create" Admin,
+    DATASET_CREATE = Post "/api/v1/datasets" "dataset_create" Manager,
         "Creates an empty dataset, or returns the one of that name",
         takes(Json("DatasetCreate")), gives(200, Json("DatasetView"));
     DATASET_SHOW = Get "/api/v1/datasets/{dataset}" "dataset_show" Viewer,
         "Shows a dataset: sizes, replicas, files left out",
         gives(200, Json("DatasetView"));
-    DATASET_CLOSE = Post "/api/v1/datasets/{dataset}/close" "dataset_close" Admin,
+    DATASET_CLOSE = Post "/api/v1/datasets/{dataset}/close" "dataset_close" Manager,
         "Closes a dataset: no more files can be added",
         gives(200, Json("DatasetView"));
-    DATASET_DELETE = Delete "/api/v1/datasets/{dataset}" "dataset_delete" Admin,
+    DATASET_DELETE = Delete "/api/v1/datasets/{dataset}" "dataset_delete" Manager,
         "Removes a dataset that has no replicas and no subscriptions";
     DATASET_BLOCKS = Get "/api/v1/datasets/{dataset}/blocks" "dataset_blocks" Viewer,
         "Lists the blocks of a dataset with their replicas",
@@ -323,10 +322,10 @@ routes! {
     DATASET_REPLICAS = Get "/api/v1/datasets/{dataset}/replicas" "dataset_replicas" Viewer,
         "Lists the replicas of a dataset, one row per storage",
         gives(200, Json("Page_ReplicaView"));
-    DATASET_SCAN = Post "/api/v1/datasets/{dataset}/scan" "dataset_scan" Admin,
+    DATASET_SCAN = Post "/api/v1/datasets/{dataset}/scan" "dataset_scan" Manager,
         "Starts a scan: an agent registers the files it finds at a storage",
         takes(Json("ScanRequest")), gives(202, Json("TaskView")), with_idempotency_key();
-    DATASET_ADD_FILES = Post "/api/v1/datasets/{dataset}/files" "dataset_add_files" Admin,
+    DATASET_ADD_FILES = Post "/api/v1/datasets/{dataset}/files" "dataset_add_files" Manager,
         "Registers the files of a manifest; all or nothing",
         asks(&[name(
             "storage",
@@ -339,10 +338,10 @@ routes! {
         "Lists the replicas of one file, and how each was verified",
         asks(&[required(text("lfn", "The file."))]), gives(200, Json("FileReplicas"));
 
-    DELETION_CREATE = Post "/api/v1/deletions" "deletion_create" Admin,
+    DELETION_CREATE = Post "/api/v1/deletions" "deletion_create" Manager,
         "Deletes a dataset's replicas at a storage, or previews the deletion",
         takes(Json("DeletionRequest")), gives(200, Json("DeletionReply")), with_idempotency_key();
-    VERIFICATION_CREATE = Post "/api/v1/verifications" "verification_create" SiteManager,
+    VERIFICATION_CREATE = Post "/api/v1/verifications" "verification_create" Manager,
         "Starts a verification: an agent reads a dataset's replicas and compares digests",
         takes(Json("VerificationRequest")), gives(202, Json("TaskView")), with_idempotency_key();
 
@@ -352,7 +351,7 @@ routes! {
     TASK_SHOW = Get "/api/v1/tasks/{task}" "task_show" Viewer,
         "Shows a task and its problems",
         gives(200, Json("TaskView"));
-    TASK_CANCEL = Post "/api/v1/tasks/{task}/cancel" "task_cancel" SiteManager,
+    TASK_CANCEL = Post "/api/v1/tasks/{task}/cancel" "task_cancel" Manager,
         "Cancels a task; finished work stays",
         gives(200, Json("TaskView"));
 
@@ -366,13 +365,13 @@ routes! {
             AFTER
         ]),
         gives(200, Json("Page_SubscriptionView"));
-    SUBSCRIPTION_CREATE = Post "/api/v1/subscriptions" "subscription_create" CommunityManager,
+    SUBSCRIPTION_CREATE = Post "/api/v1/subscriptions" "subscription_create" Manager,
         "Creates a subscription: keep a dataset or block at a storage",
         takes(Json("Subscribe")), gives(201, Json("SubscriptionView")), with_idempotency_key();
     SUBSCRIPTION_SHOW = Get "/api/v1/subscriptions/{subscription}" "subscription_show" Viewer,
         "Shows a subscription",
         gives(200, Json("SubscriptionView"));
-    SUBSCRIPTION_CHANGE = Patch "/api/v1/subscriptions/{subscription}" "subscription_change" CommunityManager,
+    SUBSCRIPTION_CHANGE = Patch "/api/v1/subscriptions/{subscription}" "subscription_change" Manager,
         "Suspends, resumes or cancels a subscription, or changes its priority",
         takes(Json("SubscriptionChange")), gives(200, Json("SubscriptionView"));
 
@@ -429,13 +428,13 @@ routes! {
     SITE_SHOW = Get "/api/v1/sites/{site}" "site_show" Viewer,
         "Shows a site, its storages and its agents",
         gives(200, Json("SiteView"));
-    SITE_CHANGE = Patch "/api/v1/sites/{site}" "site_change" SiteManager,
+    SITE_CHANGE = Patch "/api/v1/sites/{site}" "site_change" Manager,
         "Pauses, drains or opens a site, or changes its limits",
         takes(Json("SiteChange")), gives(200, Json("SiteView"));
-    SITE_JOIN_TOKEN = Post "/api/v1/sites/{site}/join-tokens" "site_join_token" SiteManager,
+    SITE_JOIN_TOKEN = Post "/api/v1/sites/{site}/join-tokens" "site_join_token" Manager,
         "Creates a join token for one more agent of a site",
         takes(Json("JoinTokenCreate")), gives(201, Json("SiteAdded"));
-    SITE_COMMISSION = Post "/api/v1/sites/{site}/commissioning" "site_commission" SiteManager,
+    SITE_COMMISSION = Post "/api/v1/sites/{site}/commissioning" "site_commission" Manager,
         "Records the results of test transfers from and to a site",
         takes(Json("Commissioning")), gives(200, Json("SiteView"));
     AGENT_REFUSE = Post "/api/v1/agents/{agent}/refusal" "agent_refuse" Admin,
@@ -445,7 +444,7 @@ routes! {
         "Lists storages with their space and contents",
         asks(PAGE), gives(200, Json("Page_StorageView"));
 
-    STORAGE_CHANGE = Patch "/api/v1/storages/{storage}" "storage_change" SiteManager,
+    STORAGE_CHANGE = Patch "/api/v1/storages/{storage}" "storage_change" Manager,
         "Changes a storage: relay or not, and the strategy by which sources are chosen",
         takes(Json("StorageChange")), gives(200, Json("StorageView"));
     STORAGE_REMOVE = Post "/api/v1/storages/{storage}/removal" "storage_remove" Admin,
@@ -454,7 +453,7 @@ routes! {
     SHARE_LIST = Get "/api/v1/shares" "share_list" Viewer,
         "Lists the shares of communities and activities",
         gives(200, Json("Page_ShareView"));
-    SHARE_SET = Post "/api/v1/shares" "share_set" CommunityManager,
+    SHARE_SET = Post "/api/v1/shares" "share_set" Manager,
         "Changes the share of a community or an activity, with immediate effect",
         takes(Json("ShareChange")), gives(200, Json("Page_ShareView"));
     MOVER_LIST = Get "/api/v1/movers" "mover_list" Viewer,
@@ -475,7 +474,7 @@ routes! {
     LIMIT_LIST = Get "/api/v1/limits" "limit_list" Viewer,
         "Lists the limits of links, storages and communities",
         gives(200, Json("Page_LimitView"));
-    LIMIT_SET = Post "/api/v1/limits" "limit_set" SiteManager,
+    LIMIT_SET = Post "/api/v1/limits" "limit_set" Manager,
         "Sets or lifts a limit of a link, a storage or a community, with immediate effect",
         takes(Json("LimitChange")), gives(200, Json("Page_LimitView"));
     AUDIT_LIST = Get "/api/v1/audit" "audit_list" Viewer,
@@ -483,7 +482,7 @@ routes! {
         asks(&[text("of", "Only `changes`, or only `logins`."), LIMIT, AFTER]),
         gives(200, Json("Page_AuditEntry"));
 
-    DECISION_LIST = Get "/api/v1/audit/decisions" "decision_list" SiteManager,
+    DECISION_LIST = Get "/api/v1/audit/decisions" "decision_list" Manager,
         "Lists access decisions, newest first: every refusal with its reason, and allowed changes",
         asks(&[
             text("of", "Only `refused`, or only `allowed`."),

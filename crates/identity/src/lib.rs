@@ -43,3 +43,4 @@ pub use logins::{
 pub use origin::{Origin, Visitor};
 pub use person::{JobScope, Method as AuthMethod, Person, Token};
 pub use problem::{catalog_problem, refusal};
+pub use rights::{Belonging, judge};

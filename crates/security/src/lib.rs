@@ -64,6 +64,7 @@ pub use private_files::{
 };
 pub use role::{
     Action, MANAGED_SITES_MAX, ManagerScope, Principal, ResourceScope, Role, authorise, authorise_for,
+    authorise_for_any,
 };
 pub use scope::{Area, Scope, Scopes, TokenRestrictions};
 pub use service_certificates::{HostCertificate, SERVICE_PROTOCOL};

@@ -203,13 +203,30 @@ pub fn authorise(principal: &Principal, action: &Action) -> Result<(), Fault> {
 
 /// Checks whether the principal may change this resource.
 pub fn authorise_for(principal: &Principal, operation: &str, of: ResourceScope<'_>) -> Result<(), Fault> {
+    authorise_for_any(principal, operation, &[of])
+}
+
+/// Checks whether the principal may change what belongs to each of these: one that is theirs is enough. What
+/// belongs to none is the deployment's.
+pub fn authorise_for_any(
+    principal: &Principal,
+    operation: &str,
+    of: &[ResourceScope<'_>],
+) -> Result<(), Fault> {
+    let covered = || of.iter().any(|of| principal.manages.covers(*of));
     match principal.role {
-        Role::Admin => Ok(()),
-        Role::Manager if principal.manages.covers(of) => Ok(()),
-        _ if of == ResourceScope::Deployment => {
-            refused(principal, &format!("{operation} of this needs the role admin"))
+        Role::Admin => return Ok(()),
+        Role::Manager if covered() => return Ok(()),
+        _ => {}
+    }
+    let managed = of.iter().filter(|of| **of != ResourceScope::Deployment);
+    let names: Vec<String> = managed.map(ToString::to_string).collect();
+    match names.is_empty() {
+        true => refused(principal, &format!("{operation} of this needs the role admin")),
+        false => {
+            let names = names.join(" or ");
+            refused(principal, &format!("{operation} needs the role admin, or a manager of {names}"))
         }
-        _ => refused(principal, &format!("{operation} needs the role admin, or a manager of {of}")),
     }
 }
 
@@ -286,6 +303,23 @@ mod tests {
             authorise_for(&hugo, "share_set", ResourceScope::Community(&"atlas".parse().unwrap())).is_err()
         );
         assert!(authorise_for(&hugo, "site_change", ResourceScope::Site(&site("gamma"))).is_err());
+    }
+
+    #[test]
+    fn one_owner_of_several_is_enough() {
+        let (gamma, alpha) = ("gamma".parse::<SiteName>().unwrap(), "alpha".parse::<SiteName>().unwrap());
+        let (higgs, atlas) = ("higgs".parse().unwrap(), "atlas".parse().unwrap());
+        let may = |who: &Principal, of: &[ResourceScope<'_>]| authorise_for_any(who, "delete", of).is_ok();
+        let (gina, hugo) = (manager("gamma", None), manager("", Some("higgs")));
+        let theirs = [ResourceScope::Community(&higgs), ResourceScope::Site(&alpha)];
+        let here = [ResourceScope::Community(&atlas), ResourceScope::Site(&gamma)];
+        assert!(may(&hugo, &theirs) && !may(&hugo, &here));
+        assert!(may(&gina, &here) && !may(&gina, &theirs));
+        for of in [&[][..], &[ResourceScope::Deployment]] {
+            assert!(!may(&gina, of) && !may(&hugo, of) && may(&Principal::new("root", Role::Admin), of));
+        }
+        let refused = authorise_for_any(&gina, "delete", &theirs).unwrap_err().detail;
+        assert!(refused.contains("a manager of the community higgs or the site alpha"), "{refused}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use longhaul_api::native::WhoAmI;
-use longhaul_api::routes;
+use longhaul_api::{rights as table, routes};
 use longhaul_model::units::printable;
 
 use super::Context;
@@ -13,9 +13,6 @@ use crate::config::{ClientConfig, user_profile};
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::time_format;
-
-/// What the routes for managers of sites change.
-const SITE_MANAGER_CHANGES: &str = "settings, limits, join tokens, commissioning, verifications and tasks";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Also give --token, and --ca unless it is configured: \
@@ -74,7 +71,7 @@ pub async fn whoami(context: &Context, remote: &Remote) -> Result<Exit, Failure>
 fn rights(me: &WhoAmI) -> String {
     let mut words = match me.role.as_str() {
         "admin" => "sees and changes everything".to_owned(),
-        "manager" => format!("sees everything, changes only {}", managed(me)),
+        "manager" => format!("sees everything; {}", managed(me)),
         "viewer" => "sees everything, changes nothing".to_owned(),
         "observer" => "sends measurements, sees and changes nothing".to_owned(),
         _ => "its rights are not known to this version".to_owned(),
@@ -88,15 +85,17 @@ fn rights(me: &WhoAmI) -> String {
     words
 }
 
-/// What a manager changes, as the service authorises it.
+/// What a manager may change, from the table by which the service judges.
 fn managed(me: &WhoAmI) -> String {
     let sites: Vec<String> = me.sites.iter().map(ToString::to_string).collect();
     let noun = if sites.len() == 1 { "site" } else { "sites" };
-    let of_sites =
-        (!sites.is_empty()).then(|| format!("{SITE_MANAGER_CHANGES} of the {noun} {}", sites.join(", ")));
-    let of_community = me.community.as_ref().map(|name| format!("subscriptions and shares of {name}"));
-    let parts: Vec<String> = of_sites.into_iter().chain(of_community).collect();
-    parts.join(", and ")
+    let may = |by_community| table::managed(by_community).join(", ");
+    let at_sites =
+        (!sites.is_empty()).then(|| format!("at the {noun} {} may {}", sites.join(", "), may(false)));
+    let of_community =
+        me.community.as_ref().map(|name| format!("for the community {name} may {}", may(true)));
+    let parts: Vec<String> = at_sites.into_iter().chain(of_community).collect();
+    parts.join("; ")
 }
 
 /// Writes a profile that only its owner can read.
@@ -132,12 +131,14 @@ mod tests {
     #[test]
     fn a_manager_reads_what_they_may_change() {
         let both = rights(&credential("manager", &["alpha", "beta"], Some("higgs"), &[]));
-        assert!(
-            both.contains("tasks of the sites alpha, beta, and subscriptions and shares of higgs"),
-            "{both}"
-        );
+        let (at_sites, of_community) = both.split_once("; for the community higgs may ").unwrap();
+        assert!(at_sites.starts_with("sees everything; at the sites alpha, beta may "), "{both}");
+        assert!(at_sites.contains("make join tokens") && !at_sites.contains("close datasets"), "{both}");
+        assert!(of_community.contains("close datasets") && of_community.contains("delete last replicas"));
+        assert!(!of_community.contains("make join tokens"), "{both}");
         let site = rights(&credential("manager", &["alpha"], None, &[]));
-        assert_eq!(site, format!("sees everything, changes only {SITE_MANAGER_CHANGES} of the site alpha"));
+        assert!(site.contains("; at the site alpha may ") && site.contains("delete replicas"), "{site}");
+        assert!(!site.contains("last replicas") && !site.contains("community"), "{site}");
     }
 
     #[test]

@@ -26,11 +26,11 @@ macro_rules! json {
 pub fn handler(operation: &str) -> Option<Handler> {
     Some(match operation {
         "dataset_list" => |ops, call| json!(ops.dataset_list(&call.page()?)?),
-        "dataset_create" => |ops, call| json!(ops.dataset_create(call.json()?)?),
+        "dataset_create" => |ops, call| json!(ops.dataset_create(call.caller()?, call.json()?)?),
         "dataset_show" => |ops, call| json!(ops.dataset_show(&call.parameter("dataset")?)?),
-        "dataset_close" => |ops, call| json!(ops.dataset_close(&call.parameter("dataset")?)?),
+        "dataset_close" => |ops, call| json!(ops.dataset_close(call.caller()?, &call.parameter("dataset")?)?),
         "dataset_delete" => |ops, call| {
-            ops.dataset_delete(&call.parameter("dataset")?)?;
+            ops.dataset_delete(call.caller()?, &call.parameter("dataset")?)?;
             Ok(Answer::nothing())
         },
         "dataset_blocks" => {
@@ -44,9 +44,11 @@ pub fn handler(operation: &str) -> Option<Handler> {
             let items = ops.dataset_replicas(&call.parameter("dataset")?)?;
             json!(Page { items, next: None })
         },
-        "dataset_scan" => |ops, call| json!(ops.dataset_scan(&call.parameter("dataset")?, &call.json()?)?),
+        "dataset_scan" => {
+            |ops, call| json!(ops.dataset_scan(call.caller()?, &call.parameter("dataset")?, &call.json()?)?)
+        }
         "replica_of_file" => |ops, call| json!(ops.replica_of_file(&call.lfn()?)?),
-        "deletion_create" => |ops, call| json!(ops.deletion_create(&call.json()?)?),
+        "deletion_create" => |ops, call| json!(ops.deletion_create(call.caller()?, &call.json()?)?),
         "verification_create" => |ops, call| json!(ops.verification_create(call.caller()?, &call.json()?)?),
         "task_list" => |ops, call| {
             let list = TaskList {

@@ -28,7 +28,7 @@ use longhaul_api::agent::{Report, WorkRequest};
 use longhaul_api::routes::{self, Access, CHECK, Method, Route};
 use longhaul_gateways::perfsonar::PUSH_BYTES_MAX;
 use longhaul_identity::{Origin, Requester, Visitor};
-use longhaul_model::{Fault, FaultCode, IncidentId, StorageName};
+use longhaul_model::{DatasetName, Fault, FaultCode, IncidentId, StorageName};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use self::answer::{Answer, Content, problem_response};
@@ -176,7 +176,7 @@ fn note(http: &Http, route: &Route, requester: &Requester, object: &str, problem
 }
 
 fn is_kept(access: Access) -> bool {
-    matches!(access, Access::Admin | Access::SiteManager | Access::CommunityManager | Access::Submitter)
+    matches!(access, Access::Admin | Access::Manager | Access::Submitter)
 }
 
 fn log(route: &Route, problem: &Problem, incident: IncidentId) {
@@ -275,8 +275,11 @@ async fn upload(
     headers: &http::HeaderMap,
     body: Body,
 ) -> Result<Answer, Problem> {
-    let dataset = call.parameter("dataset")?;
+    let dataset: DatasetName = call.parameter("dataset")?;
     let storage: Option<StorageName> = call.query("storage")?;
+    let caller = call.caller()?.clone();
+    let (requester, name, at) = (caller.clone(), dataset.clone(), storage.clone());
+    http.operations.run(move |operations| operations.may_add_files(&requester, &name, at.as_ref())).await?;
     let limits = http.operations.config().limits.clone();
     body::check_length(headers, limits.manifest_bytes)?;
     let slot = tokio::time::timeout(limits.wait(), http.upload_slots.acquire()).await;
@@ -304,7 +307,7 @@ async fn upload(
     read?;
     let registered = http
         .operations
-        .run(move |operations| operations.dataset_add_files(&dataset, storage.as_ref(), file))
+        .run(move |operations| operations.dataset_add_files(&caller, &dataset, storage.as_ref(), file))
         .await?;
     Answer::json(&registered)
 }

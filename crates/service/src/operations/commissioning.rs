@@ -9,9 +9,10 @@ use std::time::Duration;
 use longhaul_api::Problem;
 use longhaul_api::commissioning::{CommissionState, Commissioning, Grade, LinkCommission, LinkTest};
 use longhaul_api::native::{ChangeKind, SiteView};
+use longhaul_api::rights;
 use longhaul_api::steering::{AllowedLink, LinksChange};
 use longhaul_catalog::{StorageKind, StorageRow};
-use longhaul_identity::Caller;
+use longhaul_identity::{Belonging, Caller};
 use longhaul_model::{Fault, FaultCode, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +49,7 @@ impl Operations {
         name: &SiteName,
         said: Commissioning,
     ) -> Result<SiteView, Problem> {
-        caller.check_site("site_commission", name)?;
+        caller.check(&rights::SITE_COMMISSION, &[Belonging::Site(name)])?;
         self.site_show(name)?;
         check(name, &said)?;
         let known = self.shared.kernel.catalog.sites().map_err(problem)?;

@@ -2,7 +2,9 @@
 
 use longhaul_api::Problem;
 use longhaul_api::native::{BlockView, ChangeKind, DatasetCreate, DatasetView, FileView, Page, ReplicaView};
+use longhaul_api::rights;
 use longhaul_catalog::{DatasetRow, FileScope, TaskKind};
+use longhaul_identity::{Belonging, Caller};
 use longhaul_model::{BlockId, BlockName, CommunityName, DatasetName, Fault, FaultCode, FileId};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
@@ -26,11 +28,13 @@ impl Operations {
         page(rows, limit, |row| row.name.to_string(), |row| self.dataset_view(row))
     }
 
-    pub fn dataset_create(&self, request: DatasetCreate) -> Result<DatasetView, Problem> {
-        let community = match request.community {
+    pub fn dataset_create(&self, caller: &Caller, request: DatasetCreate) -> Result<DatasetView, Problem> {
+        // A community's manager registers for no other.
+        let community = match request.community.or_else(|| caller.principal.manages.community.clone()) {
             Some(community) => community,
             None => CommunityName::parse(COMMUNITY).map_err(|error| bad_request(error.to_string()))?,
         };
+        caller.check(&rights::DATASET_CREATE, &[Belonging::Data(&community)])?;
         let now = self.now();
         let (row, made) =
             self.shared.kernel.catalog.create_dataset(&request.name, &community, now).map_err(problem)?;
@@ -49,16 +53,18 @@ impl Operations {
         self.dataset_view(row)
     }
 
-    pub fn dataset_close(&self, name: &DatasetName) -> Result<DatasetView, Problem> {
+    pub fn dataset_close(&self, caller: &Caller, name: &DatasetName) -> Result<DatasetView, Problem> {
         let row = self.dataset_row(name)?;
+        caller.check(&rights::DATASET_CLOSE, &[Belonging::Data(&row.community)])?;
         self.shared.kernel.catalog.close_dataset(row.id).map_err(problem)?;
         self.shared.kernel.changes.touch(ChangeKind::Dataset, name, self.now());
         self.dataset_show(name)
     }
 
     /// Forgets a dataset that no storage holds and nobody wants.
-    pub fn dataset_delete(&self, name: &DatasetName) -> Result<(), Problem> {
+    pub fn dataset_delete(&self, caller: &Caller, name: &DatasetName) -> Result<(), Problem> {
         let row = self.dataset_row(name)?;
+        caller.check(&rights::DATASET_DELETE, &[Belonging::Data(&row.community)])?;
         self.shared.kernel.catalog.delete_dataset(row.id).map_err(problem)?;
         tracing::info!(dataset = %name, files = row.files, "dataset deleted");
         Ok(())

@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use longhaul_api::Problem;
 use longhaul_api::limits::{LimitChange, LimitKind, LimitView};
 use longhaul_api::native::{ChangeKind, Page};
+use longhaul_api::rights;
 use longhaul_api::steering::LinksChange;
 use longhaul_control::Directory;
 use longhaul_control::brain::Input;
 use longhaul_control::limits::{self, KeptLimits, LIMITS, Of, Pair, UNCOMMISSIONED, read_uncommissioned};
 use longhaul_control::steering::LINKS_MAX;
-use longhaul_identity::Caller;
+use longhaul_identity::{Belonging, Caller};
 use longhaul_model::units::{self, printable};
 use longhaul_model::{StorageId, StorageName};
 use longhaul_scheduler::Limit;
@@ -103,13 +104,13 @@ impl Operations {
         let storages = match of {
             Of::Link(source, target) => vec![*source, *target],
             Of::Into(storage) | Of::Out(storage) => vec![*storage],
-            Of::Community(_) => return caller.check_deployment("limit_set"),
+            Of::Community(_) => return caller.check(&rights::COMMUNITY_LIMIT_SET, &[]),
         };
         let directory = self.shared.kernel.directory();
         for storage in storages {
             match directory.storages.get(&storage) {
-                Some(row) => caller.check_site("limit_set", &row.site_name)?,
-                None => caller.check_deployment("limit_set")?,
+                Some(row) => caller.check(&rights::LIMIT_SET, &[Belonging::Site(&row.site_name)])?,
+                None => caller.check(&rights::LIMIT_SET, &[])?,
             }
         }
         Ok(())

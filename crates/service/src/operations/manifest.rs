@@ -8,8 +8,10 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, ManifestLine, Registered};
+use longhaul_api::rights;
 use longhaul_catalog::{ManifestError, NewFile};
 use longhaul_control::brain::Input;
+use longhaul_identity::{Belonging, Caller};
 use longhaul_model::limits::{FILE_BYTES_MAX, MANIFEST_LINE_BYTES_MAX};
 use longhaul_model::{BlockName, DatasetName, Fault, FaultCode, NameError, StorageName, json};
 
@@ -25,13 +27,28 @@ impl Operations {
         tempfile::tempfile_in(&self.shared.config.state_dir).map_err(|error| spool_problem(&error))
     }
 
+    /// Refuses who may not register files of the dataset, or say that the storage has them: before their
+    /// manifest is received.
+    pub(crate) fn may_add_files(
+        &self,
+        caller: &Caller,
+        name: &DatasetName,
+        storage: Option<&StorageName>,
+    ) -> Result<(), Problem> {
+        let dataset = self.dataset_row(name)?;
+        caller.check(&rights::DATASET_ADD_FILES, &[Belonging::Data(&dataset.community)])?;
+        storage.map_or(Ok(()), |storage| self.check_storage(caller, &rights::REPLICA_REGISTER, storage))
+    }
+
     /// Registers what the manifest lists. With `storage` the files are taken to be there already.
     pub fn dataset_add_files(
         &self,
+        caller: &Caller,
         name: &DatasetName,
         storage: Option<&StorageName>,
         mut manifest: File,
     ) -> Result<Registered, Problem> {
+        self.may_add_files(caller, name, storage)?;
         let dataset = self.dataset_row(name)?;
         let storage = storage.map(|storage| self.storage_row(storage)).transpose()?;
         manifest.seek(SeekFrom::Start(0)).map_err(|error| spool_problem(&error))?;

@@ -34,9 +34,10 @@ use std::sync::Arc;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeEvent, Page};
+use longhaul_api::rights::Right;
 use longhaul_api::routes::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
 use longhaul_catalog::{AddError, DatasetRow, StorageRow};
-use longhaul_identity::{Caller, Identity};
+use longhaul_identity::{Belonging, Caller, Identity};
 use longhaul_model::{DatasetName, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_network::exchange::Imported;
 use longhaul_scheduler::{ImportedKnowledge, Scheduler};
@@ -197,10 +198,10 @@ impl Operations {
     pub(crate) fn check_storage(
         &self,
         caller: &Caller,
-        operation: &str,
+        right: &Right,
         storage: &StorageName,
     ) -> Result<(), Problem> {
-        caller.check_site(operation, &self.storage_row(storage)?.site_name)
+        caller.check(right, &[Belonging::Site(&self.storage_row(storage)?.site_name)])
     }
 
     pub(crate) fn storage_row(&self, name: &StorageName) -> Result<StorageRow, Problem> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, Page};
+use longhaul_api::rights;
 use longhaul_api::steering::{MoverGrantChange, MoverGrantView};
 use longhaul_control::mover_grants::{Grantee, MOVER_GRANTS, MoverGrants};
 use longhaul_identity::Caller;
@@ -25,7 +26,7 @@ impl Operations {
         caller: &Caller,
         change: &MoverGrantChange,
     ) -> Result<Page<MoverGrantView>, Problem> {
-        caller.check_deployment("mover_set")?;
+        caller.check(&rights::MOVER_SET, &[])?;
         self.site_row(&change.site)?;
         let grantee = match change.community.as_str() {
             ALL_COMMUNITIES => Grantee::AllCommunities,

@@ -4,10 +4,11 @@ use longhaul_api::Problem;
 use longhaul_api::native::{
     ChangeKind, DeletionReply, DeletionRequest, FileReplica, FileReplicas, TaskView, VerificationRequest,
 };
+use longhaul_api::rights;
 use longhaul_catalog::{NewTask, TaskKind, TaskRow};
 use longhaul_control::brain::Input;
 use longhaul_control::commit_loop::{CommitWork, replica_events};
-use longhaul_identity::Caller;
+use longhaul_identity::{Belonging, Caller};
 use longhaul_model::{DatasetId, Fault, FaultCode, Lfn, StorageId};
 
 use super::{Operations, not_found, problem};
@@ -36,9 +37,18 @@ impl Operations {
     }
 
     /// Tells what a deletion would do; does it if it is no dry run and nothing forbids it.
-    pub fn deletion_create(&self, request: &DeletionRequest) -> Result<DeletionReply, Problem> {
+    pub fn deletion_create(
+        &self,
+        caller: &Caller,
+        request: &DeletionRequest,
+    ) -> Result<DeletionReply, Problem> {
         let dataset = self.dataset_row(&request.dataset)?;
         let storage = self.storage_row(&request.storage)?;
+        let of = [Belonging::Data(&dataset.community), Belonging::Site(&storage.site_name)];
+        caller.check(&rights::DELETION_CREATE, &of)?;
+        if request.force {
+            caller.check(&rights::DELETION_FORCE, &of)?;
+        }
         let terms = self.shared.control.copy_terms();
         let catalog = &self.shared.kernel.catalog;
         let preview = catalog.deletion_preview(dataset.id, storage.id, &terms).map_err(problem)?;
@@ -67,7 +77,7 @@ impl Operations {
         caller: &Caller,
         request: &VerificationRequest,
     ) -> Result<TaskView, Problem> {
-        self.check_storage(caller, "verification_create", &request.storage)?;
+        self.check_storage(caller, &rights::VERIFICATION_CREATE, &request.storage)?;
         let dataset = self.dataset_row(&request.dataset)?;
         let storage = self.storage_row(&request.storage)?;
         let held = self.shared.kernel.catalog.replicas_of_dataset(dataset.id).map_err(problem)?;

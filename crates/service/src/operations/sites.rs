@@ -7,8 +7,9 @@ use longhaul_api::agent::AgentSettings;
 use longhaul_api::native::{
     ChangeKind, JoinTokenCreate, Page, SiteAdd, SiteAdded, SiteChange, SiteState, SiteView, StorageView,
 };
+use longhaul_api::rights;
 use longhaul_catalog::{SitePatch, SiteRow, StorageRow};
-use longhaul_identity::Caller;
+use longhaul_identity::{Belonging, Caller};
 use longhaul_model::{RegionName, SiteName, StorageId, StorageName};
 use longhaul_security::{JoinToken, hash_secret, new_secret};
 
@@ -50,7 +51,7 @@ impl Operations {
         name: &SiteName,
         request: &JoinTokenCreate,
     ) -> Result<SiteAdded, Problem> {
-        caller.check_site("site_join_token", name)?;
+        caller.check(&rights::SITE_JOIN_TOKEN, &[Belonging::Site(name)])?;
         let life = token_life(request.token_seconds)?;
         let site = self.site_row(name)?;
         self.join_token(&site, life)
@@ -68,7 +69,7 @@ impl Operations {
         name: &SiteName,
         change: &SiteChange,
     ) -> Result<SiteView, Problem> {
-        caller.check_site("site_change", name)?;
+        caller.check(&rights::SITE_CHANGE, &[Belonging::Site(name)])?;
         if change.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
             return Err(bad_request(format!("a reason has at most {REASON_BYTES_MAX} bytes")));
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, Page, StorageView};
+use longhaul_api::rights;
 use longhaul_api::steering::{
     AllowedLink, AuditEntry, LinksChange, LinksSet, LinksView, ShareChange, ShareView, StorageChange, Terms,
     TermsChange,
@@ -15,7 +16,7 @@ use longhaul_control::brain::Input;
 use longhaul_control::steering::{
     KeptLinks, KeptShares, LINKS, LINKS_MAX, SHARES, Whose, links_event, read_links, write_links,
 };
-use longhaul_identity::Caller;
+use longhaul_identity::{Belonging, Caller};
 use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::Strategy;
@@ -62,9 +63,11 @@ impl Operations {
         // How much of all a community gets is not for it to say.
         match whose(change)? {
             Whose::Activity(community, _) | Whose::OtherActivities(community) => {
-                caller.check_community("share_set", &community)?;
+                caller.check(&rights::SHARE_SET, &[Belonging::Charge(&community)])?;
             }
-            Whose::Community(_) | Whose::OtherCommunities => caller.check_deployment("share_set")?,
+            Whose::Community(_) | Whose::OtherCommunities => {
+                caller.check(&rights::COMMUNITY_SHARE_SET, &[])?;
+            }
         }
         self.share_set_by(&caller.principal.name, change)
     }
@@ -209,7 +212,7 @@ impl Operations {
         name: &StorageName,
         change: &StorageChange,
     ) -> Result<StorageView, Problem> {
-        self.check_storage(caller, "storage_change", name)?;
+        self.check_storage(caller, &rights::STORAGE_CHANGE, name)?;
         let strategy = change.strategy.as_deref().map(maybe_strategy).transpose()?;
         let space_policy = change.space_policy.as_deref().map(str::parse::<catalog::SpacePolicy>);
         let space_policy = space_policy.transpose().map_err(bad_request)?;

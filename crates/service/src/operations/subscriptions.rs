@@ -6,13 +6,14 @@ use longhaul_api::Problem;
 use longhaul_api::native::{
     ChangeKind, Expected, Page, StuckFiles, Subscribe, SubscriptionChange, SubscriptionView,
 };
+use longhaul_api::rights;
 use longhaul_api::steering::TermsChange;
 use longhaul_catalog::{
     NewSubscription, SubscriptionFilter, SubscriptionPatch, SubscriptionResult, SubscriptionRow,
 };
 use longhaul_control::brain::Input;
 use longhaul_control::deadlines;
-use longhaul_identity::Caller;
+use longhaul_identity::{Belonging, Caller};
 use longhaul_model::{
     DatasetName, Fault, FaultCode, StorageId, StorageName, SubscriptionId, SubscriptionState, Timestamp,
     Verification,
@@ -43,9 +44,13 @@ impl Operations {
         request: &Subscribe,
     ) -> Result<SubscriptionView, Problem> {
         let dataset = self.dataset_row(&request.dataset)?;
-        let community = request.terms.community.as_ref().unwrap_or(&dataset.community);
-        caller.check_community("subscription_create", community)?;
         let target = self.storage_row(&request.storage)?;
+        let of = [Belonging::Data(&dataset.community), Belonging::Site(&target.site_name)];
+        caller.check(&rights::SUBSCRIPTION_CREATE, &of)?;
+        // Data is charged to its own community, unless it is said otherwise.
+        if let Some(community) = request.terms.community.as_ref().filter(|name| **name != dataset.community) {
+            caller.check(&rights::SUBSCRIPTION_CHARGE, &[Belonging::Charge(community)])?;
+        }
         let block = match &request.block {
             None => None,
             Some(name) => match self.shared.kernel.catalog.block(name).map_err(problem)? {
@@ -84,7 +89,12 @@ impl Operations {
     ) -> Result<SubscriptionView, Problem> {
         let row = self.subscription_row(id)?;
         let community = row.terms.community.as_ref().unwrap_or(&row.community);
-        caller.check_community("subscription_change", community)?;
+        let target = self.storage_row(&row.target_name)?;
+        let of = [Belonging::Charge(community), Belonging::Site(&target.site_name)];
+        caller.check(&rights::SUBSCRIPTION_STATE, &of)?;
+        if (SubscriptionChange { state: None, ..change.clone() }) != SubscriptionChange::default() {
+            caller.check(&rights::SUBSCRIPTION_TERMS, &of)?;
+        }
         let patch = SubscriptionPatch {
             state: change.state,
             priority: priority(change.priority)?,
@@ -92,7 +102,8 @@ impl Operations {
         };
         // Whose it becomes has to be theirs as well.
         if let Some(community) = &patch.terms.community {
-            caller.check_community("subscription_change", community.as_ref().unwrap_or(&row.community))?;
+            let community = community.as_ref().unwrap_or(&row.community);
+            caller.check(&rights::SUBSCRIPTION_TERMS, &[Belonging::Charge(community)])?;
         }
         let changed =
             self.shared.kernel.catalog.change_subscription(id, &patch, self.now()).map_err(problem)?;

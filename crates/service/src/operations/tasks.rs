@@ -2,8 +2,9 @@
 
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, Page, ScanRequest, TaskView};
+use longhaul_api::rights;
 use longhaul_catalog::{TaskKind, TaskRow};
-use longhaul_identity::Caller;
+use longhaul_identity::{Belonging, Caller};
 use longhaul_model::{Algorithm, DatasetName, Fault, FaultCode, StorageName, TaskId};
 
 use super::{Operations, PageQuery, bad_request, not_found, page, problem};
@@ -21,8 +22,15 @@ pub struct TaskList {
 }
 
 impl Operations {
-    pub fn dataset_scan(&self, name: &DatasetName, request: &ScanRequest) -> Result<TaskView, Problem> {
+    pub fn dataset_scan(
+        &self,
+        caller: &Caller,
+        name: &DatasetName,
+        request: &ScanRequest,
+    ) -> Result<TaskView, Problem> {
         let dataset = self.dataset_row(name)?;
+        caller.check(&rights::DATASET_SCAN, &[Belonging::Data(&dataset.community)])?;
+        self.check_storage(caller, &rights::STORAGE_SCAN, &request.storage)?;
         if !dataset.open {
             return Err(
                 Fault::new(FaultCode::Conflict, format!("{name} is closed: nothing can be added")).into()
@@ -71,7 +79,9 @@ impl Operations {
     pub fn task_cancel(&self, caller: &Caller, id: TaskId) -> Result<TaskView, Problem> {
         let row = self.shared.kernel.catalog.task(id).map_err(problem)?;
         let row = row.ok_or_else(|| not_found("task", id, "longhaul dataset show"))?;
-        self.check_storage(caller, "task_cancel", &row.storage_name)?;
+        let (dataset, storage) = (self.dataset_row(&row.dataset_name)?, self.storage_row(&row.storage_name)?);
+        let of = [Belonging::Data(&dataset.community), Belonging::Site(&storage.site_name)];
+        caller.check(&rights::TASK_CANCEL, &of)?;
         let now = self.now();
         let fault = Fault::new(FaultCode::Cancelled, "by request");
         let (row, replicas) = self.shared.kernel.catalog.cancel_task(id, &fault, now).map_err(problem)?;

@@ -47,7 +47,7 @@ async fn every_route_demands_what_the_table_says() {
                 assert_eq!((nobody, unknown), (401, 401), "{name}");
                 assert!(shift != 401 && shift != 403, "{name}: {shift}");
             }
-            Access::Admin | Access::SiteManager | Access::CommunityManager | Access::Submitter => {
+            Access::Admin | Access::Manager | Access::Submitter => {
                 assert_eq!((nobody, unknown, shift), (401, 401, 403), "{name}");
                 let admin = status(&world, route, Some(&world.admin_token)).await;
                 assert!(admin != 401 && admin != 403, "{name}: {admin}");

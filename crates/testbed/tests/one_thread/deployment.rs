@@ -209,7 +209,8 @@ impl Deployment {
     pub fn register(&mut self, files: usize) {
         let operations = self.service().operations().clone();
         let name = DATASET.parse().unwrap();
-        operations.dataset_create(DatasetCreate { name, community: None }).unwrap();
+        let admin = operations.identity().caller_of_token(&self.admin_token).unwrap();
+        operations.dataset_create(&admin, DatasetCreate { name, community: None }).unwrap();
         let mut manifest = tempfile::tempfile().unwrap();
         for number in 0..files {
             let lfn = file_name(number);
@@ -218,7 +219,7 @@ impl Deployment {
         }
         let storage = "alpha".parse().unwrap();
         let name = DATASET.parse().unwrap();
-        let added = operations.dataset_add_files(&name, Some(&storage), manifest).unwrap();
+        let added = operations.dataset_add_files(&admin, &name, Some(&storage), manifest).unwrap();
         assert_eq!(added.files_added, files as u64);
     }
 

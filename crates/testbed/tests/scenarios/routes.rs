@@ -114,11 +114,7 @@ impl Walk {
             Access::Viewer | Access::AgentCertificate => {
                 self.refused(&self.nobody, route, parameters, body, &[401, 403])
             }
-            Access::Admin
-            | Access::SiteManager
-            | Access::CommunityManager
-            | Access::Submitter
-            | Access::Observer => {
+            Access::Admin | Access::Manager | Access::Submitter | Access::Observer => {
                 self.refused(&self.nobody, route, parameters, body, &[401]);
                 self.refused(&self.viewer, route, parameters, body, &[403]);
             }
