@@ -217,6 +217,8 @@ fn schemas() -> Map<String, Value> {
         native::SiteAdded,
         native::AgentRefusal,
         native::AgentRefused,
+        native::AgentRemoval,
+        native::AgentRemoved,
         native::StorageRemoval,
         native::StorageRemoved,
         native::SiteChange,

@@ -440,6 +440,9 @@ routes! {
     AGENT_REFUSE = Post "/api/v1/agents/{agent}/refusal" "agent_refuse" Admin,
         "Refuses all certificates of an agent, or previews what that means",
         takes(Json("AgentRefusal")), gives(200, Json("AgentRefused"));
+    AGENT_REMOVE = Post "/api/v1/agents/{agent}/removal" "agent_remove" Admin,
+        "Removes an agent that is gone for good, or previews what that means",
+        takes(Json("AgentRemoval")), gives(200, Json("AgentRemoved"));
     STORAGE_LIST = Get "/api/v1/storages" "storage_list" Viewer,
         "Lists storages with their space and contents",
         asks(PAGE), gives(200, Json("Page_StorageView"));

@@ -11,6 +11,7 @@ use crate::attempts::requeue_attempts;
 use crate::refused_agents::{SELECT_REFUSED, find_refusal, refused_row};
 use crate::rows::codec::{Columns, key};
 use crate::sites::find_agent;
+use crate::sql::Transaction;
 use crate::{AgentConcerns, Catalog, CatalogError, RefusalResult, RefusedAgentRow};
 
 /// No release issues certificates that are valid for longer. The one that the catalog knows may expire sooner
@@ -29,22 +30,7 @@ impl Catalog {
         reason: &str,
         now: Timestamp,
     ) -> Result<RefusalResult, CatalogError> {
-        self.write(|tx| {
-            let agent = find_agent(tx, id)?.ok_or_else(|| CatalogError::not_found("agent", id))?;
-            let expires = agent.certificate_expires.max(now.plus(CERTIFICATE_VALIDITY_MAX));
-            tx.execute(
-                "INSERT INTO refused_agents (agent, reason, refused, expires) VALUES (?1, ?2, ?3, ?4) \
-                    ON CONFLICT DO NOTHING",
-                (key!(id), reason, now.0, expires.0),
-            )?;
-            let refusal = find_refusal(tx, id)?.ok_or_else(|| CatalogError::not_found("refusal of", id))?;
-            let mut select = tx.prepare_cached(SELECT_LEASES)?;
-            let leased: Vec<AttemptId> =
-                select.query_map([key!(id)], |row| row.id(0))?.collect::<Result<_, _>>()?;
-            let fault = Fault::new(FaultCode::Interrupted, format!("agent {id} is refused"));
-            let released = requeue_attempts(tx, leased.into_iter(), &fault, now)?;
-            Ok(RefusalResult { refusal, released })
-        })
+        self.write(|tx| refuse(tx, id, reason, now))
     }
 
     pub fn refused_agents(&self) -> Result<Vec<RefusedAgentRow>, CatalogError> {
@@ -88,4 +74,25 @@ impl Catalog {
             })
         })
     }
+}
+
+pub(crate) fn refuse(
+    tx: &Transaction<'_>,
+    id: AgentId,
+    reason: &str,
+    now: Timestamp,
+) -> Result<RefusalResult, CatalogError> {
+    let agent = find_agent(tx, id)?.ok_or_else(|| CatalogError::not_found("agent", id))?;
+    let expires = agent.certificate_expires.max(now.plus(CERTIFICATE_VALIDITY_MAX));
+    tx.execute(
+        "INSERT INTO refused_agents (agent, reason, refused, expires) VALUES (?1, ?2, ?3, ?4) \
+            ON CONFLICT DO NOTHING",
+        (key!(id), reason, now.0, expires.0),
+    )?;
+    let refusal = find_refusal(tx, id)?.ok_or_else(|| CatalogError::not_found("refusal of", id))?;
+    let mut select = tx.prepare_cached(SELECT_LEASES)?;
+    let leased: Vec<AttemptId> = select.query_map([key!(id)], |row| row.id(0))?.collect::<Result<_, _>>()?;
+    let fault = Fault::new(FaultCode::Interrupted, format!("agent {id} is refused"));
+    let released = requeue_attempts(tx, leased.into_iter(), &fault, now)?;
+    Ok(RefusalResult { refusal, released })
 }

@@ -1,11 +1,11 @@
-//! Storages that are removed, and what becomes of what they had.
+//! Storages and agents that are removed, and what becomes of what they had.
 //!
 //! A removed storage's replicas leave the catalog, whether their files still exist or not. Its row stays, for
 //! history and for what arrived from it, under a name that says so: its own may be taken by a new storage,
 //! which is another one in every respect.
 
 use longhaul_model::{
-    AttemptId, BlockId, DatasetId, Fault, FaultCode, StorageId, StorageName, SubscriptionId, TaskId,
+    AgentId, AttemptId, BlockId, DatasetId, Fault, FaultCode, StorageId, StorageName, SubscriptionId, TaskId,
     Timestamp,
 };
 
@@ -15,11 +15,13 @@ use crate::consequences;
 use crate::database::{PAGE_ROWS_MAX, SCAN_TIME_MAX};
 use crate::deletion::{blocks_at, count_last_replicas};
 use crate::ledger::Ledger;
+use crate::refusals::refuse;
 use crate::rows::codec::{Columns, key};
 use crate::sites::find_storage;
 use crate::sql::Transaction;
 use crate::{
-    Catalog, CatalogError, CopyTerms, DatasetAtStorage, StorageConcerns, StorageRemoval, StorageRow,
+    AgentRemoval, Catalog, CatalogError, CopyTerms, DatasetAtStorage, StorageConcerns, StorageRemoval,
+    StorageRow,
 };
 
 /// Most characters of a storage's name.
@@ -55,6 +57,55 @@ impl Catalog {
             Ok(removal)
         })
     }
+}
+
+impl Catalog {
+    /// Removes the agent: its certificates are refused from now on, and its leases, and those from its
+    /// storages, wait again. Its storages stay with the site, for another agent; those that nothing depends
+    /// on go with it.
+    pub fn remove_agent(
+        &self,
+        id: AgentId,
+        who: &str,
+        terms: &CopyTerms,
+    ) -> Result<AgentRemoval, CatalogError> {
+        self.write(|tx| {
+            let refused = refuse(tx, id, "it was removed by an administrator", terms.now)?;
+            let mut storages = Vec::new();
+            for name in idle_storages(tx, id, terms)? {
+                let storage = require_named(tx, &name)?;
+                let concerns = load_concerns(tx, &storage, terms)?;
+                storages.push(remove(tx, &storage, concerns, terms.now)?);
+            }
+            tx.execute("DELETE FROM agents WHERE id = ?1", [key!(id)])?;
+            record_change(tx, who, &format!("agent {id} removed"), terms.now)?;
+            Ok(AgentRemoval { refused, storages })
+        })
+    }
+
+    /// Storages of the agent that nothing depends on: they go when it is removed.
+    pub fn idle_storages(&self, id: AgentId, terms: &CopyTerms) -> Result<Vec<StorageName>, CatalogError> {
+        self.read(|tx| idle_storages(tx, id, terms))
+    }
+}
+
+fn idle_storages(
+    tx: &Transaction<'_>,
+    id: AgentId,
+    terms: &CopyTerms,
+) -> Result<Vec<StorageName>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT name FROM storages WHERE agent = ?1 AND removed IS NULL AND files = 0 ORDER BY name",
+    )?;
+    let empty: Vec<StorageName> =
+        select.query_map([key!(id)], |row| row.parsed(0))?.collect::<Result<_, _>>()?;
+    let mut idle = Vec::new();
+    for name in empty {
+        if load_concerns(tx, &require_named(tx, &name)?, terms)?.is_idle() {
+            idle.push(name);
+        }
+    }
+    Ok(idle)
 }
 
 /// Refuses a removal that its concerns forbid.

@@ -361,6 +361,19 @@ impl Agents {
         self.lock().get(&agent).map(|presence| presence.storages.clone()).unwrap_or_default()
     }
 
+    /// Removes an agent that is refused already, with all that waits for it.
+    pub fn remove(&self, agent: AgentId) {
+        if let Some(presence) = self.lock().remove(&agent) {
+            presence.wake.notify_waiters();
+        }
+    }
+
+    /// Whether the agent asked for something lately and is not refused.
+    pub fn is_in_contact(&self, agent: AgentId, now: Timestamp) -> bool {
+        self.check_admitted(agent).is_ok()
+            && self.lock().get(&agent).is_some_and(|presence| presence.is_heard(now))
+    }
+
     /// Nobody serves the storage any more: it was removed.
     pub fn forget_storage(&self, storage: StorageId) {
         for presence in self.lock().values_mut() {

@@ -180,7 +180,7 @@ pub enum Command {
     /// Operate the service: init, run, check
     #[command(subcommand)]
     Service(service::ServiceCommand),
-    /// Operate an agent: join a service, run, refuse
+    /// Operate an agent: join a service, run, refuse, remove
     #[command(subcommand)]
     Agent(agent::AgentCommand),
     /// Show or check the configuration

@@ -214,6 +214,48 @@ pub struct AgentRefused {
     pub subscriptions: u64,
 }
 
+/// `POST /api/v1/agents/{agent}/removal`: removes an agent that is gone for good. With `dry_run`, the
+/// default, it only shows what that would mean.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct AgentRemoval {
+    /// True, the default: remove nothing, only preview.
+    #[serde(default = "yes")]
+    pub dry_run: bool,
+}
+
+/// What the removal of an agent means, or would mean.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct AgentRemoved {
+    /// The agent.
+    #[schema(value_type = String)]
+    pub agent: AgentId,
+    /// Site of the agent.
+    #[schema(value_type = String)]
+    pub site: SiteName,
+    /// True if it is removed now.
+    pub removed: bool,
+    /// True if it is connected and not refused: as long as it is, it stays.
+    pub connected: bool,
+    /// Storages that stay with the site, for another agent.
+    #[schema(value_type = Vec<String>)]
+    pub storages: Vec<StorageName>,
+    /// Storages that nothing depends on: they go with the agent.
+    #[schema(value_type = Vec<String>)]
+    pub storages_removed: Vec<StorageName>,
+    /// Files registered at its storages.
+    pub files: u64,
+    /// Size of these files together, in bytes.
+    pub bytes: u64,
+    /// Transfers that the agent carries out: they are given back, and wait for the next agent.
+    pub leases_in: u64,
+    /// Transfers of other agents that read from its storages: they get another source, or wait.
+    pub leases_out: u64,
+    /// Tasks at its storages: they wait for the next agent.
+    pub tasks: u64,
+    /// Active subscriptions to its storages: they wait for the next agent.
+    pub subscriptions: u64,
+}
+
 /// `POST /api/v1/storages/{storage}/removal`: removes a storage for good. With `dry_run`, the default, it
 /// only shows what that would mean.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

@@ -1,6 +1,6 @@
-//! Storages that are removed, with all they had.
+//! Storages and agents that are removed, with all they had.
 
-use longhaul_model::{Fault, FaultCode, SubscriptionState, TransferState};
+use longhaul_model::{Fault, FaultCode, SubscriptionState, Timestamp, TransferState};
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, offer, terms};
 use crate::{
@@ -16,6 +16,8 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     what_is_reported_of_a_removed_storage_counts_for_nothing,
     the_name_of_a_removed_storage_can_be_taken_again,
     history_names_a_removed_storage_apart_from_its_successor,
+    a_removed_agent_gives_its_leases_back_and_is_let_in_no_more,
+    storages_of_a_removed_agent_stay_if_anything_depends_on_them,
 ];
 
 fn remove(world: &World, place: &str, force: bool) -> Result<StorageRemoval, Fault> {
@@ -183,4 +185,49 @@ fn history_names_a_removed_storage_apart_from_its_successor(world: &mut World) {
     let CatalogError::Refused(fault) = hello(&former).unwrap_err() else { panic!("a broken statement") };
     assert_eq!(fault.code, FaultCode::Conflict, "nobody gets the old history");
     assert_eq!(hello("beta").unwrap()[0].files, 0);
+}
+
+fn a_removed_agent_gives_its_leases_back_and_is_let_in_no_more(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    world.subscribe(dataset, None, BETA);
+    let file = world.file(dataset, 0).id;
+    let into = world.lease(file, ALPHA, BETA);
+    let removal = world.catalog.remove_agent(agent(BETA), "root", &terms()).unwrap();
+    let released: Vec<_> = removal.refused.released.iter().map(|row| row.attempt).collect();
+    assert_eq!(released, [into.attempt]);
+    assert!(world.catalog.agent(agent(BETA)).unwrap().is_none());
+    assert_eq!(world.catalog.agents().unwrap().len(), 2);
+    let refused: Vec<_> = world.catalog.refused_agents().unwrap().iter().map(|row| row.agent).collect();
+    assert_eq!(refused, [agent(BETA)]);
+    let renewed = world.catalog.set_agent_certificate(agent(BETA), Timestamp::MAX).unwrap_err();
+    let CatalogError::Refused(fault) = renewed else { panic!("{renewed}") };
+    assert_eq!(fault.code, FaultCode::NotAllowed);
+    let next = Incarnation { number: 2, nonce: 7 };
+    let hello = |id| world.catalog.agent_hello(id, next, "beta", "0.1.0", &[], &[offer("beta")], NOW);
+    assert!(hello(agent(BETA)).is_err());
+    assert!(world.catalog.remove_agent(agent(BETA), "root", &terms()).is_err(), "it is gone");
+    // The site's next agent goes on.
+    let site = world.catalog.site(&"beta".parse().unwrap()).unwrap().unwrap();
+    world.catalog.add_agent(agent(7), site.id, "new", Timestamp::MAX, NOW).unwrap();
+    assert_eq!(hello(agent(7)).unwrap()[0].id, world.storages[BETA]);
+}
+
+fn storages_of_a_removed_agent_stay_if_anything_depends_on_them(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    world.subscribe(dataset, None, BETA);
+    let next = Incarnation { number: 2, nonce: 7 };
+    let offers = [offer("gamma"), offer("gamma2")];
+    world.catalog.agent_hello(agent(GAMMA), next, "gamma", "0.1.0", &[], &offers, NOW).unwrap();
+    world.register(dataset, 0..1, Some(GAMMA), None);
+    let idle = world.catalog.idle_storages(agent(GAMMA), &terms()).unwrap();
+    assert_eq!(idle, ["gamma2".parse().unwrap()], "the dry run names it");
+    for place in [ALPHA, BETA, GAMMA] {
+        world.catalog.remove_agent(agent(place), "root", &terms()).unwrap();
+    }
+    let storages = world.catalog.storages().unwrap();
+    let names: Vec<_> = storages.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(names, ["alpha", "beta", "gamma"], "files, a subscription, files");
+    assert_eq!(storages[0].files, 3);
 }

@@ -1,10 +1,10 @@
-//! Removed storages.
+//! Removed storages and agents.
 
 use longhaul_model::{
     BlockId, DatasetName, SiteId, SiteName, StorageId, StorageName, SubscriptionId, TaskId,
 };
 
-use crate::{CancelledTransfer, LiveTransferRow};
+use crate::{CancelledTransfer, LiveTransferRow, RefusalResult};
 
 /// What depends on a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,24 @@ pub struct StorageRemoval {
     pub blocks: Vec<BlockId>,
 }
 
+/// What became of an agent's work and storages when it was removed.
+#[derive(Clone, Debug)]
+pub struct AgentRemoval {
+    pub refused: RefusalResult,
+    /// Storages that nothing depended on: they went with it.
+    pub storages: Vec<StorageRemoval>,
+}
+
 impl StorageConcerns {
+    /// Whether nothing is there, nothing is to come and nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.datasets.is_empty()
+            && self.subscriptions.is_empty()
+            && self.tasks == 0
+            && self.leases_in == 0
+            && self.leases_out == 0
+    }
+
     pub fn files(&self) -> u64 {
         self.datasets.iter().map(|held| held.files).sum()
     }

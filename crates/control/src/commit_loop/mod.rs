@@ -47,6 +47,8 @@ pub enum CommitWork {
     RefuseAgent(RefuseAgent),
     /// Removes a storage with all it had.
     RemoveStorage(RemoveStorage),
+    /// Removes an agent that is gone for good.
+    RemoveAgent(RemoveAgent),
     /// Answered when all work queued before it is done.
     Fence(Sender<()>),
     Stop,
@@ -65,6 +67,14 @@ pub struct RemoveStorage {
     pub storage: StorageName,
     /// Even if it has the last good replica of a file.
     pub force: bool,
+    /// Whoever wants it, for the audit.
+    pub who: String,
+    pub reply: Sender<Result<(), CatalogError>>,
+}
+
+/// An agent to be removed.
+pub struct RemoveAgent {
+    pub agent: AgentId,
     /// Whoever wants it, for the audit.
     pub who: String,
     pub reply: Sender<Result<(), CatalogError>>,
@@ -105,6 +115,7 @@ impl CommitLoop {
             CommitWork::Task(task) => self.deliver_task(task),
             CommitWork::RefuseAgent(order) => self.refuse_agent(order),
             CommitWork::RemoveStorage(order) => self.remove_storage(order),
+            CommitWork::RemoveAgent(order) => self.remove_agent(order),
             // The asker may have given up.
             CommitWork::Fence(reached) => drop(reached.send(())),
             CommitWork::Stop => return true,

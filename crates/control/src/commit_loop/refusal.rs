@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use longhaul_api::native::ChangeKind;
-use longhaul_catalog::CatalogError;
-use longhaul_model::AgentId;
+use longhaul_catalog::{CatalogError, RefusalResult};
+use longhaul_model::{AgentId, Timestamp};
 use longhaul_scheduler::Event;
 
 use super::{CommitLoop, RefuseAgent};
@@ -24,6 +24,13 @@ impl CommitLoop {
     fn refuse(&self, agent: AgentId, reason: &str) -> Result<(), CatalogError> {
         let now = self.kernel.now();
         let result = self.kernel.catalog.refuse_agent(agent, reason, now)?;
+        let site = self.control.agents.agent(agent).map(|info| info.site_name);
+        tracing::warn!(%agent, ?site, reason, released = result.released.len(), "refused");
+        self.announce_refusal(agent, result, now);
+        Ok(())
+    }
+
+    pub(super) fn announce_refusal(&self, agent: AgentId, result: RefusalResult, now: Timestamp) {
         self.control.agents.refuse(result.refusal);
         self.control.streams.reconcile(agent, &BTreeSet::new());
         let mut events = self.control.agents.transition_events(now);
@@ -36,11 +43,8 @@ impl CommitLoop {
             events.push(Event::LeaseReleased { attempt: row.attempt });
         }
         self.kernel.notify_scheduler(Input::Events(events));
-        let site = self.control.agents.agent(agent).map(|info| info.site_name);
-        tracing::warn!(%agent, ?site, reason, released = result.released.len(), "refused");
-        if let Some(site) = site {
-            self.kernel.changes.touch(ChangeKind::Site, site, now);
+        if let Some(info) = self.control.agents.agent(agent) {
+            self.kernel.changes.touch(ChangeKind::Site, info.site_name, now);
         }
-        Ok(())
     }
 }

@@ -1,12 +1,12 @@
-//! The removal of a storage: durable, then true for this process, then told to the scheduler and to the
-//! agents that read from it or send to it.
+//! The removal of a storage or an agent: durable, then true for this process, then told to the scheduler and
+//! to the agents that read from it or send to it.
 
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{CatalogError, StorageRemoval};
-use longhaul_model::{Fault, FaultCode, StorageName, Timestamp};
+use longhaul_model::{AgentId, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_scheduler::{Event, StorageInfo};
 
-use super::{CommitLoop, RemoveStorage};
+use super::{CommitLoop, RemoveAgent, RemoveStorage};
 use crate::brain::Input;
 
 impl CommitLoop {
@@ -24,7 +24,34 @@ impl CommitLoop {
         self.check_unserved(&order.storage, terms.now)?;
         let removal = self.kernel.catalog.remove_storage(&order.storage, order.force, &order.who, &terms)?;
         self.announce_removal(&removal, terms.now)?;
-        tracing::warn!(storage = %order.storage, by = %order.who, files = removal.concerns.files(), "removed");
+        let files = removal.concerns.files();
+        tracing::warn!(storage = %order.storage, by = %order.who, files, "removed");
+        Ok(())
+    }
+
+    pub(super) fn remove_agent(&self, order: RemoveAgent) {
+        let done = self.remove_silent_agent(order.agent, &order.who);
+        if let Err(error) = &done {
+            self.note_trouble(error);
+        }
+        // The asker may have given up.
+        let _ = order.reply.send(done);
+    }
+
+    fn remove_silent_agent(&self, agent: AgentId, who: &str) -> Result<(), CatalogError> {
+        let terms = self.control.copy_terms();
+        let now = terms.now;
+        if self.control.agents.is_in_contact(agent, now) {
+            let detail = format!("agent {agent} is connected: stop it, or refuse it");
+            return Err(CatalogError::Refused(Fault::new(FaultCode::Conflict, detail)));
+        }
+        let removal = self.kernel.catalog.remove_agent(agent, who, &terms)?;
+        self.announce_refusal(agent, removal.refused, now);
+        for storage in &removal.storages {
+            self.announce_removal(storage, now)?;
+        }
+        self.control.agents.remove(agent);
+        tracing::warn!(%agent, by = who, storages = removal.storages.len(), "removed");
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use longhaul_agent::{Agent, JoinedAgent, StorageConfig};
-use longhaul_api::native::{AgentRefusal, AgentRefused};
+use longhaul_api::native::{AgentRefusal, AgentRefused, AgentRemoval, AgentRemoved};
 use longhaul_api::routes;
 use longhaul_model::units::{bytes, printable};
 use longhaul_model::{AgentId, StorageName};
@@ -30,6 +30,8 @@ pub enum AgentCommand {
     AcceptRoot(AcceptRootArgs),
     /// Refuse an agent from now on, such as one whose key was stolen; shows what that means, unless --yes
     Refuse(RefuseArgs),
+    /// Show what removing an agent that is gone for good would mean; remove it with --yes
+    Remove(RemoveArgs),
 }
 
 #[derive(Debug, Args)]
@@ -50,6 +52,15 @@ pub struct RefuseArgs {
     reason: Option<String>,
     /// Really refuse it; there is no way back but to join again
     #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// Id of the agent, as `longhaul site show SITE` lists it
+    agent: AgentId,
+    /// Really remove it; without it nothing is changed
+    #[arg(long, short)]
     yes: bool,
 }
 
@@ -173,6 +184,7 @@ pub fn run(context: &Context, command: AgentCommand) -> Result<Exit, Failure> {
         }
         AgentCommand::AcceptRoot(args) => accept_root(context, args),
         AgentCommand::Refuse(args) => block_on(Threads::One, refuse(context, args)),
+        AgentCommand::Remove(args) => block_on(Threads::One, remove(context, args)),
     }
 }
 
@@ -223,22 +235,73 @@ fn refusal(reply: &AgentRefused, done: bool) -> String {
             if storages.len() == 1 { "it" } else { "them" },
         ));
     }
-    for (count, one, many, becomes) in [
-        (reply.leases_in, "transfer to it", "transfers to it", "given back, to wait for the next agent"),
-        (reply.leases_out, "transfer from it", "transfers from it", "given another source, or to wait"),
-        (reply.tasks, "task", "tasks", "to wait for the next agent"),
-        (reply.subscriptions, "subscription", "subscriptions", "to wait for the next agent"),
-    ] {
-        if count > 0 {
-            text.push_str(&format!("\n  {count} {}: {becomes}", if count == 1 { one } else { many }));
-        }
-    }
+    push_work(&mut text, [reply.leases_in, reply.leases_out, reply.tasks, reply.subscriptions]);
     if done {
         text.push_str(&format!("\nto go on there: longhaul site add {site} --another-agent"));
     } else if reply.refused {
         text.push_str("\nit is refused already");
     } else {
         text.push_str(&format!("\nnothing was changed; to refuse it: longhaul agent refuse {agent} --yes"));
+    }
+    text
+}
+
+/// What becomes of an agent's work.
+fn push_work(text: &mut String, [leases_in, leases_out, tasks, subscriptions]: [u64; 4]) {
+    for (count, one, many, becomes) in [
+        (leases_in, "transfer to it", "transfers to it", "given back, to wait for the next agent"),
+        (leases_out, "transfer from it", "transfers from it", "given another source, or to wait"),
+        (tasks, "task", "tasks", "to wait for the next agent"),
+        (subscriptions, "subscription", "subscriptions", "to wait for the next agent"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("\n  {count} {}: {becomes}", if count == 1 { one } else { many }));
+        }
+    }
+}
+
+fn names(storages: &[StorageName]) -> String {
+    let names: Vec<&str> = storages.iter().map(|name| name.as_str()).collect();
+    names.join(", ")
+}
+
+async fn remove(context: &Context, args: RemoveArgs) -> Result<Exit, Failure> {
+    let remote = context.remote()?;
+    let request = AgentRemoval { dry_run: !args.yes };
+    let reply: AgentRemoved =
+        remote.post(&routes::AGENT_REMOVE, &[&args.agent.to_string()], &request).await?;
+    context.output.sentence(&reply, removal)?;
+    Ok(Exit::Ok)
+}
+
+/// What the removal of an agent means, or what it has done.
+fn removal(reply: &AgentRemoved) -> String {
+    let (agent, site) = (reply.agent, &reply.site);
+    let mut text = match reply.removed {
+        true => format!("agent {agent} of {site} is removed: its certificates open nothing any more"),
+        false => format!("would remove agent {agent} of {site}"),
+    };
+    if !reply.storages.is_empty() {
+        text.push_str(&format!(
+            "\n  {} with {} ({}): without an agent, until another one of {site} offers it",
+            names(&reply.storages),
+            words::files(reply.files),
+            bytes(reply.bytes),
+        ));
+    }
+    if !reply.storages_removed.is_empty() {
+        text.push_str(&format!("\n  {}: removed, since nothing is there", names(&reply.storages_removed)));
+    }
+    push_work(&mut text, [reply.leases_in, reply.leases_out, reply.tasks, reply.subscriptions]);
+    if reply.removed {
+        text.push_str(&format!("\nto go on there: longhaul site add {site} --another-agent"));
+    } else if reply.connected {
+        text.push_str(&format!(
+            "\nnothing was changed; it is connected: stop it on its host, or: longhaul agent refuse {agent} \
+                --yes"
+        ));
+    } else {
+        text.push_str(&format!("\nnothing was changed; to remove it: longhaul agent remove {agent} --yes"));
     }
     text
 }

@@ -119,6 +119,9 @@ pub fn handler(operation: &str) -> Option<Handler> {
             |ops, call| json!(ops.site_commission(call.caller()?, &call.parameter("site")?, call.json()?)?)
         }
         "agent_refuse" => |ops, call| json!(ops.agent_refuse(call.parameter("agent")?, &call.json()?)?),
+        "agent_remove" => {
+            |ops, call| json!(ops.agent_remove(call.caller()?, call.parameter("agent")?, &call.json()?)?)
+        }
         "storage_list" => |ops, call| json!(ops.storage_list(&call.page()?)?),
         "storage_change" => |ops, call| {
             json!(ops.storage_change(call.caller()?, &call.parameter("storage")?, &call.json()?)?)

@@ -1,14 +1,14 @@
-//! Storages that are to be no more.
+//! Storages and agents that are to be no more.
 
 use std::sync::mpsc::channel;
 
 use longhaul_api::Problem;
-use longhaul_api::native::{RemovedReplicas, StorageRemoval, StorageRemoved};
-use longhaul_control::commit_loop::{CommitWork, RemoveStorage};
+use longhaul_api::native::{AgentRemoval, AgentRemoved, RemovedReplicas, StorageRemoval, StorageRemoved};
+use longhaul_control::commit_loop::{CommitWork, RemoveAgent, RemoveStorage};
 use longhaul_identity::Caller;
-use longhaul_model::{FaultCode, StorageName};
+use longhaul_model::{AgentId, FaultCode, StorageName};
 
-use super::{Operations, busy, problem};
+use super::{Operations, busy, not_found, problem};
 
 impl Operations {
     /// Tells what the removal of a storage means; removes it if it is no dry run and nothing forbids it.
@@ -55,6 +55,52 @@ impl Operations {
         self.shared.kernel.writer.send(CommitWork::RemoveStorage(order))?;
         let done = done.recv().map_err(|_| busy("the service stops"))?;
         done.map_err(|error| removal_problem(problem(error), &reply))?;
+        Ok(reply)
+    }
+}
+
+impl Operations {
+    /// Tells what the removal of an agent means; removes it if it is no dry run and nothing forbids it.
+    pub fn agent_remove(
+        &self,
+        caller: &Caller,
+        agent: AgentId,
+        request: &AgentRemoval,
+    ) -> Result<AgentRemoved, Problem> {
+        let (catalog, control) = (&self.shared.kernel.catalog, &self.shared.control);
+        let row = catalog.agent(agent).map_err(problem)?;
+        let row = row.ok_or_else(|| not_found("agent", agent, "longhaul site show SITE"))?;
+        let concerns = catalog.agent_concerns(agent).map_err(problem)?;
+        let storages_removed = catalog.idle_storages(agent, &control.copy_terms()).map_err(problem)?;
+        let mut storages = concerns.storages;
+        storages.retain(|name| !storages_removed.contains(name));
+        let reply = AgentRemoved {
+            agent,
+            site: row.site_name,
+            removed: !request.dry_run,
+            connected: control.agents.is_in_contact(agent, self.now()),
+            storages,
+            storages_removed,
+            files: concerns.files,
+            bytes: concerns.bytes,
+            leases_in: concerns.leases_in,
+            leases_out: concerns.leases_out,
+            tasks: concerns.tasks,
+            subscriptions: concerns.subscriptions,
+        };
+        if request.dry_run {
+            return Ok(reply);
+        }
+        let (sender, done) = channel();
+        let order = RemoveAgent { agent, who: caller.principal.name.clone(), reply: sender };
+        self.shared.kernel.writer.send(CommitWork::RemoveAgent(order))?;
+        let done = done.recv().map_err(|_| busy("the service stops"))?;
+        done.map_err(|error| match problem(error) {
+            problem if problem.code == FaultCode::Conflict => problem.with_remedy(format!(
+                "stop it on its host; if that cannot be done: longhaul agent refuse {agent} --yes"
+            )),
+            problem => problem,
+        })?;
         Ok(reply)
     }
 }

@@ -31,7 +31,7 @@ enum Rule {
 
 use Rule::{Community, Jobs, Nobody, Reads, Site, SiteAndCommunity, SiteOrCommunity};
 
-const RULES: [(&str, Rule); 85] = [
+const RULES: [(&str, Rule); 86] = [
     ("dataset_list", Reads),
     ("dataset_create", Community),
     ("dataset_show", Reads),
@@ -67,6 +67,7 @@ const RULES: [(&str, Rule); 85] = [
     ("site_join_token", Site),
     ("site_commission", Site),
     ("agent_refuse", Nobody),
+    ("agent_remove", Nobody),
     ("storage_list", Reads),
     ("storage_change", Site),
     ("storage_remove", Nobody),

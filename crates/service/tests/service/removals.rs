@@ -1,10 +1,10 @@
-//! Storages that are removed for good.
+//! Storages and agents that are removed for good.
 
 use longhaul_api::Problem;
 use longhaul_api::agent::Report;
 use longhaul_api::native::*;
 use longhaul_api::routes;
-use longhaul_model::{FaultCode, SubscriptionState};
+use longhaul_model::{AgentId, FaultCode, SubscriptionState};
 
 use crate::world::World;
 
@@ -58,5 +58,53 @@ async fn a_storage_is_removed_once_nothing_depends_on_it() {
     // What offers the name now is a new storage, and has nothing of the old.
     beta.started_again(2, 12).hello(&[]).await.unwrap();
     assert_eq!(remove(&world, "beta", true, false).await.unwrap().files, 0);
+    world.assert_sound().await;
+}
+
+/// Not while it runs. Afterwards it is refused like a thief, and the site's next agent goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_is_removed_when_it_is_stopped_or_refused() {
+    let mut world = World::new().await;
+    let (alpha, mut beta) = (world.agent("alpha").await, world.agent("beta").await);
+    for agent in [&alpha, &beta] {
+        agent.hello(&[]).await.unwrap();
+    }
+    world.dataset("demo/set1", "alpha", 3).await;
+    let wish = world.subscribe("demo/set1", "beta").await;
+    beta.leases(3).await;
+    let remove = async |world: &World, agent: AgentId, dry_run| -> Result<AgentRemoved, Problem> {
+        let request = AgentRemoval { dry_run };
+        world.admin().request(&routes::AGENT_REMOVE).parameter(agent).json(&request).send().await
+    };
+    let told = remove(&world, beta.id, true).await.unwrap();
+    assert!(!told.removed && told.connected);
+    assert_eq!((told.leases_in, told.subscriptions, told.storages.len()), (3, 1, 1));
+    let problem = remove(&world, beta.id, false).await.unwrap_err();
+    assert_eq!(problem.code, FaultCode::Conflict);
+    assert!(problem.remedy.ends_with(&format!("longhaul agent refuse {} --yes", beta.id)), "{problem}");
+    let ending = Report { ending: true, ..beta.empty_report() };
+    beta.report(&ending).await.unwrap();
+    assert!(remove(&world, beta.id, false).await.unwrap().removed);
+    let site: SiteView = world.admin().request(&routes::SITE_SHOW).parameter("beta").send().await.unwrap();
+    assert_eq!((site.agents.len(), site.storages.len()), (0, 1));
+    let problem = beta.started_again(2, 12).hello(&[]).await.unwrap_err();
+    assert_eq!(problem.code, FaultCode::NotAllowed, "{problem}");
+    assert_eq!(alpha.report(&alpha.empty_report()).await.unwrap().refused, [beta.id], "peers know");
+    world.restart().await;
+    let problem = beta.started_again(3, 13).hello(&[]).await.unwrap_err();
+    assert_eq!(problem.code, FaultCode::NotAllowed, "{problem}");
+    alpha.started_again(2, 12).hello(&[]).await.unwrap();
+    let mut next = world.agent("beta").await;
+    next.hello(&[]).await.unwrap();
+    let again = next.leases(3).await;
+    let entries = again.iter().map(|(_, lease)| next.done(lease)).collect();
+    next.send(entries).await.unwrap();
+    assert!(world.subscription(&wish.id).await.complete);
+    // A refused one can be removed at once.
+    let refusal = AgentRefusal { reason: "stolen".into(), dry_run: false };
+    let admin = world.admin();
+    let _: AgentRefused =
+        admin.request(&routes::AGENT_REFUSE).parameter(next.id).json(&refusal).send().await.unwrap();
+    assert!(remove(&world, next.id, false).await.unwrap().removed);
     world.assert_sound().await;
 }

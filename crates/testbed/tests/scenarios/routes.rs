@@ -343,6 +343,8 @@ fn sites(walk: &mut Walk) {
     let agent = shown["agents"][0]["id"].as_str().unwrap();
     let preview = walk.json(&routes::AGENT_REFUSE, &[agent], json!({ "reason": "only asked" }));
     assert_eq!((&preview["refused"], &preview["site"]), (&json!(false), &json!("alpha")), "a dry run");
+    let preview = walk.json(&routes::AGENT_REMOVE, &[agent], json!({}));
+    assert_eq!((&preview["removed"], &preview["site"]), (&json!(false), &json!("alpha")), "a dry run");
     walk.get(&routes::STORAGE_LIST, &[], &[]);
     let preview = walk.json(&routes::STORAGE_REMOVE, &["alpha"], json!({}));
     assert_eq!((&preview["removed"], &preview["site"]), (&json!(false), &json!("alpha")), "a dry run");
