@@ -1,9 +1,9 @@
 //! The table of rights: for each change that a route makes, by what the right to it is bound.
 //!
-//! Who may open a route at all is said beside it ([`Access`]); the rows here say of what its object has to
-//! be. A route whose change depends on what the request names has several rows, and a request needs each row
-//! that it touches: suspending a subscription is one change, its priority another. Administrators may
-//! everything; for managers one of a row's bounds has to be theirs.
+//! The table of routes says who may open a route at all ([`Access`]); the rows here say to whom its object
+//! has to belong. A route whose change depends on what the request names has several rows, and a request
+//! needs each row that it touches: suspending a subscription is one change, its priority another.
+//! Administrators may do everything; for managers one of a row's bounds has to be theirs.
 //!
 //! The service judges by these rows, `longhaul whoami` and the administrator's guide are made from them.
 

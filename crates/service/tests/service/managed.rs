@@ -368,7 +368,10 @@ async fn a_sites_manager_subscribes_suspends_and_deletes_at_its_storages_alone()
     let subscriptions = || "/api/v1/subscriptions".to_owned();
     let wish = |storage: &str| json!({ "dataset": foreign, "storage": storage });
     let charged = json!({ "dataset": foreign, "storage": "gamma", "community": "higgs" });
-    let delete = |storage: &str, force: bool| json!({ "dataset": foreign, "storage": storage, "force": force, "dry_run": true });
+    let delete = |storage: &str, force: bool| {
+        json!({ "dataset": foreign, "storage": storage,
+        "force": force, "dry_run": true })
+    };
     let (status, here) = world.request(&gina, "POST", &subscriptions(), &wish("gamma").to_string()).await;
     assert_eq!((status, &here["charged_to"]), (201, &json!("atlas")), "{here}");
     let here = format!("/api/v1/subscriptions/{}", here["id"].as_str().unwrap());
