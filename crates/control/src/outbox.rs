@@ -14,6 +14,9 @@ use longhaul_model::{AttemptId, TaskId, Timestamp};
 pub const PARCEL_LEASES_MAX: usize = 2_000;
 /// Files in the tasks of one parcel: a task is never split, so one may exceed it.
 pub const PARCEL_TASK_FILES_MAX: usize = 5_000;
+/// The highest number of a parcel that an agent is believed to have: up to there numbers are exact in every
+/// reader of JSON, and no service sends so many.
+const PARCEL_NUMBER_MAX: u64 = 1 << 53;
 
 /// From this version of the protocol on agents know what to give back.
 const GIVES_BACK: u16 = 2;
@@ -88,6 +91,7 @@ impl Outbox {
         if version < GIVES_BACK {
             self.give_back.clear();
         }
+        let received = received.min(PARCEL_NUMBER_MAX);
         if self.sent.as_ref().is_some_and(|sent| sent.number <= received) {
             self.sent = None;
         }
@@ -254,6 +258,16 @@ mod tests {
         let mut outbox = Outbox::default();
         outbox.put_leases(batch([1]));
         assert_eq!(outbox.poll(57, GIVES_BACK, Timestamp::ZERO).unwrap().number, 58);
+    }
+
+    #[test]
+    fn no_number_that_an_agent_says_is_too_large() {
+        let mut outbox = Outbox::default();
+        outbox.put_leases(batch([1]));
+        let first = outbox.poll(u64::MAX, GIVES_BACK, Timestamp::ZERO).unwrap();
+        assert_eq!((first.number, numbers(&first)), (PARCEL_NUMBER_MAX + 1, vec![1]));
+        let next = outbox.poll(u64::MAX - 1, GIVES_BACK, Timestamp::ZERO).unwrap();
+        assert_eq!(next.number, first.number, "it does not know the first parcel: it comes again");
     }
 
     #[test]
