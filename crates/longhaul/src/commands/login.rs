@@ -85,11 +85,19 @@ fn rights(me: &WhoAmI) -> String {
     words
 }
 
+/// So end changes at a site that only those who register a community's data can make.
+const OF_COMMUNITY: &str = "of the own community";
+
 /// What a manager may change, from the table by which the service judges.
 fn managed(me: &WhoAmI) -> String {
     let sites: Vec<String> = me.sites.iter().map(ToString::to_string).collect();
     let noun = if sites.len() == 1 { "site" } else { "sites" };
-    let may = |by_community| table::managed(by_community).join(", ");
+    // A site's right to what a community registers there goes with the right to the community's data.
+    let is_theirs = |change: &&str| me.community.is_some() || !change.ends_with(OF_COMMUNITY);
+    let may = |by_community| {
+        let changes: Vec<&str> = table::managed(by_community).into_iter().filter(is_theirs).collect();
+        changes.join(", ")
+    };
     let at_sites =
         (!sites.is_empty()).then(|| format!("at the {noun} {} may {}", sites.join(", "), may(false)));
     let of_community =

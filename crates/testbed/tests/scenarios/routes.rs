@@ -58,6 +58,8 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "Page_TokenView" => Page<TokenView>,
         "TokenCreated" => TokenCreated,
         "AgentRefused" => AgentRefused,
+        "AgentRemoved" => AgentRemoved,
+        "StorageRemoved" => StorageRemoved,
         "LoginReply" => LoginReply,
         "LoginToken" => LoginToken,
         "Health" => Health,
