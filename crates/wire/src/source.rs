@@ -94,11 +94,24 @@ struct Stream {
     buffers: usize,
 }
 
+impl Batch {
+    fn counted_permit_bytes(&self) -> usize {
+        PERMIT_BYTES_MAX.min(self.permit.len())
+    }
+}
+
+/// About what a file of a manifest takes in memory.
+const FILE_MEMORY_BYTES: usize = 200;
+
 /// State machine of the sending end.
 #[derive(Default)]
 pub struct Source {
     batches: BTreeMap<BatchId, Batch>,
     batch_by_first_file: BTreeMap<FileNumber, BatchId>,
+    /// Files of all batches, and bytes of their permits. Kept, since every frame asks for them: a peer that
+    /// announces without end would otherwise take time that grows with the square of its batches.
+    announced_files: usize,
+    permit_bytes: usize,
     streams: BTreeMap<JoinedStream, Stream>,
     next_stream: u32,
     /// The stream to serve next.
@@ -215,6 +228,8 @@ impl Source {
                 state: BatchState::Collecting,
                 announced_on: vec![stream],
             };
+            self.announced_files += batch.files.len();
+            self.permit_bytes += batch.counted_permit_bytes();
             self.batches.insert(part.batch, batch);
             self.batch_by_first_file.insert(part.first, part.batch);
         } else {
@@ -227,6 +242,7 @@ impl Source {
             let Some(batch) = self.batches.get_mut(&part.batch).filter(fits) else {
                 return Err(protocol_error("parts of a manifest are not consecutive"));
             };
+            self.announced_files += part.files.len();
             batch.files.extend(part.files);
         }
         self.check_bounds(part.batch)?;
@@ -284,8 +300,9 @@ impl Source {
         if overlaps {
             return Err(protocol_error("file numbers of two manifests overlap"));
         }
-        let total: usize = self.batches.values().map(|batch| batch.files.len()).sum();
-        if batch.files.len() > MANIFEST_FILES_MAX || total > SESSION_FILES_MAX + MANIFEST_FILES_MAX {
+        if batch.files.len() > MANIFEST_FILES_MAX
+            || self.announced_files > SESSION_FILES_MAX + MANIFEST_FILES_MAX
+        {
             return Err(Fault::new(FaultCode::TooLarge, "too many files announced at once"));
         }
         Ok(())
@@ -293,16 +310,14 @@ impl Source {
 
     /// Approximate memory use of the manifests.
     pub fn manifest_bytes(&self) -> usize {
-        self.batches
-            .values()
-            .map(|batch| PERMIT_BYTES_MAX.min(batch.permit.len()) + batch.files.len() * 200)
-            .sum()
+        self.permit_bytes + self.announced_files * FILE_MEMORY_BYTES
     }
 
     fn forget(&mut self, id: BatchId) {
-        if let Some(batch) = self.batches.remove(&id)
-            && self.batch_by_first_file.get(&batch.first) == Some(&id)
-        {
+        let Some(batch) = self.batches.remove(&id) else { return };
+        self.announced_files -= batch.files.len();
+        self.permit_bytes -= batch.counted_permit_bytes();
+        if self.batch_by_first_file.get(&batch.first) == Some(&id) {
             self.batch_by_first_file.remove(&batch.first);
         }
     }
@@ -576,6 +591,41 @@ mod tests {
         // Another list under the same number is a different manifest.
         source.handle_frame(two, part(0, 0, 3, true, true)).unwrap();
         assert_eq!(outputs(&mut source), vec![Output::Authorise { batch: BatchId(0) }]);
+    }
+
+    #[test]
+    fn what_is_counted_is_what_the_batches_have() {
+        let mut source = Source::default();
+        let (stream, other) = (source.stream_up(), source.stream_up());
+        let check = |source: &Source| {
+            let files: usize = source.batches.values().map(|batch| batch.files.len()).sum();
+            let permits: usize = source.batches.values().map(Batch::counted_permit_bytes).sum();
+            assert_eq!((source.announced_files, source.permit_bytes), (files, permits));
+        };
+        // In parts, again, on another stream, as another list, overlapping, forgotten twice, cut off.
+        let frames = [
+            part(0, 0, 2, true, false),
+            part(0, 2, 3, false, true),
+            part(1, 5, 4, true, true),
+            part(1, 5, 4, true, true),
+            part(1, 5, 6, true, true),
+            part(2, 5, 1, true, true),
+            part(2, 4, 1, true, true),
+            part(3, 9, 1, false, true),
+            Frame::Forget { batch: BatchId(0) },
+            Frame::Forget { batch: BatchId(0) },
+            part(4, 20, 2, true, false),
+        ];
+        for frame in frames {
+            for stream in [stream, other] {
+                // A frame against the protocol closes its stream; the session goes on.
+                let _ = source.handle_frame(stream, frame.clone());
+                check(&source);
+            }
+        }
+        assert!(source.manifest_bytes() > 0);
+        source.stream_down(other);
+        check(&source);
     }
 
     #[test]
