@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::sql::{Optional, Transaction};
+use crate::sql::{Optional, Params, Transaction};
 use longhaul_model::fault::retry_delay;
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{
@@ -116,13 +116,8 @@ pub(crate) fn end_transfers_to(
     fault: &Fault,
     now: Timestamp,
 ) -> Result<Vec<CancelledTransfer>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!(
-        "{} l.target = ?1 AND l.block = ?2 ORDER BY l.file",
-        LiveTransfer::SELECT
-    ))?;
-    let live =
-        select.query_map((key!(target), key!(block)), LiveTransfer::read)?.collect::<Result<Vec<_>, _>>()?;
-    live.iter().map(|live| end_transfer(tx, live, fault, now)).collect()
+    let condition = "l.target = ?1 AND l.block = ?2 ORDER BY l.file";
+    end_transfers_where(tx, condition, (key!(target), key!(block)), fault, now)
 }
 
 /// Ends every live transfer to the target.
@@ -132,8 +127,18 @@ pub(crate) fn end_transfers_of_target(
     fault: &Fault,
     now: Timestamp,
 ) -> Result<Vec<CancelledTransfer>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{} l.target = ?1 ORDER BY l.id", LiveTransfer::SELECT))?;
-    let live = select.query_map([key!(target)], LiveTransfer::read)?.collect::<Result<Vec<_>, _>>()?;
+    end_transfers_where(tx, "l.target = ?1 ORDER BY l.id", [key!(target)], fault, now)
+}
+
+fn end_transfers_where(
+    tx: &Transaction<'_>,
+    condition: &str,
+    keys: impl Params,
+    fault: &Fault,
+    now: Timestamp,
+) -> Result<Vec<CancelledTransfer>, CatalogError> {
+    let mut select = tx.prepare_cached(&format!("{} {condition}", LiveTransfer::SELECT))?;
+    let live = select.query_map(keys, LiveTransfer::read)?.collect::<Result<Vec<_>, _>>()?;
     live.iter().map(|live| end_transfer(tx, live, fault, now)).collect()
 }
 

@@ -76,6 +76,7 @@ impl Catalog {
     }
 }
 
+/// Refuses the agent, and lets its leases, and those that read from its storages, wait again.
 pub(crate) fn refuse(
     tx: &Transaction<'_>,
     id: AgentId,

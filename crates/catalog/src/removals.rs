@@ -57,9 +57,7 @@ impl Catalog {
             Ok(removal)
         })
     }
-}
 
-impl Catalog {
     /// Removes the agent: its certificates are refused from now on, and its leases, and those from its
     /// storages, wait again. Its storages stay with the site, for another agent; those that nothing depends
     /// on go with it.
@@ -72,9 +70,7 @@ impl Catalog {
         self.write(|tx| {
             let refused = refuse(tx, id, "it was removed by an administrator", terms.now)?;
             let mut storages = Vec::new();
-            for name in idle_storages(tx, id, terms)? {
-                let storage = require_named(tx, &name)?;
-                let concerns = load_concerns(tx, &storage, terms)?;
+            for (storage, concerns) in idle_storages(tx, id, terms)? {
                 storages.push(remove(tx, &storage, concerns, terms.now)?);
             }
             tx.execute("DELETE FROM agents WHERE id = ?1", [key!(id)])?;
@@ -85,7 +81,10 @@ impl Catalog {
 
     /// Storages of the agent that nothing depends on: they go when it is removed.
     pub fn idle_storages(&self, id: AgentId, terms: &CopyTerms) -> Result<Vec<StorageName>, CatalogError> {
-        self.read(|tx| idle_storages(tx, id, terms))
+        self.read(|tx| {
+            let idle = idle_storages(tx, id, terms)?.into_iter();
+            Ok(idle.map(|(storage, _)| storage.name).collect())
+        })
     }
 }
 
@@ -93,7 +92,7 @@ fn idle_storages(
     tx: &Transaction<'_>,
     id: AgentId,
     terms: &CopyTerms,
-) -> Result<Vec<StorageName>, CatalogError> {
+) -> Result<Vec<(StorageRow, StorageConcerns)>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT name FROM storages WHERE agent = ?1 AND removed IS NULL AND files = 0 ORDER BY name",
     )?;
@@ -101,8 +100,10 @@ fn idle_storages(
         select.query_map([key!(id)], |row| row.parsed(0))?.collect::<Result<_, _>>()?;
     let mut idle = Vec::new();
     for name in empty {
-        if load_concerns(tx, &require_named(tx, &name)?, terms)?.is_idle() {
-            idle.push(name);
+        let storage = require_named(tx, &name)?;
+        let concerns = load_concerns(tx, &storage, terms)?;
+        if concerns.is_idle() {
+            idle.push((storage, concerns));
         }
     }
     Ok(idle)

@@ -66,14 +66,14 @@ impl StorageConcerns {
     }
 
     pub fn files(&self) -> u64 {
-        self.datasets.iter().map(|held| held.files).sum()
+        self.datasets.iter().map(|held| held.files).fold(0, u64::saturating_add)
     }
 
     pub fn bytes(&self) -> u64 {
-        self.datasets.iter().map(|held| held.bytes).sum()
+        self.datasets.iter().map(|held| held.bytes).fold(0, u64::saturating_add)
     }
 
     pub fn last_replicas(&self) -> u64 {
-        self.datasets.iter().map(|held| held.last_replicas).sum()
+        self.datasets.iter().map(|held| held.last_replicas).fold(0, u64::saturating_add)
     }
 }

@@ -148,6 +148,15 @@ impl CommitLoop {
         Some(fault)
     }
 
+    /// Answers whoever ordered a work, and remembers what it tells of the catalog.
+    fn reply(&self, to: &Sender<Result<(), CatalogError>>, done: Result<(), CatalogError>) {
+        if let Err(error) = &done {
+            self.note_trouble(error);
+        }
+        // Whoever ordered it may have given up.
+        let _ = to.send(done);
+    }
+
     /// Tells the scheduler about changed replicas, and about demands that changed with them.
     fn notify_replicas(&self, change: ReplicaChange) {
         let events = replica_events(&change);

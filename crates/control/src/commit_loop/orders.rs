@@ -224,7 +224,13 @@ impl CommitLoop {
         Ok(())
     }
 
-    fn taken_back(&self, transfer: TransferId, attempt: AttemptId, agent: AgentId, now: Timestamp) {
+    pub(super) fn taken_back(
+        &self,
+        transfer: TransferId,
+        attempt: AttemptId,
+        agent: AgentId,
+        now: Timestamp,
+    ) {
         self.control.live.ended(attempt, false, 0, now);
         self.control.live.settled(transfer);
         self.control.agents.cancel(agent, [attempt]);

@@ -13,12 +13,7 @@ use crate::brain::Input;
 
 impl CommitLoop {
     pub(super) fn refuse_agent(&self, order: RefuseAgent) {
-        let done = self.refuse(order.agent, &order.reason);
-        if let Err(error) = &done {
-            self.note_trouble(error);
-        }
-        // The asker may have given up.
-        let _ = order.reply.send(done);
+        self.reply(&order.reply, self.refuse(order.agent, &order.reason));
     }
 
     fn refuse(&self, agent: AgentId, reason: &str) -> Result<(), CatalogError> {

@@ -11,12 +11,7 @@ use crate::brain::Input;
 
 impl CommitLoop {
     pub(super) fn remove_storage(&self, order: RemoveStorage) {
-        let done = self.remove(&order);
-        if let Err(error) = &done {
-            self.note_trouble(error);
-        }
-        // The asker may have given up.
-        let _ = order.reply.send(done);
+        self.reply(&order.reply, self.remove(&order));
     }
 
     fn remove(&self, order: &RemoveStorage) -> Result<(), CatalogError> {
@@ -30,12 +25,7 @@ impl CommitLoop {
     }
 
     pub(super) fn remove_agent(&self, order: RemoveAgent) {
-        let done = self.remove_silent_agent(order.agent, &order.who);
-        if let Err(error) = &done {
-            self.note_trouble(error);
-        }
-        // The asker may have given up.
-        let _ = order.reply.send(done);
+        self.reply(&order.reply, self.remove_silent_agent(order.agent, &order.who));
     }
 
     fn remove_silent_agent(&self, agent: AgentId, who: &str) -> Result<(), CatalogError> {
@@ -91,13 +81,13 @@ impl CommitLoop {
             events.push(Event::LeaseReleased { attempt: row.attempt });
         }
         for ended in &removal.cancelled {
-            control.live.settled(ended.transfer);
             if let Some((attempt, agent)) = ended.lease {
-                control.live.ended(attempt, false, 0, now);
-                control.agents.cancel(agent, [attempt]);
+                self.taken_back(ended.transfer, attempt, agent, now);
                 events.push(Event::LeaseReleased { attempt });
+            } else {
+                control.live.settled(ended.transfer);
+                self.kernel.changes.touch(ChangeKind::Transfer, ended.transfer, now);
             }
-            self.kernel.changes.touch(ChangeKind::Transfer, ended.transfer, now);
         }
         for &task in &removal.tasks {
             self.forget_task(task);

@@ -248,16 +248,13 @@ fn refusal(reply: &AgentRefused, done: bool) -> String {
 
 /// What becomes of an agent's work.
 fn push_work(text: &mut String, [leases_in, leases_out, tasks, subscriptions]: [u64; 4]) {
-    for (count, one, many, becomes) in [
+    let becomes = [
         (leases_in, "transfer to it", "transfers to it", "given back, to wait for the next agent"),
         (leases_out, "transfer from it", "transfers from it", "given another source, or to wait"),
         (tasks, "task", "tasks", "to wait for the next agent"),
         (subscriptions, "subscription", "subscriptions", "to wait for the next agent"),
-    ] {
-        if count > 0 {
-            text.push_str(&format!("\n  {count} {}: {becomes}", if count == 1 { one } else { many }));
-        }
-    }
+    ];
+    words::push_counts(text, &becomes);
 }
 
 fn names(storages: &[StorageName]) -> String {

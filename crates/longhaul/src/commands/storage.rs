@@ -131,15 +131,12 @@ fn removal(reply: &StorageRemoved) -> String {
             last => text.push_str(&format!("; {last} of them have no other good copy")),
         }
     }
-    for (count, one, many, becomes) in [
+    let becomes = [
         (reply.leases_in, "transfer to it", "transfers to it", "ended"),
         (reply.leases_out, "transfer from it", "transfers from it", "given another source, or to wait"),
         (reply.tasks, "task", "tasks", "ended"),
-    ] {
-        if count > 0 {
-            text.push_str(&format!("\n  {count} {}: {becomes}", if count == 1 { one } else { many }));
-        }
-    }
+    ];
+    words::push_counts(&mut text, &becomes);
     if reply.removed {
         return text;
     }

@@ -17,6 +17,13 @@ pub fn plural_of(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
+/// A line for each count that is not zero: how many of what (one, many), and what becomes of them.
+pub fn push_counts(text: &mut String, counts: &[(u64, &str, &str, &str)]) {
+    for (count, one, many, becomes) in counts.iter().filter(|(count, ..)| *count > 0) {
+        text.push_str(&format!("\n  {count} {}: {becomes}", if *count == 1 { one } else { many }));
+    }
+}
+
 pub fn retries(number: u64) -> String {
     plural_of(number, "retry", "retries")
 }

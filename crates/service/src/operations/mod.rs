@@ -31,12 +31,14 @@ mod tasks;
 mod transfers;
 
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeEvent, Page};
 use longhaul_api::rights::Right;
 use longhaul_api::routes::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
-use longhaul_catalog::{AddError, DatasetRow, StorageRow};
+use longhaul_catalog::{AddError, CatalogError, DatasetRow, StorageRow};
+use longhaul_control::commit_loop::CommitWork;
 use longhaul_identity::{Belonging, Caller, Identity};
 use longhaul_model::{DatasetName, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_network::exchange::Imported;
@@ -202,6 +204,16 @@ impl Operations {
         storage: &StorageName,
     ) -> Result<(), Problem> {
         caller.check(right, &[Belonging::Site(&self.storage_row(storage)?.site_name)])
+    }
+
+    /// Has the commit loop do a work, and waits until it is done.
+    pub(crate) fn commit(
+        &self,
+        work: impl FnOnce(Sender<Result<(), CatalogError>>) -> CommitWork,
+    ) -> Result<(), Problem> {
+        let (reply, done) = channel();
+        self.shared.kernel.writer.send(work(reply))?;
+        done.recv().map_err(|_| busy("the service stops"))?.map_err(problem)
     }
 
     pub(crate) fn storage_row(&self, name: &StorageName) -> Result<StorageRow, Problem> {

@@ -1,14 +1,12 @@
 //! Agents that are to be let in no more.
 
-use std::sync::mpsc::channel;
-
 use longhaul_api::Problem;
 use longhaul_api::native::{AgentRefusal, AgentRefused};
 use longhaul_control::commit_loop::{CommitWork, RefuseAgent};
 use longhaul_model::AgentId;
 use longhaul_model::units::printable;
 
-use super::{Operations, bad_request, busy, not_found, problem};
+use super::{Operations, bad_request, not_found, problem};
 
 const REASON_BYTES_MAX: usize = 500;
 
@@ -24,10 +22,7 @@ impl Operations {
         let row = row.ok_or_else(|| not_found("agent", agent, "longhaul site show SITE"))?;
         let concerns = catalog.agent_concerns(agent).map_err(problem)?;
         if !request.dry_run {
-            let (reply, done) = channel();
-            let order = RefuseAgent { agent, reason, reply };
-            self.shared.kernel.writer.send(CommitWork::RefuseAgent(order))?;
-            done.recv().map_err(|_| busy("the service stops"))?.map_err(problem)?;
+            self.commit(|reply| CommitWork::RefuseAgent(RefuseAgent { agent, reason, reply }))?;
         }
         Ok(AgentRefused {
             agent,

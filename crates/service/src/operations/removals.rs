@@ -1,14 +1,12 @@
 //! Storages and agents that are to be no more.
 
-use std::sync::mpsc::channel;
-
 use longhaul_api::Problem;
 use longhaul_api::native::{AgentRemoval, AgentRemoved, RemovedReplicas, StorageRemoval, StorageRemoved};
 use longhaul_control::commit_loop::{CommitWork, RemoveAgent, RemoveStorage};
 use longhaul_identity::Caller;
 use longhaul_model::{AgentId, FaultCode, StorageName};
 
-use super::{Operations, busy, not_found, problem};
+use super::{Operations, not_found, problem};
 
 impl Operations {
     /// Tells what the removal of a storage means; removes it if it is no dry run and nothing forbids it.
@@ -45,21 +43,13 @@ impl Operations {
         if request.dry_run {
             return Ok(reply);
         }
-        let (sender, done) = channel();
-        let order = RemoveStorage {
-            storage: name.clone(),
-            force: request.force,
-            who: caller.principal.name.clone(),
-            reply: sender,
-        };
-        self.shared.kernel.writer.send(CommitWork::RemoveStorage(order))?;
-        let done = done.recv().map_err(|_| busy("the service stops"))?;
-        done.map_err(|error| removal_problem(problem(error), &reply))?;
+        let (storage, force, who) = (name.clone(), request.force, caller.principal.name.clone());
+        let done =
+            self.commit(|reply| CommitWork::RemoveStorage(RemoveStorage { storage, force, who, reply }));
+        done.map_err(|problem| removal_problem(problem, &reply))?;
         Ok(reply)
     }
-}
 
-impl Operations {
     /// Tells what the removal of an agent means; removes it if it is no dry run and nothing forbids it.
     pub fn agent_remove(
         &self,
@@ -91,11 +81,9 @@ impl Operations {
         if request.dry_run {
             return Ok(reply);
         }
-        let (sender, done) = channel();
-        let order = RemoveAgent { agent, who: caller.principal.name.clone(), reply: sender };
-        self.shared.kernel.writer.send(CommitWork::RemoveAgent(order))?;
-        let done = done.recv().map_err(|_| busy("the service stops"))?;
-        done.map_err(|error| match problem(error) {
+        let who = caller.principal.name.clone();
+        let done = self.commit(|reply| CommitWork::RemoveAgent(RemoveAgent { agent, who, reply }));
+        done.map_err(|problem| match problem {
             problem if problem.code == FaultCode::Conflict => problem.with_remedy(format!(
                 "stop it on its host; if that cannot be done: longhaul agent refuse {agent} --yes"
             )),

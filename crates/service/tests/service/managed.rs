@@ -383,7 +383,7 @@ async fn a_sites_manager_subscribes_suspends_and_deletes_at_its_storages_alone()
         ("PATCH", here.clone(), json!({ "state": "suspended" }), 200),
         ("PATCH", here.clone(), json!({ "state": "active" }), 200),
         ("PATCH", there.clone(), json!({ "state": "suspended" }), 403),
-        // Whose turn it is is the community's to say.
+        // The order of what is charged to a community is for its managers to say.
         ("PATCH", here.clone(), json!({ "priority": 9 }), 403),
         ("PATCH", here.clone(), json!({ "state": "suspended", "deadline": "none" }), 403),
         ("PATCH", here, json!({ "state": "cancelled" }), 200),
