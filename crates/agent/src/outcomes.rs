@@ -223,6 +223,7 @@ pub(crate) fn to_fetch_batch(batch: LeaseBatch) -> FetchBatch {
         permit: batch.permit,
         start_by: batch.start_by,
         files: batch.leases.into_iter().map(file).collect(),
+        withheld: BTreeSet::new(),
         replicas: Vec::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! One process's part in the small deployment that a shared secret defines: an engine with its own
 //! credentials, and a router that passes its events to the job that owns them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -295,6 +295,7 @@ impl Site {
             permit: self.permit(source.guest.as_deref(), source.agent, files, &names),
             start_by: now() + PERMIT_LIFETIME,
             files: files.iter().map(|file| fetch_file(file, verification)).collect(),
+            withheld: BTreeSet::new(),
             replicas: source.replicas.iter().map(|replica| self.replica(replica, files)).collect(),
         });
     }

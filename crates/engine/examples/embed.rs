@@ -4,6 +4,7 @@
 //! In a real deployment the engines run at two sites, and the service does what `main` does here: it issues
 //! certificates and signs permits.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write as _;
 use std::path::Path;
@@ -69,6 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         permit,
         start_by: in_an_hour,
         files: vec![wanted],
+        withheld: BTreeSet::new(),
         replicas: Vec::new(),
     });
     // Each file ends with exactly one `Finished`; `Started` tells that its lease is in use.

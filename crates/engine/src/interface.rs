@@ -1,5 +1,6 @@
 //! The engine's interface: configuration, work, events, progress.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -201,6 +202,9 @@ pub struct FetchBatch {
     /// Files that have not started by then fail.
     pub start_by: Timestamp,
     pub files: Vec<FetchFile>,
+    /// Those of the files that are only listed, because the permit is for the whole list: they are not
+    /// fetched, and no event follows for them.
+    pub withheld: BTreeSet<AttemptId>,
     /// Further sources for those of the files that have a hash tree.
     pub replicas: Vec<Replica>,
 }

@@ -209,10 +209,11 @@ impl Mover for CommandMover {
         self.engine.data_addresses()
     }
 
-    fn fetch(&self, batch: FetchBatch) {
+    fn fetch(&self, mut batch: FetchBatch) {
         if !self.inner.is_for_command(&batch) {
             return self.engine.fetch(batch);
         }
+        batch.files.retain(|file| !batch.withheld.contains(&file.attempt));
         let received: Timestamp = (self.inner.clock)();
         let Some(of) = self.inner.storage_command(&batch.target_storage) else { return };
         let attempts = batch.files.iter().map(|file| (file.attempt, LiveAttempt::default()));

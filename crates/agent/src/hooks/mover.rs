@@ -170,9 +170,9 @@ impl HookedMoverInner {
         }
     }
 
-    /// Hands the whole batch to the mover, since its permit covers the whole list, and cancels at once what
-    /// is not to be fetched. Returns the ends of files that were not cancelled.
-    fn hand_to_mover(&self, batch: FetchBatch, ended: Vec<AttemptOutcome>) -> Vec<Event> {
+    /// Hands the whole batch to the mover, since its permit covers the whole list, and withholds what is not
+    /// to be fetched. Returns the ends of files that were not cancelled.
+    fn hand_to_mover(&self, mut batch: FetchBatch, ended: Vec<AttemptOutcome>) -> Vec<Event> {
         let _gate = self.gate.lock();
         let ended: BTreeMap<AttemptId, AttemptOutcome> =
             ended.into_iter().map(|one| (one.attempt, one)).collect();
@@ -188,11 +188,8 @@ impl HookedMoverInner {
         }
         drop(state);
         if not_fetched.len() < batch.files.len() {
-            let attempts: Vec<AttemptId> = not_fetched.iter().map(|(attempt, _)| *attempt).collect();
-            self.ask_mover(|mover| {
-                mover.fetch(batch);
-                mover.cancel(&attempts);
-            });
+            batch.withheld.extend(not_fetched.iter().map(|(attempt, _)| *attempt));
+            self.ask_mover(|mover| mover.fetch(batch));
         }
         let wanted: BTreeSet<AttemptId> =
             not_fetched.into_iter().filter(|(_, wanted)| *wanted).map(|(attempt, _)| attempt).collect();

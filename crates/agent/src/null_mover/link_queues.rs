@@ -55,7 +55,8 @@ impl LinkQueues {
     pub(super) fn add(&mut self, batch: FetchBatch, wall: Timestamp) {
         let lane = self.lanes.entry((batch.source_storage, batch.target_storage)).or_default();
         let item = |file| QueuedFile { file, received: wall, start_by: batch.start_by };
-        lane.waiting.extend(batch.files.into_iter().map(item));
+        let files = batch.files.into_iter().filter(|file| !batch.withheld.contains(&file.attempt));
+        lane.waiting.extend(files.map(item));
     }
 
     /// Cancels attempts; they end without an event.
@@ -246,6 +247,7 @@ mod tests {
             permit: "".into(),
             start_by: Timestamp(1_000_000_000),
             files: attempts.map(file).collect(),
+            withheld: BTreeSet::new(),
             replicas: Vec::new(),
         }
     }
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_and_late_files_do_not_run() {
+    fn cancelled_late_and_withheld_files_do_not_run() {
         let mut queue = queue("[default]\nrate = '1MB'\n");
         queue.add(batch(0..3, "alpha", 1_000_000), Timestamp(0));
         let steps = queue.advance(Duration::ZERO, Timestamp(0), None, 10);
@@ -334,5 +336,9 @@ mod tests {
         assert_eq!(only.attempt, AttemptId(1));
         assert_eq!(only.result.as_ref().err().map(|fault| fault.code), Some(FaultCode::LeaseExpired));
         assert_eq!((queue.due(), queue.waiting()), (None, 0));
+        let withheld = [AttemptId(3), AttemptId(5)].into();
+        queue.add(FetchBatch { withheld, ..batch(3..6, "alpha", 1_000_000) }, Timestamp(0));
+        let attempts: Vec<AttemptId> = run(&mut queue, None).1.iter().map(|one| one.attempt).collect();
+        assert_eq!(attempts, [AttemptId(4)]);
     }
 }

@@ -8,7 +8,7 @@ use longhaul_api::agent::Outcome;
 use longhaul_model::{Blame, Fault, FaultCode, Retry, Verification};
 
 use super::one_agent::{TestSite, attempts};
-use crate::{MoverConfig, SourceNames};
+use crate::{HooksConfig, MoverConfig, SourceNames};
 
 /// Copies as it is told and writes its report, except where a file's name says otherwise.
 const MOVER: &str = r##"
@@ -188,6 +188,25 @@ async fn present_files_are_not_fetched_and_other_sources_are_the_engines() {
     moved.site.service.lease(vec![batch]);
     agent.wait_for_files(1).await;
     assert_eq!(agent.engine.attempts(), attempts(&[3]));
+    agent.end().await;
+}
+
+#[tokio::test]
+async fn what_a_hook_says_is_there_is_not_fetched() {
+    let mut moved = Moved::new(|_| {});
+    let script = "case $1 in pre) case $2 in */f1) exit 0 ;; *) exit 1 ;; esac ;; esac";
+    moved.site.config.storages[0].hooks = Some(HooksConfig {
+        validate: ["/bin/sh", "-c", script, "hook"].map(str::to_owned).to_vec(),
+        delete: Vec::new(),
+        before: true,
+        at_once: 1,
+        timeout_s: 60,
+    });
+    let agent = moved.site.start();
+    moved.site.lease(&[1, 4]);
+    let outcomes = moved.site.service.wait_for_outcomes(2).await;
+    assert_eq!((&outcome_of(&outcomes, 1).fault, outcome_of(&outcomes, 1).already_there), (&None, true));
+    assert_eq!(moved.said(), ["call", "f4"]);
     agent.end().await;
 }
 

@@ -62,11 +62,14 @@ impl FakeEngine {
         timeout(WAIT_TIMEOUT, asked.wait_for(look)).await.expect("it never happened").unwrap().clone()
     }
 
-    /// Attempts given so far and not cancelled.
+    /// Attempts given so far, neither withheld nor cancelled.
     pub fn attempts(&self) -> Vec<AttemptId> {
         let asked = self.calls();
-        let files = asked.fetched.iter().flat_map(|batch| &batch.files).map(|file| file.attempt);
-        files.filter(|attempt| !asked.cancelled.contains(attempt)).collect()
+        let fetched = asked.fetched.iter().flat_map(|batch| {
+            let attempts = batch.files.iter().map(|file| file.attempt);
+            attempts.filter(|attempt| !batch.withheld.contains(attempt))
+        });
+        fetched.filter(|attempt| !asked.cancelled.contains(attempt)).collect()
     }
 
     pub fn begin(&self, attempt: u64) {

@@ -23,7 +23,7 @@ use crate::sync::catch_panic;
 /// A batch as submitted, with its jobs.
 pub(crate) struct AcceptedBatch {
     pub(crate) batch: FetchBatch,
-    /// Parallel to the batch's files; none for files that ended at once.
+    /// Parallel to the batch's files; none for files that ended at once or are withheld.
     pub(crate) jobs: Vec<Option<Arc<Job>>>,
 }
 
@@ -54,6 +54,9 @@ impl Target {
         received: Timestamp,
         shared: &Arc<EngineContext>,
     ) -> Option<Arc<Job>> {
+        if batch.withheld.contains(&file.attempt) {
+            return None;
+        }
         let refuse = |fault: Fault| {
             shared.refuse_attempt(file, received, fault);
             None

@@ -199,6 +199,26 @@ fn cancelled_attempts_stop_silently() {
     assert_eq!(beta.names(), vec!["f2".to_owned()]);
 }
 
+/// A permit covers a whole list, though not all of it is fetched.
+#[test]
+fn withheld_files_are_listed_and_never_fetched() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let mut files: Vec<FetchFile> = (1..=3).map(|number| put(&alpha, number, 100)).collect();
+    files[2].priority = 0;
+    let source = deployment.agent(1, Arc::new(alpha));
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    let mut batch = deployment.batch(&source, "alpha", &target, "beta", files);
+    batch.withheld.extend([1, 2].map(longhaul_model::AttemptId));
+    target.engine.fetch(batch);
+    let ends = target.finished(1);
+    assert!(ends[0].attempt.0 == 3 && ends[0].result.is_ok(), "{ends:?}");
+    let snapshot = target.engine.snapshot();
+    assert!(snapshot.running.is_empty() && snapshot.waiting == 0);
+    target.engine.stop();
+    assert_eq!(beta.names(), vec!["f3".to_owned()]);
+}
+
 /// A panic in a storage fails that file, and the engine continues.
 #[test]
 fn a_panic_fails_only_one_file() {

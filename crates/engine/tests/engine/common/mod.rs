@@ -163,6 +163,7 @@ impl Deployment {
             permit: "".into(),
             start_by: now() + Duration::from_secs(600),
             files,
+            withheld: Default::default(),
             replicas: Vec::new(),
         };
         batch.permit = self.permit(&batch, target.agent, |_| {});
