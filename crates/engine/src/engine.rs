@@ -240,7 +240,7 @@ impl Engine {
     pub fn fetch(&self, batch: FetchBatch) {
         let refuse_all = |fault: &Fault| {
             let received = self.shared.wall();
-            batch.files.iter().for_each(|file| self.shared.refuse_attempt(file, received, fault.clone()));
+            batch.wanted().for_each(|file| self.shared.refuse_attempt(file, received, fault.clone()));
         };
         if batch.files.len() > MANIFEST_FILES_MAX {
             let detail = format!("a batch of {} files; the limit is {MANIFEST_FILES_MAX}", batch.files.len());

@@ -209,6 +209,13 @@ pub struct FetchBatch {
     pub replicas: Vec<Replica>,
 }
 
+impl FetchBatch {
+    /// The files that are to be fetched.
+    pub fn wanted(&self) -> impl Iterator<Item = &FetchFile> {
+        self.files.iter().filter(|file| !self.withheld.contains(&file.attempt))
+    }
+}
+
 /// Another source of the files of a batch.
 #[derive(Clone, Debug)]
 pub struct Replica {

@@ -174,27 +174,27 @@ impl HookedMoverInner {
     /// to be fetched. Returns the ends of files that were not cancelled.
     fn hand_to_mover(&self, mut batch: FetchBatch, ended: Vec<AttemptOutcome>) -> Vec<Event> {
         let _gate = self.gate.lock();
-        let ended: BTreeMap<AttemptId, AttemptOutcome> =
+        let mut ended: BTreeMap<AttemptId, AttemptOutcome> =
             ended.into_iter().map(|one| (one.attempt, one)).collect();
-        let mut not_fetched = Vec::new();
+        let mut ends = Vec::new();
         let mut state = self.state.lock();
         for file in &batch.files {
-            let wanted = state.validating_before.remove(&file.attempt);
-            if wanted && !ended.contains_key(&file.attempt) {
-                state.with_mover.insert(file.attempt, (batch.target_storage.clone(), file.clone()));
+            let was_cancelled = !state.validating_before.remove(&file.attempt);
+            let end = ended.remove(&file.attempt);
+            if was_cancelled {
+                batch.withheld.insert(file.attempt);
+            } else if let Some(end) = end {
+                batch.withheld.insert(file.attempt);
+                ends.push(Event::Finished(end));
             } else {
-                not_fetched.push((file.attempt, wanted));
+                state.with_mover.insert(file.attempt, (batch.target_storage.clone(), file.clone()));
             }
         }
         drop(state);
-        if not_fetched.len() < batch.files.len() {
-            batch.withheld.extend(not_fetched.iter().map(|(attempt, _)| *attempt));
+        if batch.wanted().next().is_some() {
             self.ask_mover(|mover| mover.fetch(batch));
         }
-        let wanted: BTreeSet<AttemptId> =
-            not_fetched.into_iter().filter(|(_, wanted)| *wanted).map(|(attempt, _)| attempt).collect();
-        let ended = ended.into_values().filter(|one| wanted.contains(&one.attempt));
-        ended.map(Event::Finished).collect()
+        ends
     }
 }
 

@@ -65,11 +65,8 @@ impl FakeEngine {
     /// Attempts given so far, neither withheld nor cancelled.
     pub fn attempts(&self) -> Vec<AttemptId> {
         let asked = self.calls();
-        let fetched = asked.fetched.iter().flat_map(|batch| {
-            let attempts = batch.files.iter().map(|file| file.attempt);
-            attempts.filter(|attempt| !batch.withheld.contains(attempt))
-        });
-        fetched.filter(|attempt| !asked.cancelled.contains(attempt)).collect()
+        let attempts = asked.fetched.iter().flat_map(FetchBatch::wanted).map(|file| file.attempt);
+        attempts.filter(|attempt| !asked.cancelled.contains(attempt)).collect()
     }
 
     pub fn begin(&self, attempt: u64) {

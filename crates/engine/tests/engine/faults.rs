@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use longhaul_engine::{AttemptOutcome, FetchFile};
+use longhaul_engine::{AttemptOutcome, FetchBatch, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Blame, FaultCode, Timestamp};
 use longhaul_storage::Storage;
@@ -210,6 +210,10 @@ fn withheld_files_are_listed_and_never_fetched() {
     let target = deployment.agent(2, Arc::new(beta.clone()));
     let mut batch = deployment.batch(&source, "alpha", &target, "beta", files);
     batch.withheld.extend([1, 2].map(longhaul_model::AttemptId));
+    // Nor do they end when the whole batch is refused.
+    target.engine.fetch(FetchBatch { target_storage: "nowhere".parse().unwrap(), ..batch.clone() });
+    let refused = target.finished(1);
+    assert_eq!((refused[0].attempt.0, refused[0].result.is_err()), (3, true), "{refused:?}");
     target.engine.fetch(batch);
     let ends = target.finished(1);
     assert!(ends[0].attempt.0 == 3 && ends[0].result.is_ok(), "{ends:?}");
