@@ -249,6 +249,8 @@ fn a_failed_teardown_is_retried() {
 fn a_lasting_data_plane_error_ends_the_use() {
     for is_active in [true, false] {
         let mut bench = bench(Kind::NsiCalled);
+        // That of its activation may come after the grant: the query that it causes would find the error.
+        bench.simulator().order(mischief("dataPlaneStateChange", json!("drop")));
         let key = bench.request(400);
         bench.granted(key);
         let id = bench.simulator().booked().remove(0);

@@ -86,7 +86,7 @@ async fn copy_in_the_end(
             Err(fault) if is_retried(&fault) => fault,
             ended => return ended,
         };
-        println!("{fault}\n{}\n{}", servers[0].log(), servers[1].log());
+        println!("try {tries}: {fault}\n{}\n{}", servers[0].log(), servers[1].log());
         assert_ne!(fault.retry, Retry::Never);
         // Killed, a server writes no more while its files are examined.
         for server in &mut servers {
