@@ -18,8 +18,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_api::agent::Incarnation;
 use longhaul_model::{AgentId, Fault, FaultCode, SiteName, json};
-use longhaul_security::{Credentials, read_private, restrict_to_owner, write_private};
-use rustix::fs::{FlockOperation, flock};
+use longhaul_security::{Credentials, LockFile, read_private, restrict_to_owner, write_private};
 use serde::{Deserialize, Serialize};
 
 use crate::root_marks::KnownMarks;
@@ -27,7 +26,7 @@ use crate::root_marks::KnownMarks;
 /// An open state directory, locked against other processes until it is dropped.
 pub(crate) struct StateDir {
     path: PathBuf,
-    _lock: File,
+    _lock: LockFile,
 }
 
 /// The identity that joining gave. One file, so that a certificate never stands beside another's key.
@@ -58,12 +57,12 @@ impl StateDir {
             tracing::warn!(directory = %path.display(), "others could enter the state directory; now nobody \
                 else can (mode 700), since it holds keys");
         }
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(StateDir { path: path.into(), _lock: lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+        match LockFile::acquire(lock) {
+            Ok(Ok(lock)) => Ok(StateDir { path: path.into(), _lock: lock }),
+            Ok(Err(_)) => {
                 Err(state_fault(path, "another agent runs on it; each agent needs a directory of its own"))
             }
-            Err(error) => Err(state_fault(path, &format!("cannot lock it: {error}"))),
+            Err(error) => Err(state_fault(path, &format!("cannot lock it: {error}")).with_source(error)),
         }
     }
 

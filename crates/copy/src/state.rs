@@ -2,7 +2,7 @@
 //! under a name derived from the command, so that the same command finds it; locked, so that two copies do
 //! not share it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,7 @@ use aws_lc_rs::{digest, rand};
 use longhaul_model::hex;
 use longhaul_model::units::printable;
 use longhaul_model::{AgentId, Fault, FaultCode};
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
+use longhaul_security::LockFile;
 
 use crate::rename_on_commit::remove_work_directory;
 use crate::walk::WORK_DIRECTORY;
@@ -73,7 +72,7 @@ fn machine_id() -> String {
 pub(crate) struct StateDir {
     root: PathBuf,
     path: PathBuf,
-    _lock: File,
+    _lock: LockFile,
 }
 
 impl StateDir {
@@ -95,12 +94,11 @@ impl StateDir {
             fs::DirBuilder::new().recursive(true).mode(MODE_PRIVATE).create(&path)?;
             let file =
                 OpenOptions::new().create(true).write(true).truncate(false).open(path.join(LOCK_FILE))?;
-            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            match LockFile::acquire(file)? {
                 // A copy that has just ended may have removed the directory before we got the lock.
-                Ok(()) if path.join(LOCK_FILE).exists() => return Ok(Some(file)),
-                Ok(()) => continue,
-                Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(errno) => return Err(errno.into()),
+                Ok(lock) if path.join(LOCK_FILE).exists() => return Ok(Some(lock)),
+                Ok(_) => continue,
+                Err(_) => return Ok(None),
             }
         };
         match locked().map_err(failed)? {

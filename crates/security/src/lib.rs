@@ -23,6 +23,7 @@ mod foreign_tls;
 pub mod grid;
 pub mod gridmap;
 mod identity;
+mod lock_file;
 mod login_throttle;
 pub mod macaroon;
 mod mapping_callout;
@@ -50,6 +51,7 @@ pub use door_tls::{door_grid_tls, door_server_tls, peer_chain_expires, subject_n
 pub use error::SecurityError;
 pub use foreign_tls::{ForeignServerTrust, foreign_client_tls, foreign_client_tls_with_certificate};
 pub use identity::{Credentials, PeerIdentity, expires, needs_renewal, peer_identity};
+pub use lock_file::LockFile;
 pub use login_throttle::{LoginAttempt, LoginThrottle, client_network};
 pub use mapping_callout::{MappingCallout, MappingCalloutSettings, parse_mapping_answer};
 pub use origin::check_origin;

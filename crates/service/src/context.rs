@@ -32,5 +32,5 @@ pub struct ServiceContext {
     /// Since the last start the state directory has come to another place.
     pub(crate) place_change: Option<PlaceChange>,
     /// The state directory is ours as long as this lives.
-    pub _lock: std::fs::File,
+    pub _lock: longhaul_security::LockFile,
 }

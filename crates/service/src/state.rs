@@ -1,20 +1,14 @@
 //! The state directory: one service at a time, one authority, and the database unless a server keeps it.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use longhaul_catalog::{Catalog, NewApiToken};
 use longhaul_model::{Fault, FaultCode, Timestamp};
-use longhaul_security::{Authority, Vault, check_private_directory, hash_secret, new_secret};
+use longhaul_security::{Authority, LockFile, Vault, check_private_directory, hash_secret, new_secret};
 
 use crate::{Config, database};
-
-/// One that ends just now, or a child of it that has not come to its own program yet, holds the lock for a
-/// moment longer.
-const LOCK_TRIES: u32 = 50;
-const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A state directory that this process holds alone, as long as this lives.
 pub struct State {
@@ -23,7 +17,7 @@ pub struct State {
     /// Opens what users lent us.
     pub vault: Vault,
     /// The lock goes with the file handle, at any death of the process.
-    pub lock: File,
+    pub lock: LockFile,
 }
 
 /// What `longhaul service init` prints, once.
@@ -118,7 +112,7 @@ fn authority_path(directory: &Path) -> PathBuf {
     directory.join("authority")
 }
 
-fn lock(directory: &Path) -> Result<File, Fault> {
+fn lock(directory: &Path) -> Result<LockFile, Fault> {
     let path = directory.join("lock");
     let file = OpenOptions::new()
         .create(true)
@@ -127,26 +121,16 @@ fn lock(directory: &Path) -> Result<File, Fault> {
         .mode(0o600)
         .open(&path)
         .map_err(|error| trouble(directory, error))?;
-    let mut tries = LOCK_TRIES;
-    let locked = loop {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) if tries > 0 => {
-                tries -= 1;
-                std::thread::sleep(LOCK_RETRY_INTERVAL);
-            }
-            result => break result,
-        }
-    };
-    match locked {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Fault::new(
+    match LockFile::acquire(file) {
+        Ok(Ok(lock)) => Ok(lock),
+        Ok(Err(_)) => Err(Fault::new(
             FaultCode::StateDirectory,
             format!(
                 "another service runs on {}: stop it first, or give this one a directory of its own",
                 directory.display()
             ),
         )),
-        Err(TryLockError::Error(error)) => Err(trouble(directory, error)),
+        Err(error) => Err(trouble(directory, error)),
     }
 }
 
