@@ -4,6 +4,8 @@ use longhaul_model::{CommunityName, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 /// `POST /api/v1/accounts`: creates a local account.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -17,11 +19,11 @@ pub struct AccountAdd {
     /// Community whose jobs the account submits, sees and cancels; a manager also manages its shares and
     /// subscriptions.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::CommunityName>)]
     pub community: Option<CommunityName>,
     /// Sites that the account manages, for the role `manager`.
     #[serde(default)]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::SiteName>)]
     pub sites: Vec<SiteName>,
 }
 
@@ -40,7 +42,7 @@ pub struct AccountChange {
     pub community: Option<String>,
     /// Sites that the account manages, for the role `manager`; an empty list means none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<String>>)]
+    #[schema(value_type = Option<Vec<formats::SiteName>>)]
     pub sites: Option<Vec<SiteName>>,
     /// True forbids logging in and ends the account's sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,11 +57,11 @@ pub struct AccountView {
     /// `admin`, `manager` or `viewer`.
     pub role: String,
     /// Community whose jobs the account may submit, see and cancel.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::CommunityName>)]
     pub community: Option<CommunityName>,
     /// Sites that the account manages, for the role `manager`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::SiteName>)]
     pub sites: Vec<SiteName>,
     /// True while the account may not log in.
     pub disabled: bool,

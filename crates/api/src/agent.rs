@@ -20,6 +20,8 @@ use longhaul_model::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 use crate::VersionRange;
 use crate::circuits::{CircuitLink, CircuitOrder};
 use crate::foreign::{ForeignCopy, MoverOffer};
@@ -42,10 +44,10 @@ pub struct JoinRequest {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct JoinReply {
     /// Id of the agent, unique in the deployment.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AgentId)]
     pub agent: AgentId,
     /// Site that the agent belongs to.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub site: SiteName,
     /// Name of the deployment; every certificate contains it.
     pub deployment: String,
@@ -138,7 +140,7 @@ pub struct Hello {
     /// Storages that the agent serves.
     pub storages: Vec<StorageOffer>,
     /// Leases that this agent holds, running or queued. The service drops all its other leases.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::AttemptId>)]
     pub held: Vec<AttemptId>,
     /// Present if the agent may copy between foreign storages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -160,7 +162,7 @@ pub enum StorageKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StorageOffer {
     /// Name of the storage, unique in the deployment.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub name: StorageName,
     /// What holds the files. Agents that predate this field serve only posix storages.
     #[serde(default)]
@@ -195,7 +197,7 @@ pub enum Fact {
     /// A scan found a batch of files, or left some out.
     Scanned {
         /// The scan.
-        #[schema(value_type = String)]
+        #[schema(value_type = formats::TaskId)]
         task: TaskId,
         /// Files to register.
         found: Vec<FoundFile>,
@@ -205,7 +207,7 @@ pub enum Fact {
     /// A verification or deletion handled a batch of files.
     Checked {
         /// The verification or deletion.
-        #[schema(value_type = String)]
+        #[schema(value_type = formats::TaskId)]
         task: TaskId,
         /// The files, each with its fault if there was one.
         files: Vec<CheckedFile>,
@@ -213,7 +215,7 @@ pub enum Fact {
     /// A task ended; no fact of that task follows.
     TaskDone {
         /// The task that ended.
-        #[schema(value_type = String)]
+        #[schema(value_type = formats::TaskId)]
         task: TaskId,
         /// Why the task failed; absent if it succeeded.
         #[schema(value_type = Option<Object>)]
@@ -230,7 +232,7 @@ pub enum Fact {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DoorDecision {
     /// Storage whose door decided.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// True if access was allowed, false if it was refused.
     pub allowed: bool,
@@ -260,7 +262,7 @@ pub struct DoorDecision {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Outcome {
     /// The attempt that ended.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AttemptId)]
     pub attempt: AttemptId,
     /// Epoch of its lease; an outcome with an older epoch is ignored.
     #[schema(value_type = u64)]
@@ -273,7 +275,7 @@ pub struct Outcome {
     #[schema(value_type = Vec<String>)]
     pub digests: DigestSet,
     /// How thoroughly the file was verified.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::Verification)]
     pub verification: Verification,
     /// True if the target already held the right file and nothing was moved.
     #[serde(default)]
@@ -371,7 +373,7 @@ pub struct CheckedFile {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Progress {
     /// The running attempt.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AttemptId)]
     pub attempt: AttemptId,
     /// Bytes of the file that are verified and written.
     pub bytes_done: u64,
@@ -381,7 +383,7 @@ pub struct Progress {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StorageSpace {
     /// The storage, one of those the agent serves.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// Size of the storage in bytes.
     pub total_bytes: u64,
@@ -428,7 +430,7 @@ pub struct ReportReply {
     /// Agents whose certificates are refused though they are still valid: nothing is exchanged with them. All
     /// of them, each time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::AgentId>)]
     pub refused: Vec<AgentId>,
 }
 
@@ -436,7 +438,7 @@ pub struct ReportReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitCopies {
     /// Source storage of the link.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Number of copies under way.
     pub copies: u32,
@@ -446,10 +448,10 @@ pub struct CircuitCopies {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LinkAhead {
     /// Source storage of the link.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Target storage of the link, served by the agent.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub target: StorageName,
     /// Queued bytes, leased or not.
     pub bytes: u64,
@@ -487,7 +489,7 @@ pub struct Work {
     pub tasks: Vec<Task>,
     /// Leases to give up: drop those that wait, stop those that run. The service expects no outcome.
     #[serde(default)]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::AttemptId>)]
     pub cancel: Vec<AttemptId>,
     /// Leases that would finish sooner elsewhere: an attempt that has not begun ends with the error "given
     /// back", a running one goes on. From protocol version 2 on.
@@ -495,7 +497,7 @@ pub struct Work {
     pub give_back: Vec<AskedBack>,
     /// Tasks to stop.
     #[serde(default)]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::TaskId>)]
     pub cancel_tasks: Vec<TaskId>,
     /// Copies between foreign storages, for agents that offer to make them. Like leases, each ends with an
     /// outcome.
@@ -510,7 +512,7 @@ pub struct Work {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AskedBack {
     /// The attempt to give back if it has not begun.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AttemptId)]
     pub attempt: AttemptId,
     /// Reason, one sentence for people.
     pub why: String,
@@ -522,7 +524,7 @@ pub struct LeaseBatch {
     /// Agent and storage to pull the files from.
     pub source: SourcePeer,
     /// Storage of the receiving agent to write to.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub target_storage: StorageName,
     /// Signed permit that the agent presents to the source, which checks the list of files against it
     /// (`security::Permit`).
@@ -535,7 +537,7 @@ pub struct LeaseBatch {
     pub leases: Vec<Lease>,
     /// Traffic class of all leases in the batch.
     #[serde(default, skip_serializing_if = "is_usual")]
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::TrafficClass)]
     pub class: TrafficClass,
     /// Flow mark for the packets, used where the agents of both ends mark.
     #[serde(default, skip_serializing_if = "Mark::is_none")]
@@ -543,7 +545,7 @@ pub struct LeaseBatch {
     pub mark: Mark,
     /// Whether the attempts use a circuit.
     #[serde(default, skip_serializing_if = "is_usual")]
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::CircuitUse)]
     pub circuits: CircuitUse,
 }
 
@@ -555,10 +557,10 @@ fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SourcePeer {
     /// Id of the source's agent; its certificate must contain it.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AgentId)]
     pub agent: AgentId,
     /// Storage that holds the files.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// Addresses `host:port` of its data port, best first.
     pub addresses: Vec<String>,
@@ -568,10 +570,10 @@ pub struct SourcePeer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Lease {
     /// The attempt that may start.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AttemptId)]
     pub attempt: AttemptId,
     /// The transfer that the attempt belongs to.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::TransferId)]
     pub transfer: TransferId,
     /// Fencing token: outcomes with an older epoch are ignored.
     #[schema(value_type = u64)]
@@ -585,7 +587,7 @@ pub struct Lease {
     #[schema(value_type = Vec<String>)]
     pub digests: DigestSet,
     /// How thoroughly to verify the file.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::Verification)]
     pub verification: Verification,
     /// Order within the agent; higher goes first.
     pub priority: u8,
@@ -600,10 +602,10 @@ pub struct Lease {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Task {
     /// Id to report facts under.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::TaskId)]
     pub id: TaskId,
     /// Storage of the agent to work on.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// What to do.
     pub kind: TaskKind,
@@ -616,7 +618,7 @@ pub enum TaskKind {
     /// Walk a directory and compute digests of every file in it.
     Scan {
         /// Dataset that gets the files.
-        #[schema(value_type = String)]
+        #[schema(value_type = formats::DatasetName)]
         dataset: DatasetName,
         /// Directory relative to the storage's root; empty for the root.
         path: String,

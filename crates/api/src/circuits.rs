@@ -7,6 +7,8 @@ use longhaul_model::{AgentId, CircuitOrderId, CommunityName, StorageName, Timest
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 /// Links of one agent that may have circuits.
 pub const LINKS_MAX: usize = 64;
 /// Notes about one link in one report.
@@ -189,7 +191,7 @@ impl CircuitOrderState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitLink {
     /// Source storage of the link.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Kind of provider: `static`, `nsi`, `oscars` or `sense`.
     pub provider: String,
@@ -237,7 +239,7 @@ pub struct CircuitOffer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitOrdered {
     /// The request.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::CircuitOrderId)]
     pub id: CircuitOrderId,
     /// Progress of the request.
     pub state: CircuitOrderState,
@@ -249,10 +251,10 @@ pub struct CircuitOrdered {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitOrder {
     /// Id of the request.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::CircuitOrderId)]
     pub id: CircuitOrderId,
     /// Source storage of the link.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Name of the person's credential.
     pub by: String,
@@ -291,12 +293,12 @@ pub struct CircuitView {
     /// The link as `SOURCE:SITE`.
     pub link: String,
     /// Source storage of the link.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Site of the agent that requests circuits.
     pub target: String,
     /// The agent that requests circuits.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AgentId)]
     pub agent: AgentId,
     /// Host name of that agent.
     pub host: String,
@@ -429,7 +431,7 @@ pub struct CircuitProvider {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitBudget {
     /// The community.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::CommunityName)]
     pub community: CommunityName,
     /// Reserved bandwidth times time, in Gbit/s × hours.
     pub booked_gbit_h: f64,
@@ -454,7 +456,7 @@ pub struct CircuitRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CircuitOrderView {
     /// Id of the request.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::CircuitOrderId)]
     pub id: CircuitOrderId,
     /// Name of the person's credential.
     pub by: String,
@@ -474,7 +476,7 @@ pub struct CircuitOrderView {
 #[serde(deny_unknown_fields)]
 pub struct CircuitRequest {
     /// Source storage of the link.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Target: a site, or one of its storages.
     pub target: String,

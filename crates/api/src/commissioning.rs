@@ -4,6 +4,8 @@ use longhaul_model::{SiteName, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 /// Whether tests have shown that a link between two sites works. Links never tested are not listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -58,16 +60,16 @@ pub struct CommissionStep {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LinkTest {
     /// Source site.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub source: SiteName,
     /// Target site.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub target: SiteName,
     /// Virtual storage that stood for the source site.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source_storage: StorageName,
     /// Virtual storage that stood for the target site.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub target_storage: StorageName,
     /// Result of the test.
     pub grade: Grade,
@@ -94,10 +96,10 @@ pub struct LinkTest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LinkCommission {
     /// Source site.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub source: SiteName,
     /// Target site.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub target: SiteName,
     /// Whether tests have shown that the link works.
     pub state: CommissionState,

@@ -8,6 +8,8 @@ use std::time::Duration;
 use longhaul_model::{AttemptId, Epoch};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
+
+use crate::formats;
 use zeroize::Zeroizing;
 
 /// An agent ends its copies when no report of it has been answered for this long.
@@ -121,7 +123,7 @@ pub enum AddressFamily {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForeignCopy {
     /// The attempt that this copy is.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AttemptId)]
     pub attempt: AttemptId,
     /// Fencing token: outcomes with an older epoch are ignored.
     #[schema(value_type = u64)]

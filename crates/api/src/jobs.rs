@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 /// Files of a job in a reply, unless the request says how many.
 pub const FILES_SHOWN: u32 = 100;
 /// Most files of a job in a reply.
@@ -19,7 +21,7 @@ pub const FILES_SHOWN_MAX: u32 = 20_000;
 pub struct JobSubmit {
     /// Community whose share is charged; by default the caller's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::CommunityName>)]
     pub community: Option<CommunityName>,
     /// Files to copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -98,6 +100,7 @@ hides_secrets!(JobSubmit, JobFileSubmit);
 #[serde(deny_unknown_fields)]
 pub struct JobChange {
     /// New priority, from 1 (least) to 5.
+    #[schema(minimum = 1, maximum = 5)]
     pub priority: u8,
 }
 
@@ -227,7 +230,7 @@ pub struct JobFileView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobFault {
     /// Party that has to act.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::Blame)]
     pub blame: Blame,
     /// Error number of Linux.
     pub errno: u16,

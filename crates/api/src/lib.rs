@@ -26,6 +26,7 @@ pub mod circuits;
 pub mod client;
 pub mod commissioning;
 pub mod foreign;
+pub mod formats;
 pub mod fts;
 pub mod jobs;
 pub mod limits;

@@ -4,6 +4,8 @@ use longhaul_model::{Fault, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 /// Names the measurement host that sends a request of pScheduler's archiver.
 pub const OBSERVER_HEADER: &str = "x-ps-observer";
 
@@ -44,7 +46,7 @@ pub struct HostOfSite {
     /// Name or address of a host, or a network such as `192.0.2.0/24`.
     pub host: String,
     /// Site that it belongs to.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub site: SiteName,
     /// `bandwidth`, `latency`, `both` (default), or `storage` for an end point whose domain tells which hosts
     /// are near it.
@@ -65,7 +67,7 @@ pub struct HostsChanged {
     /// Imported entries skipped because an explicit entry differs.
     pub kept_explicit: u64,
     /// Sites that do not exist here; their entries were skipped.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::SiteName>)]
     pub unknown_sites: Vec<SiteName>,
 }
 
@@ -75,7 +77,7 @@ pub struct HostView {
     /// Name or address of a host, or a network.
     pub host: String,
     /// Site that it belongs to.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub site: SiteName,
     /// `bandwidth`, `latency`, `both` or `storage`.
     pub role: Option<String>,
@@ -96,7 +98,7 @@ pub struct UnmappedHost {
     /// Its address, if known.
     pub address: Option<String>,
     /// Site that its measurements count for at present; inferred, so it should be confirmed.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::SiteName>)]
     pub inferred: Option<SiteName>,
     /// Why that site was inferred.
     pub because: Option<String>,

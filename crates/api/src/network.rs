@@ -6,6 +6,8 @@ use longhaul_model::{StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 use crate::probe::{ProbeShort, ProbeView, UplinkView};
 
 /// `GET /api/v1/network`: how much is known about links, how good forecasts are, and what changed last.
@@ -56,10 +58,10 @@ pub struct ForecastQuality {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct NetworkLink {
     /// Source storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Target storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub target: StorageName,
     /// Estimated rate: the median.
     pub rate: f64,

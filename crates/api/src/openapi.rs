@@ -285,7 +285,40 @@ fn schemas() -> Map<String, Value> {
         steering::DecisionEntry,
     );
     let as_json = |schema| serde_json::to_value(schema).unwrap_or_default();
-    collected.into_iter().map(|(name, schema)| (name, as_json(schema))).collect()
+    let mut schemas = collected.into_iter().map(|(name, schema)| (name, as_json(schema))).collect();
+    merge_flattened_requests(&mut schemas);
+    schemas
+}
+
+/// A request with a flattened part is one object without further keys. Composed with `allOf`, each part would
+/// have to allow the keys of the other.
+fn merge_flattened_requests(schemas: &mut Map<String, Value>) {
+    let requests = routes::ALL.iter().filter_map(|route| match route.request {
+        Body::Json(name) => Some(name),
+        _ => None,
+    });
+    let mut merged_parts = Vec::new();
+    for name in requests {
+        let Some(parts) = schemas.get(name).and_then(|schema| schema["allOf"].as_array().cloned()) else {
+            continue;
+        };
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for part in parts {
+            let named = part["$ref"].as_str().and_then(|path| path.rsplit('/').next()).map(str::to_owned);
+            let part = named.as_ref().and_then(|part| schemas.get(part)).cloned().unwrap_or(part);
+            properties.extend(part["properties"].as_object().cloned().unwrap_or_default());
+            required.extend(part["required"].as_array().cloned().unwrap_or_default());
+            merged_parts.extend(named);
+        }
+        let description = schemas[name]["description"].clone();
+        schemas[name] = json!({ "type": "object", "description": description, "properties": properties,
+            "required": required, "additionalProperties": false });
+    }
+    // What nothing else refers to has no place of its own any more.
+    let text = Value::Object(schemas.clone()).to_string();
+    for part in merged_parts.into_iter().filter(|part| !text.contains(&format!("{}\"", reference(part)))) {
+        schemas.remove(&part);
+    }
 }
 
 #[cfg(test)]

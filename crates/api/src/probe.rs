@@ -7,6 +7,8 @@ use longhaul_model::{AgentId, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 /// Probe results in one report; further ones wait for the next.
 pub const PROBES_MAX: usize = 64;
 /// Interfaces in one report.
@@ -18,7 +20,7 @@ pub const PATHS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProbeAsked {
     /// Id of the peer.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AgentId)]
     pub agent: AgentId,
     /// Addresses `host:port` of its data port, best first.
     pub addresses: Vec<String>,
@@ -28,7 +30,7 @@ pub struct ProbeAsked {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProbeResult {
     /// Id of the peer.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AgentId)]
     pub agent: AgentId,
     /// Time of the probe.
     #[schema(value_type = String)]
@@ -127,7 +129,7 @@ pub struct UplinkSample {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PathSample {
     /// Agent that sent the data.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AgentId)]
     pub source: AgentId,
     /// End of the interval.
     #[schema(value_type = String)]
@@ -170,12 +172,12 @@ pub enum PathLimit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProbeView {
     /// Site of the agent that probed.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub from: SiteName,
     /// Host of the agent that probed.
     pub from_host: String,
     /// Site of the agent that was probed.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub to: SiteName,
     /// Host of the agent that was probed.
     pub to_host: String,
@@ -210,7 +212,7 @@ pub struct ProbeShort {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UplinkView {
     /// The site.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub site: SiteName,
     /// Host with the interface.
     pub host: String,

@@ -25,7 +25,7 @@ pub struct Problem {
     pub retry_after_s: Option<u32>,
     /// Id that finds the log lines of this error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<crate::formats::IncidentId>)]
     pub instance: Option<IncidentId>,
     #[serde(skip)]
     cause: Cause,

@@ -5,16 +5,18 @@ use longhaul_model::{ActivityName, CommunityName, SiteName, StorageName, Timesta
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 /// Terms of a subscription beside its priority.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Terms {
     /// Community whose share is charged; by default the dataset's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::CommunityName>)]
     pub community: Option<CommunityName>,
     /// Class of work within the community.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::ActivityName>)]
     pub activity: Option<ActivityName>,
     /// How sources are chosen: `best`, `orderly`, `queue`, `auto`, `success`, `throughput`,
     /// `file-throughput`, `pending-data`, `waiting-time`, `waiting-time-with-error` or `duration`; by default
@@ -93,7 +95,7 @@ pub struct ShareChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MoverGrantView {
     /// Name of the site.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub site: SiteName,
     /// Communities for which its agents may stream; `*`: all.
     pub communities: Vec<String>,
@@ -106,7 +108,7 @@ pub struct MoverGrantView {
 #[serde(deny_unknown_fields)]
 pub struct MoverGrantChange {
     /// Name of the site.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub site: SiteName,
     /// A community, or `*`: all.
     pub community: String,
@@ -124,7 +126,7 @@ pub struct LinksView {
     /// Allowed links, if not all are.
     pub links: Vec<AllowedLink>,
     /// Storages through which files may pass on their way to others.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::StorageName>)]
     pub relays: Vec<StorageName>,
     /// Links that carry test transfers only.
     #[serde(default)]
@@ -135,10 +137,10 @@ pub struct LinksView {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub struct AllowedLink {
     /// Source storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Target storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub target: StorageName,
 }
 
@@ -229,10 +231,10 @@ pub struct DecisionEntry {
     pub why: String,
     /// Site whose door decided; absent if the service did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::SiteName>)]
     pub site: Option<SiteName>,
     /// Storage that the request was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::StorageName>)]
     pub storage: Option<StorageName>,
 }

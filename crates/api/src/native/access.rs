@@ -4,6 +4,8 @@ use longhaul_model::{CommunityName, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 /// `GET /api/v1/whoami`: the caller's identity and rights.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct WhoAmI {
@@ -20,16 +22,17 @@ pub struct WhoAmI {
     /// Community whose jobs alone the credential is good for; a manager also manages its shares and
     /// subscriptions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::CommunityName>)]
     pub community: Option<CommunityName>,
     /// Sites that the caller manages, for the role `manager`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::SiteName>)]
     pub sites: Vec<SiteName>,
 }
 
 /// `POST /api/v1/tokens`: creates an API token.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct TokenCreate {
     /// Name of the token, unique in the deployment.
     pub name: String,
@@ -44,11 +47,11 @@ pub struct TokenCreate {
     pub scopes: Vec<String>,
     /// Community whose jobs alone the token is good for; a manager also manages its shares and subscriptions.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::CommunityName>)]
     pub community: Option<CommunityName>,
     /// Sites that the token manages, for the role `manager`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::SiteName>)]
     pub sites: Vec<SiteName>,
 }
 
@@ -70,16 +73,17 @@ pub struct TokenView {
     pub scopes: Vec<String>,
     /// Community whose jobs alone the token is good for; a manager also manages its shares and subscriptions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::CommunityName>)]
     pub community: Option<CommunityName>,
     /// Sites that the token manages, for the role `manager`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::SiteName>)]
     pub sites: Vec<SiteName>,
 }
 
 /// `POST /api/v1/session`: exchanges an API token or a one-time login token for a session cookie.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct LoginRequest {
     /// API token or one-time login token.
     pub token: String,

@@ -6,18 +6,21 @@ use longhaul_model::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 use super::{ReplicaView, TaskView};
 use crate::agent::{LeftOut, LeftOutReason};
 
 /// `POST /api/v1/datasets`: creates an empty dataset, or returns the one of that name.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct DatasetCreate {
     /// Name of the dataset, such as `higgs/run7`.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::DatasetName)]
     pub name: DatasetName,
     /// Community that owns the dataset; by default `default`.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::CommunityName>)]
     pub community: Option<CommunityName>,
 }
 
@@ -25,10 +28,10 @@ pub struct DatasetCreate {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct DatasetView {
     /// Name of the dataset, unique in the deployment.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::DatasetName)]
     pub name: DatasetName,
     /// Community that owns the dataset.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::CommunityName)]
     pub community: CommunityName,
     /// True while files can be added.
     pub open: bool,
@@ -94,9 +97,10 @@ pub struct FileView {
 
 /// `POST /api/v1/datasets/{name}/scan`: the storage's agent registers the files it finds.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ScanRequest {
     /// Storage to scan.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// Directory relative to the storage's root; empty for the root.
     #[serde(default)]

@@ -4,11 +4,13 @@ use longhaul_model::{DatasetName, Digest, Fault, Lfn, StorageName, SubscriptionI
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 /// What one storage holds of a dataset or block.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ReplicaView {
     /// Storage that holds the files.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// Number of files present.
     pub files: u64,
@@ -50,12 +52,13 @@ pub struct VerifiedCount {
 /// `POST /api/v1/deletions`: deletes replicas. With `dry_run`, the default, it only shows what would be
 /// deleted.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct DeletionRequest {
     /// Dataset to delete.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::DatasetName)]
     pub dataset: DatasetName,
     /// Storage to delete it from.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// True, the default: delete nothing, only preview.
     #[serde(default = "yes")]
@@ -82,10 +85,10 @@ pub struct DeletionReply {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopyView>,
     /// Subscriptions that would bring the files back, and therefore forbid the deletion.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::SubscriptionId>)]
     pub subscriptions: Vec<SubscriptionId>,
     /// Task that deletes the files; absent for a dry run.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::TaskId>)]
     pub task: Option<TaskId>,
 }
 
@@ -93,7 +96,7 @@ pub struct DeletionReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CopyView {
     /// Storage that holds them.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// True for the copies that would be deleted.
     pub to_delete: bool,
@@ -117,12 +120,13 @@ pub struct CopyView {
 /// `POST /api/v1/verifications`: the storage's agent reads every file of the dataset again and compares it
 /// with the catalog.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct VerificationRequest {
     /// Dataset to verify.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::DatasetName)]
     pub dataset: DatasetName,
     /// Storage to read it from.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
 }
 
@@ -130,16 +134,16 @@ pub struct VerificationRequest {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TaskView {
     /// Id of the task.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::TaskId)]
     pub id: TaskId,
     /// Kind of task: `scan`, `verify`, `delete`, or `clear`, which removes files that a relay no longer
     /// needs.
     pub kind: String,
     /// Dataset that the task works on.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::DatasetName)]
     pub dataset: DatasetName,
     /// Storage that the task works at.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// True once the task has ended, well or not.
     pub done: bool,
@@ -188,7 +192,7 @@ pub struct FileReplicas {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct FileReplica {
     /// Storage that holds the replica.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// True if the replica has an unconfirmed problem.
     pub suspect: bool,

@@ -6,14 +6,17 @@ use longhaul_model::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 use crate::agent::StorageKind;
 use crate::commissioning::LinkCommission;
 
 /// `POST /api/v1/sites`: creates a site, and a token with which one agent can join it.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SiteAdd {
     /// Name of the site, unique in the deployment.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub name: SiteName,
     /// Seconds until the token expires; default one day.
     #[serde(default)]
@@ -22,6 +25,7 @@ pub struct SiteAdd {
 
 /// `POST /api/v1/sites/{site}/join-tokens`: creates a token for one more agent.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct JoinTokenCreate {
     /// Seconds until the token expires; default one day.
     #[serde(default)]
@@ -32,7 +36,7 @@ pub struct JoinTokenCreate {
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 pub struct SiteAdded {
     /// Name of the site.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub name: SiteName,
     /// Secret with which one agent finds, trusts and joins the service, once.
     pub join_token: String,
@@ -55,6 +59,7 @@ pub enum SiteState {
 
 /// `PATCH /api/v1/sites/{name}`: absent fields keep their value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SiteChange {
     /// New state of the site.
     #[serde(default)]
@@ -91,7 +96,7 @@ pub struct SiteLimits {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SiteView {
     /// Name of the site, unique in the deployment.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub name: SiteName,
     /// Whether the site takes part in transfers.
     pub state: SiteState,
@@ -101,7 +106,7 @@ pub struct SiteView {
     pub limits: SiteLimits,
     /// Region where the site lies. A new link between two regions is expected to perform like those that
     /// exist between them.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::RegionName>)]
     #[serde(default)]
     pub region: Option<RegionName>,
     /// Storages of the site.
@@ -129,11 +134,11 @@ pub struct SiteView {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StorageView {
     /// Name of the storage, unique in the deployment.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub name: StorageName,
     /// Site that the storage belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::SiteName>)]
     pub site: Option<SiteName>,
     /// What holds the files, by the latest report of its agent since the service started.
     #[serde(default)]
@@ -170,6 +175,7 @@ pub struct StorageView {
 /// `POST /api/v1/agents/{agent}/refusal`: refuses all certificates of an agent. With `dry_run`, the default,
 /// it only shows what that would mean.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AgentRefusal {
     /// Why, for whoever meets the refusal.
     pub reason: String,
@@ -186,10 +192,10 @@ fn yes() -> bool {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AgentRefused {
     /// The agent.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AgentId)]
     pub agent: AgentId,
     /// Site of the agent.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub site: SiteName,
     /// True if it is refused now.
     pub refused: bool,
@@ -198,7 +204,7 @@ pub struct AgentRefused {
     pub certificate_expires: Timestamp,
     /// Storages that the agent serves. They keep their files, but nobody reaches them until another agent of
     /// the site offers them.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::StorageName>)]
     pub storages: Vec<StorageName>,
     /// Files registered at these storages.
     pub files: u64,
@@ -217,6 +223,7 @@ pub struct AgentRefused {
 /// `POST /api/v1/agents/{agent}/removal`: removes an agent that is gone for good. With `dry_run`, the
 /// default, it only shows what that would mean.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AgentRemoval {
     /// True, the default: remove nothing, only preview.
     #[serde(default = "yes")]
@@ -227,20 +234,20 @@ pub struct AgentRemoval {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AgentRemoved {
     /// The agent.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AgentId)]
     pub agent: AgentId,
     /// Site of the agent.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub site: SiteName,
     /// True if it is removed now.
     pub removed: bool,
     /// True if it is connected and not refused: as long as it is, it stays.
     pub connected: bool,
     /// Storages that stay with the site, for another agent.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::StorageName>)]
     pub storages: Vec<StorageName>,
     /// Storages that nothing depends on: they go with the agent.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::StorageName>)]
     pub storages_removed: Vec<StorageName>,
     /// Files registered at its storages.
     pub files: u64,
@@ -259,6 +266,7 @@ pub struct AgentRemoved {
 /// `POST /api/v1/storages/{storage}/removal`: removes a storage for good. With `dry_run`, the default, it
 /// only shows what that would mean.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct StorageRemoval {
     /// True, the default: remove nothing, only preview.
     #[serde(default = "yes")]
@@ -272,16 +280,16 @@ pub struct StorageRemoval {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StorageRemoved {
     /// The storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// Site of the storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SiteName)]
     pub site: SiteName,
     /// True if it is removed now.
     pub removed: bool,
     /// The connected agent that serves the storage, if there is one: as long as it does, the storage stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::AgentId>)]
     pub served_by: Option<AgentId>,
     /// Datasets of which the storage has files. The files stay where they are, but the service forgets them.
     pub datasets: Vec<RemovedReplicas>,
@@ -298,7 +306,7 @@ pub struct StorageRemoved {
     /// Tasks at the storage: they end.
     pub tasks: u64,
     /// Active and suspended subscriptions to the storage: as long as there is one, the storage stays.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::SubscriptionId>)]
     pub subscriptions: Vec<SubscriptionId>,
 }
 
@@ -306,7 +314,7 @@ pub struct StorageRemoved {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RemovedReplicas {
     /// The dataset.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::DatasetName)]
     pub dataset: DatasetName,
     /// Files of the dataset that are registered at the storage.
     pub files: u64,
@@ -320,7 +328,7 @@ pub struct RemovedReplicas {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AgentView {
     /// Id of the agent, unique in the deployment.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AgentId)]
     pub id: AgentId,
     /// Host name of the agent.
     pub host: String,

@@ -4,6 +4,8 @@ use longhaul_model::{Blame, Fault, StorageName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 use super::SubscriptionView;
 
 /// `GET /api/v1/status`: what moves, what waits, and what is wrong.
@@ -54,10 +56,10 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LinkView {
     /// Source storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Target storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub target: StorageName,
     /// Goodput now, in verified durable bytes per second.
     pub rate_now: f64,
@@ -75,7 +77,7 @@ pub struct LinkView {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct BlameCount {
     /// Party that has to act.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::Blame)]
     pub blame: Blame,
     /// Number of attempts.
     pub count: u64,
@@ -88,7 +90,7 @@ pub struct ProblemView {
     #[schema(value_type = Object)]
     pub fault: Fault,
     /// Storage with the problem, if it is about one.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::StorageName>)]
     pub storage: Option<StorageName>,
     /// Number of equal faults.
     pub count: u64,
@@ -124,10 +126,10 @@ pub struct RateHistory {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct LinkRates {
     /// Source storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Target storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub target: StorageName,
     /// Verified durable bytes per second, one value for each step.
     pub bytes_per_s: Vec<f64>,

@@ -7,29 +7,33 @@ use longhaul_model::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 use super::VerifiedCount;
 use crate::steering::{Promise, Terms, TermsChange};
 
 /// `POST /api/v1/subscriptions`: keeps a dataset or block at a storage. With an `Idempotency-Key` header, a
 /// repetition returns the first answer.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Subscribe {
     /// Dataset to keep.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::DatasetName)]
     pub dataset: DatasetName,
     /// Only this block; by default the whole dataset, including files added later.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub block: Option<BlockName>,
     /// Target storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// Order within the activity, from 1 (least) to 9; default 5.
     #[serde(default)]
+    #[schema(minimum = 1, maximum = 9)]
     pub priority: Option<u8>,
     /// How thoroughly to verify each file; default `end-to-end`.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::Verification>)]
     pub verification: Option<Verification>,
     /// Community, activity, strategy and deadline.
     #[serde(flatten)]
@@ -41,7 +45,8 @@ pub struct Subscribe {
 pub struct SubscriptionChange {
     /// Suspends, resumes or cancels the subscription.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::SubscriptionState>)]
+#[serde(deny_unknown_fields)]
     pub state: Option<SubscriptionState>,
     /// New priority, from 1 (least) to 9.
     #[serde(default)]
@@ -50,6 +55,7 @@ pub struct SubscriptionChange {
     #[serde(flatten)]
     pub terms: TermsChange,
 }
+    #[schema(minimum = 1, maximum = 9)]
 
 /// A subscription with its progress.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -58,25 +64,25 @@ pub struct SubscriptionView {
     #[schema(value_type = String)]
     pub id: SubscriptionId,
     /// Dataset to keep at the storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SubscriptionId)]
     pub dataset: DatasetName,
     /// Only this block; absent: the whole dataset.
     #[schema(value_type = Option<String>)]
     pub block: Option<BlockName>,
     /// Target storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::DatasetName)]
     pub storage: StorageName,
     /// `active`, `suspended` or `cancelled`.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub state: SubscriptionState,
     /// Order within the activity, from 1 (least) to 9.
     pub priority: u8,
     /// How thoroughly each file is verified.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SubscriptionState)]
     pub verification: Verification,
     /// Community whose share is charged: by the terms, or else by the dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::CommunityName>)]
     pub charged_to: Option<CommunityName>,
     /// Community, activity, strategy and deadline.
     #[serde(flatten)]
@@ -85,7 +91,7 @@ pub struct SubscriptionView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promise: Option<Promise>,
     /// Time when the subscription was created.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::Verification)]
     pub created: Timestamp,
     /// Files that the subscription covers.
     pub files_wanted: u64,
@@ -125,7 +131,7 @@ pub struct SubscriptionView {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SourceShare {
     /// Source storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// Files that arrived from it.
     pub files: u64,

@@ -7,22 +7,24 @@ use longhaul_model::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 use crate::agent::AttemptTimes;
 
 /// Query of `GET /api/v1/transfers`; each field narrows the list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TransferQuery {
     /// Only this dataset.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::DatasetName>)]
     pub dataset: Option<DatasetName>,
     /// Only from this storage.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::StorageName>)]
     pub source: Option<StorageName>,
     /// Only to this storage.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::StorageName>)]
     pub target: Option<StorageName>,
     /// Only in this state.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::TransferState>)]
     pub state: Option<TransferState>,
     /// Items of a page.
     pub limit: Option<u32>,
@@ -34,10 +36,10 @@ pub struct TransferQuery {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct TransferView {
     /// Id of the transfer.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::TransferId)]
     pub id: TransferId,
     /// Dataset of the file.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::DatasetName)]
     pub dataset: DatasetName,
     /// Logical name of the file.
     #[schema(value_type = String)]
@@ -45,13 +47,13 @@ pub struct TransferView {
     /// Size in bytes.
     pub size: u64,
     /// Target storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub target: StorageName,
     /// Source storage of the present or latest attempt; absent before the first.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::StorageName>)]
     pub source: Option<StorageName>,
     /// `waiting`, `leased`, `done`, `failed` or `cancelled`.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::TransferState)]
     pub state: TransferState,
     /// Attempts so far.
     pub attempts: u32,
@@ -66,7 +68,7 @@ pub struct TransferView {
     #[schema(value_type = Option<Object>)]
     pub fault: Option<Fault>,
     /// How the file was verified, once it has arrived.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::Verification>)]
     pub verification: Option<Verification>,
 }
 
@@ -83,10 +85,10 @@ pub struct TransferDetail {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AttemptView {
     /// Id of the attempt.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::AttemptId)]
     pub id: AttemptId,
     /// Source storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Time when the source was chosen.
     #[schema(value_type = String)]
@@ -103,7 +105,7 @@ pub struct AttemptView {
     #[schema(value_type = Option<Object>)]
     pub fault: Option<Fault>,
     /// How the file was verified, if the attempt succeeded.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::Verification>)]
     pub verification: Option<Verification>,
     /// Digests computed from the received bytes.
     #[schema(value_type = Vec<String>)]
@@ -121,7 +123,7 @@ pub struct Choice {
     pub reason: String,
     /// All storages of the route after the source, if the target of this hop is a relay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::StorageName>)]
     pub way: Vec<StorageName>,
     /// Community whose share was charged.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -138,7 +140,7 @@ pub struct Choice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Candidate {
     /// Source storage.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// True for the chosen source.
     pub chosen: bool,
