@@ -219,6 +219,8 @@ fn schemas() -> Map<String, Value> {
         native::AgentRefused,
         native::AgentRemoval,
         native::AgentRemoved,
+        native::SiteRemoval,
+        native::SiteRemoved,
         native::StorageRemoval,
         native::StorageRemoved,
         native::SiteChange,

@@ -138,6 +138,7 @@ rights! {
     SITE_CHANGE = "site_change" [Site] "pause, drain and open sites and set their limits";
     SITE_JOIN_TOKEN = "site_join_token" [Site] "make join tokens";
     SITE_COMMISSION = "site_commission" [Site] "record commissioning tests";
+    SITE_REMOVE = "site_remove" [Anything] "remove sites";
     AGENT_REFUSE = "agent_refuse" [Anything] "refuse agents";
     AGENT_REMOVE = "agent_remove" [Anything] "remove agents";
     STORAGE_CHANGE = "storage_change" [Site] "change storages";

@@ -434,6 +434,9 @@ routes! {
     SITE_JOIN_TOKEN = Post "/api/v1/sites/{site}/join-tokens" "site_join_token" Manager,
         "Creates a join token for one more agent of a site",
         takes(Json("JoinTokenCreate")), gives(201, Json("SiteAdded"));
+    SITE_REMOVE = Post "/api/v1/sites/{site}/removal" "site_remove" Admin,
+        "Removes a site for good, with its agents and storages, or previews what that means",
+        takes(Json("SiteRemoval")), gives(200, Json("SiteRemoved"));
     SITE_COMMISSION = Post "/api/v1/sites/{site}/commissioning" "site_commission" Manager,
         "Records the results of test transfers from and to a site",
         takes(Json("Commissioning")), gives(200, Json("SiteView"));

@@ -2,7 +2,7 @@
 
 use crate::audit::{record_change, record_entry};
 use crate::sql::{Optional, Row, Transaction};
-use longhaul_model::{FaultCode, Timestamp};
+use longhaul_model::{FaultCode, SiteName, Timestamp};
 
 use crate::rows::codec::Columns;
 use crate::{AccountPatch, AccountRow, AuditKind, Catalog, CatalogError, NewAccount, PAGE_ROWS_MAX};
@@ -61,6 +61,18 @@ impl Catalog {
                 tx.prepare_cached(&format!("{SELECT_ACCOUNT} WHERE name > ?1 ORDER BY name LIMIT ?2"))?;
             let limit = limit.min(PAGE_ROWS_MAX + 1) as i64;
             let rows = select.query_map((after.unwrap_or_default(), limit), account_row)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Names of the accounts that manage the site, alone or with others.
+    pub fn managers_of_site(&self, site: &SiteName) -> Result<Vec<String>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(&format!(
+                "SELECT name FROM accounts WHERE {} ORDER BY name",
+                manages_site("?1")
+            ))?;
+            let rows = select.query_map([between_blanks(site)], |row| row.get(0))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -135,6 +147,27 @@ impl Catalog {
             Ok(Some(row))
         })
     }
+}
+
+/// Takes the site from all its managers: from accounts, and from tokens of the API.
+pub(crate) fn withdraw_managers(tx: &Transaction<'_>, site: &SiteName) -> Result<(), CatalogError> {
+    for table in ["accounts", "api_tokens"] {
+        let update = format!(
+            "UPDATE {table} SET sites = nullif(trim(replace(' ' || sites || ' ', ?1, ' ')), '') WHERE {}",
+            manages_site("?1")
+        );
+        tx.execute(&update, [between_blanks(site)])?;
+    }
+    Ok(())
+}
+
+/// The condition that `sites`, names separated by blanks, has the one of the parameter.
+fn manages_site(parameter: &str) -> String {
+    format!("replace(' ' || sites || ' ', {parameter}, ' ') <> ' ' || sites || ' '")
+}
+
+fn between_blanks(site: &SiteName) -> String {
+    format!(" {site} ")
 }
 
 fn find(tx: &Transaction<'_>, name: &str) -> Result<Option<AccountRow>, CatalogError> {

@@ -1,14 +1,15 @@
-//! Storages and agents that are removed, and what becomes of what they had.
+//! Sites, storages and agents that are removed, and what becomes of what they had.
 //!
 //! A removed storage's replicas leave the catalog, whether their files still exist or not. Its row stays, for
 //! history and for what arrived from it, under a name that says so: its own may be taken by a new storage,
-//! which is another one in every respect.
+//! which is another one in every respect. The same holds for a site.
 
 use longhaul_model::{
-    AgentId, AttemptId, BlockId, DatasetId, Fault, FaultCode, StorageId, StorageName, SubscriptionId, TaskId,
-    Timestamp,
+    AgentId, AttemptId, BlockId, DatasetId, Fault, FaultCode, SiteName, StorageId, StorageName,
+    SubscriptionId, TaskId, Timestamp,
 };
 
+use crate::accounts::withdraw_managers;
 use crate::attempts::{end_transfers_of_target, requeue_attempts};
 use crate::audit::record_change;
 use crate::consequences;
@@ -17,14 +18,14 @@ use crate::deletion::{blocks_at, count_last_replicas};
 use crate::ledger::Ledger;
 use crate::refusals::refuse;
 use crate::rows::codec::{Columns, key};
-use crate::sites::find_storage;
+use crate::sites::{find_storage, require_site};
 use crate::sql::Transaction;
 use crate::{
-    AgentRemoval, Catalog, CatalogError, CopyTerms, DatasetAtStorage, StorageConcerns, StorageRemoval,
-    StorageRow,
+    AgentRemoval, Catalog, CatalogError, CopyTerms, DatasetAtStorage, SiteConcerns, SiteRemoval,
+    StorageConcerns, StorageRemoval, StorageRow,
 };
 
-/// Most characters of a storage's name.
+/// Most characters of the name of a storage or site.
 const NAME_CHARS_MAX: usize = 64;
 
 impl Catalog {
@@ -50,7 +51,7 @@ impl Catalog {
         self.write(|tx| {
             let storage = require_named(tx, name)?;
             let concerns = load_concerns(tx, &storage, terms)?;
-            check_removal(&concerns, force)?;
+            check_removal(name, std::slice::from_ref(&concerns), force)?;
             let removal = remove(tx, &storage, concerns, terms.now)?;
             let files = removal.concerns.files();
             record_change(tx, who, &format!("storage {name} removed, with {files} replicas"), terms.now)?;
@@ -76,6 +77,37 @@ impl Catalog {
             tx.execute("DELETE FROM agents WHERE id = ?1", [key!(id)])?;
             record_change(tx, who, &format!("agent {id} removed"), terms.now)?;
             Ok(AgentRemoval { refused, storages })
+        })
+    }
+
+    /// What removing the site would concern.
+    pub fn site_concerns(&self, name: &SiteName, terms: &CopyTerms) -> Result<SiteConcerns, CatalogError> {
+        self.read_within(SCAN_TIME_MAX, |tx| load_site_concerns(tx, name, terms))
+    }
+
+    /// Removes the site with its agents, whose certificates are refused from now on, its storages, join
+    /// tokens and hosts. Nobody is its manager any more. Refused with `Conflict` while a subscription wants
+    /// data at one of its storages, and with `LastReplica` if a file would be left without a good copy,
+    /// unless forced.
+    pub fn remove_site(
+        &self,
+        name: &SiteName,
+        force: bool,
+        who: &str,
+        terms: &CopyTerms,
+    ) -> Result<SiteRemoval, CatalogError> {
+        self.write(|tx| {
+            let concerns = load_site_concerns(tx, name, terms)?;
+            check_removal(name, &concerns.storages, force)?;
+            let removal = remove_with_all(tx, concerns, terms.now)?;
+            let files =
+                removal.storages.iter().map(|gone| gone.concerns.files()).fold(0, u64::saturating_add);
+            let (agents, storages) = (removal.agents.len(), removal.storages.len());
+            let what = format!(
+                "site {name} removed, with {agents} agents and {files} replicas at {storages} storages"
+            );
+            record_change(tx, who, &what, terms.now)?;
+            Ok(removal)
         })
     }
 
@@ -109,22 +141,74 @@ fn idle_storages(
     Ok(idle)
 }
 
-/// Refuses a removal that its concerns forbid.
-fn check_removal(concerns: &StorageConcerns, force: bool) -> Result<(), CatalogError> {
-    let name = &concerns.name;
-    if let Some(first) = concerns.subscriptions.first() {
-        let more = match concerns.subscriptions.len() {
-            1 => String::new(),
-            count => format!(" and {} more", count - 1),
-        };
-        return Err(CatalogError::conflict(format!("subscription {first}{more} to {name} would never end")));
+/// Refuses the removal of a storage, or of a site with its storages, that its concerns forbid.
+fn check_removal(
+    what: &dyn std::fmt::Display,
+    storages: &[StorageConcerns],
+    force: bool,
+) -> Result<(), CatalogError> {
+    let (mut files, mut last) = (0_u64, 0_u64);
+    for concerns in storages {
+        let name = &concerns.name;
+        if let Some(first) = concerns.subscriptions.first() {
+            let more = match concerns.subscriptions.len() {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            return Err(CatalogError::conflict(format!(
+                "subscription {first}{more} to {name} would never end"
+            )));
+        }
+        files = files.saturating_add(concerns.files());
+        last = last.saturating_add(concerns.last_replicas());
     }
-    let last = concerns.last_replicas();
     if last > 0 && !force {
-        let detail = format!("{last} of {} files at {name} have no other good copy", concerns.files());
+        let detail = format!("{last} of {files} files at {what} have no other good copy");
         return Err(CatalogError::refused(FaultCode::LastReplica, detail));
     }
     Ok(())
+}
+
+fn load_site_concerns(
+    tx: &Transaction<'_>,
+    name: &SiteName,
+    terms: &CopyTerms,
+) -> Result<SiteConcerns, CatalogError> {
+    let site = require_site(tx, name)?;
+    let mut select = tx.prepare_cached("SELECT id FROM agents WHERE site = ?1 ORDER BY id")?;
+    let agents = select.query_map([key!(site.id)], |row| row.id(0))?.collect::<Result<_, _>>()?;
+    let mut select =
+        tx.prepare_cached("SELECT name FROM storages WHERE site = ?1 AND removed IS NULL ORDER BY name")?;
+    let names: Vec<StorageName> =
+        select.query_map([key!(site.id)], |row| row.parsed(0))?.collect::<Result<_, _>>()?;
+    let rows = names.iter().map(|name| require_named(tx, name)).collect::<Result<Vec<_>, _>>()?;
+    let mut terms = terms.clone();
+    terms.unreachable.extend(rows.iter().map(|row| row.id));
+    let storages = rows.iter().map(|row| load_concerns(tx, row, &terms)).collect::<Result<_, _>>()?;
+    Ok(SiteConcerns { site, agents, storages })
+}
+
+fn remove_with_all(
+    tx: &Transaction<'_>,
+    concerns: SiteConcerns,
+    now: Timestamp,
+) -> Result<SiteRemoval, CatalogError> {
+    let SiteConcerns { site, agents, storages } = concerns;
+    let reason = format!("site {} was removed", site.name);
+    let refused = agents.into_iter().map(|agent| Ok((agent, refuse(tx, agent, &reason, now)?)));
+    let agents = refused.collect::<Result<Vec<_>, CatalogError>>()?;
+    let mut removed = Vec::new();
+    for concerns in storages {
+        let storage = require_named(tx, &concerns.name)?;
+        removed.push(remove(tx, &storage, concerns, now)?);
+    }
+    for table in ["agents", "join_tokens", "site_hosts"] {
+        tx.execute(&format!("DELETE FROM {table} WHERE site = ?1"), [key!(site.id)])?;
+    }
+    withdraw_managers(tx, &site.name)?;
+    let former = former_name(tx, "sites", site.name.as_str(), site.id.0)?;
+    tx.execute("UPDATE sites SET name = ?2, removed = ?3 WHERE id = ?1", (key!(site.id), former, now.0))?;
+    Ok(SiteRemoval { site, agents, storages: removed })
 }
 
 fn require_named(tx: &Transaction<'_>, name: &StorageName) -> Result<StorageRow, CatalogError> {
@@ -195,7 +279,7 @@ fn remove(
     tx.execute(
         "UPDATE storages SET name = ?2, removed = ?3, files = 0, bytes = 0, relay = 0, writable = 0,
          trouble = NULL WHERE id = ?1",
-        (key!(storage.id), former_name(tx, storage)?, now.0),
+        (key!(storage.id), former_name(tx, "storages", name.as_str(), storage.id.0)?, now.0),
     )?;
     Ok(StorageRemoval { concerns, released, cancelled, tasks, blocks })
 }
@@ -240,13 +324,18 @@ fn forget_replicas(tx: &Transaction<'_>, storage: StorageId) -> Result<Vec<Block
     Ok(blocks)
 }
 
-/// A free name by which history calls a removed storage.
-fn former_name(tx: &Transaction<'_>, storage: &StorageRow) -> Result<String, CatalogError> {
-    let mut taken = tx.prepare_cached("SELECT 1 FROM storages WHERE name = ?1")?;
-    let mut suffix = format!(".removed-{}", storage.id);
+/// A free name by which history calls a removed storage or site.
+fn former_name(
+    tx: &Transaction<'_>,
+    table: &str,
+    name: &str,
+    number: impl std::fmt::Display,
+) -> Result<String, CatalogError> {
+    let mut taken = tx.prepare_cached(&format!("SELECT 1 FROM {table} WHERE name = ?1"))?;
+    let mut suffix = format!(".removed-{number}");
     loop {
         let chars = NAME_CHARS_MAX.saturating_sub(suffix.len());
-        let name: String = storage.name.as_str().chars().take(chars).chain(suffix.chars()).collect();
+        let name: String = name.chars().take(chars).chain(suffix.chars()).collect();
         if !taken.exists([name.as_str()])? {
             return Ok(name);
         }

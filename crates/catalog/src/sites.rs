@@ -34,13 +34,19 @@ impl Catalog {
                 "INSERT INTO sites (name, state, created) VALUES (?1, 'open', ?2) ON CONFLICT DO NOTHING",
                 (name.as_str(), now.0),
             )?;
-            Ok((require_site(tx, name)?, made == 1))
+            match find_site(tx, name)? {
+                Some(site) => Ok((site, made == 1)),
+                None => Err(CatalogError::conflict(format!(
+                    "{name} is how history calls a site that was removed: give this one another name"
+                ))),
+            }
         })
     }
 
     pub fn sites(&self) -> Result<Vec<SiteRow>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!("{SELECT_SITE} ORDER BY name"))?;
+            let mut select =
+                tx.prepare_cached(&format!("{SELECT_SITE} WHERE removed IS NULL ORDER BY name"))?;
             let rows = select.query_map((), site_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -86,6 +92,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<(), CatalogError> {
         self.write(|tx| {
+            ensure_not_removed(tx, site)?;
             tx.execute(
                 "INSERT INTO agents (id, site, host, version, incarnation, nonce, addresses, \
                     certificate_expires,
@@ -322,12 +329,20 @@ fn offer_storage(
     find_storage(tx, &offer.name)?.ok_or_else(|| CatalogError::not_found("storage", &offer.name))
 }
 
-fn require_site(tx: &Transaction<'_>, name: &SiteName) -> Result<SiteRow, CatalogError> {
+/// Refused with `NotFound`: nobody joins a site that was removed meanwhile.
+pub(crate) fn ensure_not_removed(tx: &Transaction<'_>, id: SiteId) -> Result<(), CatalogError> {
+    match tx.prepare_cached("SELECT 1 FROM sites WHERE id = ?1 AND removed IS NULL")?.exists([key!(id)])? {
+        true => Ok(()),
+        false => Err(CatalogError::not_found("site with number", id)),
+    }
+}
+
+pub(crate) fn require_site(tx: &Transaction<'_>, name: &SiteName) -> Result<SiteRow, CatalogError> {
     find_site(tx, name)?.ok_or_else(|| CatalogError::not_found("site", name))
 }
 
 pub(crate) fn find_site(tx: &Transaction<'_>, name: &SiteName) -> Result<Option<SiteRow>, CatalogError> {
-    let mut select = tx.prepare_cached(&format!("{SELECT_SITE} WHERE name = ?1"))?;
+    let mut select = tx.prepare_cached(&format!("{SELECT_SITE} WHERE name = ?1 AND removed IS NULL"))?;
     Ok(select.query_row([name.as_str()], site_row).optional()?)
 }
 

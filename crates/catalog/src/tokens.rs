@@ -6,7 +6,7 @@ use crate::sql::{Optional, Row};
 use longhaul_model::{SiteId, Timestamp};
 
 use crate::rows::codec::{Columns, key};
-use crate::sites::site_by_id;
+use crate::sites::{ensure_not_removed, site_by_id};
 use crate::{ApiTokenRow, Catalog, CatalogError, JoinRefusal, NewApiToken, SiteRow};
 
 /// The columns that [`token_row`] reads.
@@ -25,6 +25,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<(), CatalogError> {
         self.write(|tx| {
+            ensure_not_removed(tx, site)?;
             tx.execute(
                 "INSERT INTO join_tokens (hash, site, expires, created) VALUES (?1, ?2, ?3, ?4)",
                 (hash, key!(site), expires.0, now.0),

@@ -62,6 +62,11 @@ impl MoverGrants {
         Ok(())
     }
 
+    /// Removes all grants of a site; returns whether there were any.
+    pub fn withdraw(&mut self, site: &SiteName) -> bool {
+        self.0.remove(site).is_some()
+    }
+
     /// Whether the agents of a site may stream for a community.
     pub fn allows(&self, site: &SiteName, community: &CommunityName) -> bool {
         let fits = |grantee: &Grantee| match grantee {

@@ -324,6 +324,38 @@ pub struct RemovedReplicas {
     pub last_replicas: u64,
 }
 
+/// `POST /api/v1/sites/{site}/removal`: removes a site for good, with its agents and storages. With
+/// `dry_run`, the default, it only shows what that would mean.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SiteRemoval {
+    /// True, the default: remove nothing, only preview.
+    #[serde(default = "yes")]
+    pub dry_run: bool,
+    /// True: remove the site even if it has the last good replica of a file.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// What the removal of a site means, or would mean.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct SiteRemoved {
+    /// The site.
+    #[schema(value_type = formats::SiteName)]
+    pub site: SiteName,
+    /// True if it is removed now.
+    pub removed: bool,
+    /// Agents of the site: their certificates are refused from then on.
+    #[schema(value_type = Vec<formats::AgentId>)]
+    pub agents: Vec<AgentId>,
+    /// Those that are connected and not refused: as long as there is one, the site stays.
+    #[schema(value_type = Vec<formats::AgentId>)]
+    pub connected: Vec<AgentId>,
+    /// Storages of the site, with what is there and under way. A replica at another storage of the site is no
+    /// other good replica here, since it goes, too.
+    pub storages: Vec<StorageRemoved>,
+}
+
 /// An agent of a site.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AgentView {

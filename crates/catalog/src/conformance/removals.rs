@@ -1,11 +1,11 @@
-//! Storages and agents that are removed, with all they had.
+//! Sites, storages and agents that are removed, with all they had.
 
 use longhaul_model::{Fault, FaultCode, SubscriptionState, Timestamp, TransferState};
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, offer, terms};
 use crate::{
-    CatalogError, CopyTerms, Incarnation, LeaseRefusal, LeaseResult, NewTask, ReportedCheck, ReportedFact,
-    StorageRemoval, SubscriptionPatch, TaskKind,
+    CatalogError, CopyTerms, Incarnation, LeaseRefusal, LeaseResult, NewAccount, NewTask, ReportedCheck,
+    ReportedFact, SiteRemoval, StorageRemoval, SubscriptionPatch, TaskKind,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
@@ -18,6 +18,9 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     history_names_a_removed_storage_apart_from_its_successor,
     a_removed_agent_gives_its_leases_back_and_is_let_in_no_more,
     storages_of_a_removed_agent_stay_if_anything_depends_on_them,
+    a_removed_site_takes_its_agents_and_storages_with_it,
+    a_copy_at_another_storage_of_the_site_is_no_other_copy,
+    nobody_manages_or_joins_a_removed_site,
 ];
 
 fn remove(world: &World, place: &str, force: bool) -> Result<StorageRemoval, Fault> {
@@ -230,4 +233,102 @@ fn storages_of_a_removed_agent_stay_if_anything_depends_on_them(world: &mut Worl
     let names: Vec<_> = storages.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["alpha", "beta", "gamma"], "files, a subscription, files");
     assert_eq!(storages[0].files, 3);
+}
+
+fn remove_site(world: &World, name: &str, force: bool) -> Result<SiteRemoval, Fault> {
+    let removed = world.catalog.remove_site(&name.parse().unwrap(), force, "root", &terms());
+    removed.map_err(|error| match error {
+        CatalogError::Refused(fault) => fault,
+        error => panic!("{error}"),
+    })
+}
+
+/// Also while files are on their way to it and from it.
+fn a_removed_site_takes_its_agents_and_storages_with_it(world: &mut World) {
+    let dataset = world.dataset("a");
+    for place in [ALPHA, BETA] {
+        world.register(dataset, 0..3, Some(place), None);
+        world.verify(dataset, 0..3, place);
+    }
+    world.subscribe(dataset, None, GAMMA);
+    let from = world.lease(world.file(dataset, 0).id, BETA, GAMMA);
+    let other = world.dataset("b");
+    world.register(other, 0..2, Some(ALPHA), None);
+    let wish = world.subscribe(other, None, BETA).subscription.id;
+    let into = world.lease(world.file(other, 0).id, ALPHA, BETA);
+    let told = world.catalog.site_concerns(&"beta".parse().unwrap(), &terms()).unwrap();
+    assert_eq!((told.agents, told.storages[0].subscriptions.clone()), (vec![agent(BETA)], vec![wish]));
+    let fault = remove_site(world, "beta", true).unwrap_err();
+    assert_eq!(fault.code, FaultCode::Conflict, "others may rely on the subscription");
+    assert_eq!(world.catalog.agents().unwrap().len(), 3, "nothing was changed");
+    let cancel =
+        SubscriptionPatch { state: Some(SubscriptionState::Cancelled), ..SubscriptionPatch::default() };
+    world.catalog.change_subscription(wish, &cancel, NOW).unwrap();
+    let removal = remove_site(world, "beta", false).unwrap();
+    assert_eq!(removal.site.name.as_str(), "beta");
+    let released = removal.agents.iter().flat_map(|(_, refused)| &refused.released);
+    let released: Vec<_> = released.map(|row| row.attempt).collect();
+    assert!(released.contains(&from.attempt) && !released.contains(&into.attempt), "{released:?}");
+    let (catalog, name) = (&world.catalog, "beta".parse().unwrap());
+    assert!(catalog.site(&name).unwrap().is_none() && catalog.sites().unwrap().len() == 2);
+    assert!(catalog.storage(&"beta".parse().unwrap()).unwrap().is_none());
+    assert!(catalog.agent(agent(BETA)).unwrap().is_none());
+    assert_eq!(catalog.refused_agents().unwrap()[0].agent, agent(BETA));
+    assert_eq!(catalog.replicas_of_dataset(dataset).unwrap().len(), 1);
+    let said = catalog.audit(None, None, 1).unwrap();
+    assert_eq!(said[0].what, "site beta removed, with 1 agents and 3 replicas at 1 storages");
+    // Another site takes the name, and has nothing of the old one.
+    let (again, is_new) = catalog.add_site(&name, NOW).unwrap();
+    assert!(is_new && again.id != removal.site.id);
+    assert!(catalog.site_concerns(&name, &terms()).unwrap().storages.is_empty());
+    let former = format!("beta.removed-{}", removal.site.id).parse().unwrap();
+    assert!(catalog.add_site(&former, NOW).is_err(), "nobody gets the old history");
+    assert!(remove_site(world, "beta", false).is_ok() && remove_site(world, "beta", false).is_err());
+}
+
+fn a_copy_at_another_storage_of_the_site_is_no_other_copy(world: &mut World) {
+    let dataset = world.dataset("a");
+    let next = Incarnation { number: 2, nonce: 7 };
+    let offers = [offer("beta"), offer("beta2")];
+    let rows = world.catalog.agent_hello(agent(BETA), next, "beta", "0.1.0", &[], &offers, NOW).unwrap();
+    for name in ["beta", "beta2"] {
+        world.storages[BETA] = rows.iter().find(|row| row.name.as_str() == name).unwrap().id;
+        world.register(dataset, 0..3, Some(BETA), None);
+        world.verify(dataset, 0..3, BETA);
+    }
+    let told = world.catalog.site_concerns(&"beta".parse().unwrap(), &terms()).unwrap();
+    let last: Vec<u64> = told.storages.iter().map(|storage| storage.last_replicas()).collect();
+    assert_eq!(last, [3, 3], "one of the two storages alone could go, both cannot");
+    assert_eq!(remove_site(world, "beta", false).unwrap_err().code, FaultCode::LastReplica);
+    assert_eq!(world.catalog.storages().unwrap().len(), 4, "nothing was changed");
+    assert_eq!(remove_site(world, "beta", true).unwrap().storages.len(), 2);
+}
+
+fn nobody_manages_or_joins_a_removed_site(world: &mut World) {
+    let catalog = &world.catalog;
+    for (name, sites) in [("of-one", "beta"), ("of-more", "alpha beta gamma"), ("of-others", "alpha betas")] {
+        let account = NewAccount {
+            name: name.to_owned(),
+            role: "manager".to_owned(),
+            community: None,
+            sites: Some(sites.to_owned()),
+            password: String::new(),
+        };
+        catalog.add_account(&account, "root", NOW).unwrap();
+    }
+    let beta = "beta".parse().unwrap();
+    assert_eq!(catalog.managers_of_site(&beta).unwrap(), ["of-more", "of-one"]);
+    let site = catalog.site(&beta).unwrap().unwrap().id;
+    let (hash, expires) = ([7; 32], NOW.plus(std::time::Duration::from_secs(60)));
+    catalog.add_join_token(hash, site, expires, NOW).unwrap();
+    remove_site(world, "beta", false).unwrap();
+    let catalog = &world.catalog;
+    assert!(catalog.managers_of_site(&beta).unwrap().is_empty());
+    let sites = |name: &str| catalog.account(name).unwrap().unwrap().sites;
+    assert_eq!(sites("of-one"), None);
+    assert_eq!(sites("of-more").as_deref(), Some("alpha gamma"));
+    assert_eq!(sites("of-others").as_deref(), Some("alpha betas"));
+    assert!(catalog.redeem_join_token(hash, NOW).unwrap().is_err());
+    assert!(catalog.add_join_token([8; 32], site, expires, NOW).is_err());
+    assert!(catalog.add_agent(agent(7), site, "late", Timestamp::MAX, NOW).is_err());
 }

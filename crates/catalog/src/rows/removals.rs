@@ -1,10 +1,10 @@
-//! Removed storages and agents.
+//! Removed sites, storages and agents.
 
 use longhaul_model::{
-    BlockId, DatasetName, SiteId, SiteName, StorageId, StorageName, SubscriptionId, TaskId,
+    AgentId, BlockId, DatasetName, SiteId, SiteName, StorageId, StorageName, SubscriptionId, TaskId,
 };
 
-use crate::{CancelledTransfer, LiveTransferRow, RefusalResult};
+use crate::{CancelledTransfer, LiveTransferRow, RefusalResult, SiteRow};
 
 /// What depends on a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,23 @@ pub struct StorageRemoval {
 pub struct AgentRemoval {
     pub refused: RefusalResult,
     /// Storages that nothing depended on: they went with it.
+    pub storages: Vec<StorageRemoval>,
+}
+
+/// What depends on a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteConcerns {
+    pub site: SiteRow,
+    pub agents: Vec<AgentId>,
+    /// A copy at another storage of the site is no other good copy: it goes, too.
+    pub storages: Vec<StorageConcerns>,
+}
+
+/// What became of a site's agents and storages when it was removed.
+#[derive(Clone, Debug)]
+pub struct SiteRemoval {
+    pub site: SiteRow,
+    pub agents: Vec<(AgentId, RefusalResult)>,
     pub storages: Vec<StorageRemoval>,
 }
 

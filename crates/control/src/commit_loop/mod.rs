@@ -18,7 +18,7 @@ use std::time::Duration;
 use longhaul_api::agent::{Hello, Incarnation};
 use longhaul_catalog::{CatalogError, ReplicaChange, ReportItem};
 use longhaul_model::{
-    AgentId, ErrorChain, Fault, FaultCode, FileId, StorageId, StorageName, TaskId, Timestamp,
+    AgentId, ErrorChain, Fault, FaultCode, FileId, SiteName, StorageId, StorageName, TaskId, Timestamp,
 };
 use longhaul_scheduler::{DemandId, Event};
 use tokio::sync::oneshot;
@@ -49,6 +49,8 @@ pub enum CommitWork {
     RemoveStorage(RemoveStorage),
     /// Removes an agent that is gone for good.
     RemoveAgent(RemoveAgent),
+    /// Removes a site with its agents and storages.
+    RemoveSite(RemoveSite),
     /// Answered when all work queued before it is done.
     Fence(Sender<()>),
     Stop,
@@ -75,6 +77,16 @@ pub struct RemoveStorage {
 /// An agent to be removed.
 pub struct RemoveAgent {
     pub agent: AgentId,
+    /// Whoever wants it, for the audit.
+    pub who: String,
+    pub reply: Sender<Result<(), CatalogError>>,
+}
+
+/// A site to be removed.
+pub struct RemoveSite {
+    pub site: SiteName,
+    /// Even if it has the last good replica of a file.
+    pub force: bool,
     /// Whoever wants it, for the audit.
     pub who: String,
     pub reply: Sender<Result<(), CatalogError>>,
@@ -116,6 +128,7 @@ impl CommitLoop {
             CommitWork::RefuseAgent(order) => self.refuse_agent(order),
             CommitWork::RemoveStorage(order) => self.remove_storage(order),
             CommitWork::RemoveAgent(order) => self.remove_agent(order),
+            CommitWork::RemoveSite(order) => self.remove_site(order),
             // The asker may have given up.
             CommitWork::Fence(reached) => drop(reached.send(())),
             CommitWork::Stop => return true,

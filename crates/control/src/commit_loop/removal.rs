@@ -1,12 +1,12 @@
-//! The removal of a storage or an agent: durable, then true for this process, then told to the scheduler and
-//! to the agents that read from it or send to it.
+//! The removal of a storage, an agent or a site: durable, then true for this process, then told to the
+//! scheduler and to the agents that read from it or send to it.
 
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{CatalogError, StorageRemoval};
-use longhaul_model::{AgentId, Fault, FaultCode, StorageName, Timestamp};
+use longhaul_model::{AgentId, Fault, FaultCode, SiteName, StorageName, Timestamp};
 use longhaul_scheduler::{Event, StorageInfo};
 
-use super::{CommitLoop, RemoveAgent, RemoveStorage};
+use super::{CommitLoop, RemoveAgent, RemoveSite, RemoveStorage};
 use crate::brain::Input;
 
 impl CommitLoop {
@@ -43,6 +43,42 @@ impl CommitLoop {
         self.control.agents.remove(agent);
         tracing::warn!(%agent, by = who, storages = removal.storages.len(), "removed");
         Ok(())
+    }
+
+    pub(super) fn remove_site(&self, order: RemoveSite) {
+        self.reply(&order.reply, self.remove_silent_site(&order));
+    }
+
+    fn remove_silent_site(&self, order: &RemoveSite) -> Result<(), CatalogError> {
+        let terms = self.control.copy_terms();
+        let now = terms.now;
+        self.check_silent(&order.site, now)?;
+        let removal = self.kernel.catalog.remove_site(&order.site, order.force, &order.who, &terms)?;
+        let agents: Vec<AgentId> = removal.agents.iter().map(|(agent, _)| *agent).collect();
+        for (agent, refused) in removal.agents {
+            self.announce_refusal(agent, refused, now);
+        }
+        for storage in &removal.storages {
+            self.announce_removal(storage, now)?;
+        }
+        for &agent in &agents {
+            self.control.agents.remove(agent);
+        }
+        tracing::warn!(site = %order.site, by = %order.who, agents = agents.len(),
+            storages = removal.storages.len(), "removed");
+        self.kernel.changes.touch(ChangeKind::Site, &order.site, now);
+        self.kernel.refresh_directory()
+    }
+
+    /// A connected agent may be receiving: whoever wants the site away stops it, or has it refused.
+    fn check_silent(&self, site: &SiteName, now: Timestamp) -> Result<(), CatalogError> {
+        let Some(row) = self.kernel.catalog.site(site)? else { return Ok(()) };
+        let mut agents = self.control.agents.of_site(row.id).into_iter();
+        let Some(agent) = agents.find(|agent| self.control.agents.is_in_contact(*agent, now)) else {
+            return Ok(());
+        };
+        let detail = format!("agent {agent} of {site} is connected: stop it, or refuse it");
+        Err(CatalogError::Refused(Fault::new(FaultCode::Conflict, detail)))
     }
 
     /// An agent would offer the storage again with its next hello, as a new one without files.

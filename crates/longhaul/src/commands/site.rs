@@ -2,12 +2,14 @@
 
 use clap::{Args, Subcommand};
 use longhaul_api::agent::StorageKind;
-use longhaul_api::native::{Page, SiteAdd, SiteAdded, SiteChange, SiteLimits, SiteState, SiteView};
+use longhaul_api::native::{
+    Page, SiteAdd, SiteAdded, SiteChange, SiteLimits, SiteRemoval, SiteRemoved, SiteState, SiteView,
+};
 use longhaul_api::routes;
 use longhaul_model::units::{self, bytes, parse_bytes, printable};
 use longhaul_model::{RegionName, SiteName, Timestamp};
 
-use super::{Context, commission, words};
+use super::{Context, commission, storage, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
@@ -39,6 +41,8 @@ pub enum SiteCommand {
     Limit(LimitArgs),
     /// Set a site's region: links between two regions are assumed to be alike
     Set(SetArgs),
+    /// Show what removing a site would mean; remove it with its agents and storages with --yes
+    Remove(RemoveArgs),
     /// Test a site's links with other sites and grade them
     Commission(commission::CommissionArgs),
 }
@@ -53,6 +57,18 @@ pub struct AddArgs {
     /// Only create a token for another agent of an existing site
     #[arg(long)]
     another_agent: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// Name of the site
+    site: SiteName,
+    /// Really remove it; without it nothing is changed. Files stay on its disks, but the service forgets them
+    #[arg(long, short)]
+    yes: bool,
+    /// Remove it even if it has files of which no other site has a good copy
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -137,6 +153,12 @@ pub async fn run(context: &Context, remote: &Remote, command: SiteCommand) -> Re
             change_state(context, remote, &args.site, SiteState::Draining, args.reason).await?
         }
         SiteCommand::Resume { site } => change_state(context, remote, &site, SiteState::Open, None).await?,
+        SiteCommand::Remove(args) => {
+            let request = SiteRemoval { dry_run: !args.yes, force: args.force };
+            let reply: SiteRemoved =
+                remote.post(&routes::SITE_REMOVE, &[args.site.as_str()], &request).await?;
+            context.output.sentence(&reply, removal)?;
+        }
         SiteCommand::Set(args) => {
             let region = Some(args.region.as_str()).filter(|&name| name != "none").unwrap_or_default();
             let change = SiteChange { region: Some(region.to_owned()), ..SiteChange::default() };
@@ -280,6 +302,40 @@ fn trouble_text(site: &SiteView, now: Timestamp) -> String {
     parts.join("; ")
 }
 
+/// What the removal of a site means, or what it has done.
+fn removal(reply: &SiteRemoved) -> String {
+    let site = &reply.site;
+    let mut text = match reply.removed {
+        true => format!("{site} is removed; another site may take its name"),
+        false => format!("would remove {site}"),
+    };
+    for agent in &reply.agents {
+        text.push_str(&format!("\n  agent {agent}: its certificates are refused from then on"));
+    }
+    for storage in &reply.storages {
+        let stored = format!("{} ({})", words::files(storage.files), bytes(storage.bytes));
+        text.push_str(&format!("\n  storage {} with {stored}", storage.storage));
+        let mut concerns = String::new();
+        storage::push_concerns(&mut concerns, storage);
+        text.push_str(&concerns.replace('\n', "\n  "));
+    }
+    if reply.removed {
+        return text;
+    }
+    for agent in &reply.connected {
+        text.push_str(&format!(
+            "\n  agent {agent} is connected: stop it on its host, or: longhaul agent refuse {agent} --yes"
+        ));
+    }
+    text.push_str("\nnothing was changed");
+    if reply.connected.is_empty() && reply.storages.iter().all(|storage| storage.subscriptions.is_empty()) {
+        let is_last = reply.storages.iter().any(|storage| storage.last_replicas > 0);
+        let force = if is_last { " --force" } else { "" };
+        text.push_str(&format!("; to remove it: longhaul site remove {site} --yes{force}"));
+    }
+    text
+}
+
 fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
     let now = clock::now();
     let reason = site.reason.as_ref().map(|why| format!(": \"{}\"", printable(why))).unwrap_or_default();
@@ -392,6 +448,25 @@ fn agents_table(site: &SiteView, now: Timestamp) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_dry_run_of_a_removal_names_the_command_that_can_be_given_next() {
+        let agent = longhaul_model::AgentId(7);
+        let mut reply = SiteRemoved {
+            site: "site2".parse().unwrap(),
+            removed: false,
+            agents: vec![agent],
+            connected: vec![agent],
+            storages: Vec::new(),
+        };
+        let text = removal(&reply);
+        assert!(text.contains(&format!("longhaul agent refuse {agent} --yes")), "{text}");
+        assert!(text.ends_with("\nnothing was changed"), "{text}");
+        reply.connected.clear();
+        assert!(removal(&reply).ends_with("; to remove it: longhaul site remove site2 --yes"));
+        reply.removed = true;
+        assert!(removal(&reply).starts_with("site2 is removed; another site may take its name\n  agent"));
+    }
 
     #[test]
     fn limits_stay_unless_given() {

@@ -115,13 +115,8 @@ pub async fn run(context: &Context, remote: &Remote, command: StorageCommand) ->
     Ok(Exit::Ok)
 }
 
-/// What the removal of a storage means, or what it has done.
-fn removal(reply: &StorageRemoved) -> String {
-    let StorageRemoved { storage, site, last_replicas, .. } = reply;
-    let mut text = match reply.removed {
-        true => format!("{storage} of {site} is removed; another storage may take its name"),
-        false => format!("would remove {storage} of {site}"),
-    };
+/// What becomes of what a storage has; and, before its removal, what keeps it.
+pub(super) fn push_concerns(text: &mut String, reply: &StorageRemoved) {
     for held in &reply.datasets {
         let count = words::files(held.files);
         text.push_str(&format!("\n  {count} of {} ({}): forgotten", held.dataset, bytes(held.bytes)));
@@ -136,14 +131,27 @@ fn removal(reply: &StorageRemoved) -> String {
         (reply.leases_out, "transfer from it", "transfers from it", "given another source, or to wait"),
         (reply.tasks, "task", "tasks", "ended"),
     ];
-    words::push_counts(&mut text, &becomes);
+    words::push_counts(text, &becomes);
     if reply.removed {
-        return text;
+        return;
     }
     for subscription in &reply.subscriptions {
         text.push_str(&format!(
             "\n  subscription {subscription} wants data there: longhaul subscription cancel {subscription}"
         ));
+    }
+}
+
+/// What the removal of a storage means, or what it has done.
+fn removal(reply: &StorageRemoved) -> String {
+    let StorageRemoved { storage, site, last_replicas, .. } = reply;
+    let mut text = match reply.removed {
+        true => format!("{storage} of {site} is removed; another storage may take its name"),
+        false => format!("would remove {storage} of {site}"),
+    };
+    push_concerns(&mut text, reply);
+    if reply.removed {
+        return text;
     }
     if let Some(agent) = reply.served_by {
         text.push_str(&format!(

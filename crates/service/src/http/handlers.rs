@@ -126,6 +126,9 @@ pub fn handler(operation: &str) -> Option<Handler> {
         "storage_change" => |ops, call| {
             json!(ops.storage_change(call.caller()?, &call.parameter("storage")?, &call.json()?)?)
         },
+        "site_remove" => {
+            |ops, call| json!(ops.site_remove(call.caller()?, &call.parameter("site")?, &call.json()?)?)
+        }
         "storage_remove" => |ops, call| {
             json!(ops.storage_remove(call.caller()?, &call.parameter("storage")?, &call.json()?)?)
         },

@@ -71,11 +71,7 @@ impl Operations {
             records.links.get(link).is_some_and(|record| record.state == CommissionState::Commissioned)
         };
         let (open, close): (Vec<_>, Vec<_>) = ended.into_iter().partition(good);
-        let text =
-            serde_json::to_string(&records.links.into_values().collect::<Vec<_>>()).map_err(|error| {
-                Problem::from(Fault::new(FaultCode::Internal, error.to_string()).with_source(error))
-            })?;
-        self.shared.kernel.catalog.set_setting(SETTING, &text).map_err(problem)?;
+        self.keep_records(records)?;
         if self.shared.config.links_by_tests {
             self.commission_by_tests(caller, &open, &close)?;
         }
@@ -131,6 +127,23 @@ impl Operations {
         let records = self.records()?.links.into_values();
         let own = records.filter(|record| record.source == *site || record.target == *site);
         Ok(own.map(|record| record.view(now)).collect())
+    }
+
+    /// Nothing is known of links from or to the site: it was removed, and another may take its name.
+    pub(super) fn forget_commissioning(&self, site: &SiteName) -> Result<(), Problem> {
+        let _one = self.commissioning.lock();
+        let mut records = self.records()?;
+        let count = records.links.len();
+        records.links.retain(|(source, target), _| source != site && target != site);
+        if records.links.len() < count { self.keep_records(records) } else { Ok(()) }
+    }
+
+    fn keep_records(&self, records: ByLink) -> Result<(), Problem> {
+        let text =
+            serde_json::to_string(&records.links.into_values().collect::<Vec<_>>()).map_err(|error| {
+                Problem::from(Fault::new(FaultCode::Internal, error.to_string()).with_source(error))
+            })?;
+        self.shared.kernel.catalog.set_setting(SETTING, &text).map_err(problem)
     }
 
     fn records(&self) -> Result<ByLink, Problem> {

@@ -27,7 +27,10 @@ impl Operations {
         change: &MoverGrantChange,
     ) -> Result<Page<MoverGrantView>, Problem> {
         caller.check(&rights::MOVER_SET, &[])?;
-        self.site_row(&change.site)?;
+        // What a site that is no more may do can still be withdrawn.
+        if change.allowed {
+            self.site_row(&change.site)?;
+        }
         let grantee = match change.community.as_str() {
             ALL_COMMUNITIES => Grantee::AllCommunities,
             name => Grantee::Community(name.parse().map_err(|error| bad_request(format!("{error}")))?),
@@ -49,6 +52,24 @@ impl Operations {
         self.shared.control.mover_grants.replace(grants);
         self.shared.kernel.changes.touch(ChangeKind::Status, "", self.now());
         Ok(shown)
+    }
+
+    /// No agent of the site may stream any more: it was removed.
+    pub(super) fn withdraw_movers(&self, site: &SiteName, by: &str) -> Result<(), Problem> {
+        let kept = self.shared.kernel.catalog.setting(MOVER_GRANTS).map_err(problem)?;
+        if !MoverGrants::read(kept.as_deref()).map_err(problem)?.withdraw(site) {
+            return Ok(());
+        }
+        let mut grants = MoverGrants::default();
+        let changed =
+            self.shared.kernel.catalog.change_setting::<Refused>(MOVER_GRANTS, by, self.now(), |present| {
+                grants = MoverGrants::read(present)?;
+                grants.withdraw(site);
+                Ok((grants.write(), format!("agents of {site} may no longer stream")))
+            });
+        changed.map_err(Problem::from)?;
+        self.shared.control.mover_grants.replace(grants);
+        Ok(())
     }
 
     /// Sites that have a grant, and those whose agents offer to stream.

@@ -1,10 +1,13 @@
-//! Storages and agents that are to be no more.
+//! Sites, storages and agents that are to be no more.
 
 use longhaul_api::Problem;
-use longhaul_api::native::{AgentRemoval, AgentRemoved, RemovedReplicas, StorageRemoval, StorageRemoved};
-use longhaul_control::commit_loop::{CommitWork, RemoveAgent, RemoveStorage};
+use longhaul_api::native::{
+    AgentRemoval, AgentRemoved, RemovedReplicas, SiteRemoval, SiteRemoved, StorageRemoval, StorageRemoved,
+};
+use longhaul_catalog::StorageConcerns;
+use longhaul_control::commit_loop::{CommitWork, RemoveAgent, RemoveSite, RemoveStorage};
 use longhaul_identity::Caller;
-use longhaul_model::{AgentId, FaultCode, StorageName};
+use longhaul_model::{AgentId, FaultCode, SiteName, StorageName};
 
 use super::{Operations, not_found, problem};
 
@@ -16,21 +19,34 @@ impl Operations {
         name: &StorageName,
         request: &StorageRemoval,
     ) -> Result<StorageRemoved, Problem> {
-        let row = self.storage_row(name)?;
-        let control = &self.shared.control;
-        let concerns =
-            self.shared.kernel.catalog.storage_concerns(name, &control.copy_terms()).map_err(problem)?;
+        self.storage_row(name)?;
+        let terms = self.shared.control.copy_terms();
+        let concerns = self.shared.kernel.catalog.storage_concerns(name, &terms).map_err(problem)?;
+        let reply = self.storage_removed(concerns, !request.dry_run)?;
+        if request.dry_run {
+            return Ok(reply);
+        }
+        let (storage, force, who) = (name.clone(), request.force, caller.principal.name.clone());
+        let done =
+            self.commit(|reply| CommitWork::RemoveStorage(RemoveStorage { storage, force, who, reply }));
+        done.map_err(|problem| removal_problem(problem, &reply))?;
+        Ok(reply)
+    }
+
+    fn storage_removed(&self, concerns: StorageConcerns, removed: bool) -> Result<StorageRemoved, Problem> {
+        let row = self.storage_row(&concerns.name)?;
         let held = concerns.datasets.iter().map(|held| RemovedReplicas {
             dataset: held.dataset.clone(),
             files: held.files,
             bytes: held.bytes,
             last_replicas: held.last_replicas,
         });
-        let reply = StorageRemoved {
-            storage: name.clone(),
+        let holder = self.shared.control.agents.holder(row.id, row.agent, self.now());
+        Ok(StorageRemoved {
+            storage: concerns.name.clone(),
             site: row.site_name,
-            removed: !request.dry_run,
-            served_by: control.agents.holder(row.id, row.agent, self.now()).map(|holder| holder.id),
+            removed,
+            served_by: holder.map(|holder| holder.id),
             datasets: held.collect(),
             files: concerns.files(),
             bytes: concerns.bytes(),
@@ -39,14 +55,48 @@ impl Operations {
             leases_out: concerns.leases_out,
             tasks: concerns.tasks,
             subscriptions: concerns.subscriptions,
+        })
+    }
+
+    /// Tells what the removal of a site means; removes it with all that belongs to it if it is no dry run and
+    /// nothing forbids it.
+    pub fn site_remove(
+        &self,
+        caller: &Caller,
+        name: &SiteName,
+        request: &SiteRemoval,
+    ) -> Result<SiteRemoved, Problem> {
+        self.site_row(name)?;
+        let (catalog, control) = (&self.shared.kernel.catalog, &self.shared.control);
+        let concerns = catalog.site_concerns(name, &control.copy_terms()).map_err(problem)?;
+        let connected =
+            concerns.agents.iter().filter(|agent| control.agents.is_in_contact(**agent, self.now()));
+        let connected = connected.copied().collect();
+        let storages =
+            concerns.storages.into_iter().map(|concerns| self.storage_removed(concerns, !request.dry_run));
+        let reply = SiteRemoved {
+            site: name.clone(),
+            removed: !request.dry_run,
+            agents: concerns.agents,
+            connected,
+            storages: storages.collect::<Result<_, _>>()?,
         };
         if request.dry_run {
             return Ok(reply);
         }
-        let (storage, force, who) = (name.clone(), request.force, caller.principal.name.clone());
-        let done =
-            self.commit(|reply| CommitWork::RemoveStorage(RemoveStorage { storage, force, who, reply }));
-        done.map_err(|problem| removal_problem(problem, &reply))?;
+        let changing = self.shared.identity.logins().lock_accounts();
+        let managers = catalog.managers_of_site(name).map_err(problem)?;
+        let (site, force, who) = (name.clone(), request.force, caller.principal.name.clone());
+        let done = self.commit(|reply| CommitWork::RemoveSite(RemoveSite { site, force, who, reply }));
+        done.map_err(|problem| site_removal_problem(problem, &reply))?;
+        // By what they are now.
+        for manager in managers {
+            self.shared.identity.end_sessions_of_account(&manager);
+        }
+        self.shared.identity.owner_cache().invalidate();
+        drop(changing);
+        self.withdraw_movers(name, &caller.principal.name)?;
+        self.forget_commissioning(name)?;
         Ok(reply)
     }
 
@@ -90,6 +140,21 @@ impl Operations {
             problem => problem,
         })?;
         Ok(reply)
+    }
+}
+
+/// Why a site stays, with the command that changes it.
+fn site_removal_problem(problem: Problem, reply: &SiteRemoved) -> Problem {
+    if problem.code != FaultCode::Conflict {
+        return problem;
+    }
+    let wanted = reply.storages.iter().find_map(|storage| storage.subscriptions.first());
+    match (reply.connected.first(), wanted) {
+        (Some(agent), _) => problem.with_remedy(format!(
+            "stop it on its host; if that cannot be done: longhaul agent refuse {agent} --yes"
+        )),
+        (None, Some(first)) => problem.with_remedy(format!("end it: longhaul subscription cancel {first}")),
+        (None, None) => problem.with_remedy(format!("see what it has: longhaul site show {}", reply.site)),
     }
 }
 

@@ -31,7 +31,7 @@ enum Rule {
 
 use Rule::{Community, Jobs, Nobody, Reads, Site, SiteAndCommunity, SiteOrCommunity};
 
-const RULES: [(&str, Rule); 86] = [
+const RULES: [(&str, Rule); 87] = [
     ("dataset_list", Reads),
     ("dataset_create", Community),
     ("dataset_show", Reads),
@@ -66,6 +66,7 @@ const RULES: [(&str, Rule); 86] = [
     ("site_change", Site),
     ("site_join_token", Site),
     ("site_commission", Site),
+    ("site_remove", Nobody),
     ("agent_refuse", Nobody),
     ("agent_remove", Nobody),
     ("storage_list", Reads),

@@ -1,4 +1,4 @@
-//! Storages and agents that are removed for good.
+//! Sites, storages and agents that are removed for good.
 
 use longhaul_api::Problem;
 use longhaul_api::agent::Report;
@@ -106,5 +106,55 @@ async fn an_agent_is_removed_when_it_is_stopped_or_refused() {
     let _: AgentRefused =
         admin.request(&routes::AGENT_REFUSE).parameter(next.id).json(&refusal).send().await.unwrap();
     assert!(remove(&world, next.id, false).await.unwrap().removed);
+    world.assert_sound().await;
+}
+
+async fn remove_site(world: &World, dry_run: bool, force: bool) -> Result<SiteRemoved, Problem> {
+    let request = SiteRemoval { dry_run, force };
+    world.admin().request(&routes::SITE_REMOVE).parameter("beta").json(&request).send().await
+}
+
+/// While it receives: its agent is refused, its subscriptions end, then it goes with all it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_site_is_removed_while_it_receives() {
+    let mut world = World::new().await;
+    let (alpha, mut beta) = (world.agent("alpha").await, world.agent("beta").await);
+    for agent in [&alpha, &beta] {
+        agent.hello(&[]).await.unwrap();
+    }
+    world.dataset("demo/set1", "alpha", 3).await;
+    let wish = world.subscribe("demo/set1", "beta").await;
+    beta.leases(3).await;
+    let told = remove_site(&world, true, false).await.unwrap();
+    assert!(!told.removed && told.connected == [beta.id] && told.agents == [beta.id]);
+    assert_eq!((told.storages[0].leases_in, told.storages[0].subscriptions.len()), (3, 1));
+    let problem = remove_site(&world, false, true).await.unwrap_err();
+    assert_eq!(problem.code, FaultCode::Conflict);
+    assert!(problem.remedy.ends_with(&format!("longhaul agent refuse {} --yes", beta.id)), "{problem}");
+    let refusal = AgentRefusal { reason: "its site is given up".into(), dry_run: false };
+    let admin = world.admin();
+    let _: AgentRefused =
+        admin.request(&routes::AGENT_REFUSE).parameter(beta.id).json(&refusal).send().await.unwrap();
+    let problem = remove_site(&world, false, true).await.unwrap_err();
+    assert_eq!(problem.remedy, format!("end it: longhaul subscription cancel {}", wish.id), "{problem}");
+    let change = SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..Default::default() };
+    let _: SubscriptionView =
+        admin.request(&routes::SUBSCRIPTION_CHANGE).parameter(wish.id).json(&change).send().await.unwrap();
+    assert!(remove_site(&world, false, false).await.unwrap().removed);
+    assert_eq!(storages(&world).await, ["alpha"]);
+    let shown: Result<SiteView, Problem> = admin.request(&routes::SITE_SHOW).parameter("beta").send().await;
+    assert_eq!(shown.unwrap_err().code, FaultCode::NotFound);
+    world.restart().await;
+    let problem = beta.started_again(2, 12).hello(&[]).await.unwrap_err();
+    assert_eq!(problem.code, FaultCode::NotAllowed, "{problem}");
+    alpha.started_again(2, 12).hello(&[]).await.unwrap();
+    // A site of that name is another one, and works.
+    let mut next = world.agent("beta").await;
+    next.hello(&[]).await.unwrap();
+    let wish = world.subscribe("demo/set1", "beta").await;
+    let leases = next.leases(3).await;
+    let entries = leases.iter().map(|(_, lease)| next.done(lease)).collect();
+    next.send(entries).await.unwrap();
+    assert!(world.subscription(&wish.id).await.complete);
     world.assert_sound().await;
 }

@@ -59,6 +59,7 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "TokenCreated" => TokenCreated,
         "AgentRefused" => AgentRefused,
         "AgentRemoved" => AgentRemoved,
+        "SiteRemoved" => SiteRemoved,
         "StorageRemoved" => StorageRemoved,
         "LoginReply" => LoginReply,
         "LoginToken" => LoginToken,
@@ -350,6 +351,8 @@ fn sites(walk: &mut Walk) {
     walk.get(&routes::STORAGE_LIST, &[], &[]);
     let preview = walk.json(&routes::STORAGE_REMOVE, &["alpha"], json!({}));
     assert_eq!((&preview["removed"], &preview["site"]), (&json!(false), &json!("alpha")), "a dry run");
+    let preview = walk.json(&routes::SITE_REMOVE, &["alpha"], json!({}));
+    assert_eq!((&preview["removed"], &preview["agents"][0]), (&json!(false), &json!(agent)), "a dry run");
     let begins = json!({ "begin": [["alpha", "gamma"]] });
     let commissioned = walk.json(&routes::SITE_COMMISSION, &["gamma"], begins);
     assert_eq!(commissioned["links"][0]["state"], json!("commissioning"), "{commissioned}");
