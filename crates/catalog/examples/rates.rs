@@ -53,6 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         priority: 5,
         verification: Verification::EndToEnd,
         terms: longhaul_catalog::Terms::default(),
+        custodial: false,
     };
     let demands = catalog.add_subscription(&wish, NOW)?.demands;
     let subscribed = start.elapsed();

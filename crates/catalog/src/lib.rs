@@ -35,6 +35,7 @@ mod check;
 mod circuits;
 mod consequences;
 mod copies;
+pub mod custody;
 mod datasets;
 mod decisions;
 mod deletion;

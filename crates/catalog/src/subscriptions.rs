@@ -8,9 +8,10 @@ use longhaul_model::{
 };
 
 use crate::attempts::{end_idle_hops, end_transfers_to};
+use crate::custody::{self, CancelConsent, ConsentEffect};
 use crate::database::SCAN_TIME_MAX;
 use crate::datasets::page_limit;
-use crate::rows::codec::{Columns, key, verification_counts};
+use crate::rows::codec::{Columns, key, to_json, verification_counts};
 use crate::{
     CancelledTransfer, Catalog, CatalogError, DemandRow, NewSubscription, SourceTotals, SpacePolicy,
     SubscriptionFilter, SubscriptionPatch, SubscriptionProgress, SubscriptionResult, SubscriptionRow, Terms,
@@ -21,8 +22,8 @@ use crate::{
 const SELECT_SUBSCRIPTION: &str =
     "SELECT s.id, s.dataset, d.name, d.community, s.block, b.name, s.target, t.name, \
     s.state,
-    s.priority, s.verification, s.created, s.completed, s.community, s.activity, s.strategy, s.deadline FROM \
-    subscriptions s JOIN datasets d ON d.id = s.dataset
+    s.priority, s.verification, s.created, s.completed, s.community, s.activity, s.strategy, s.deadline,
+    s.custodial, s.consent FROM subscriptions s JOIN datasets d ON d.id = s.dataset
     JOIN storages t ON t.id = s.target LEFT JOIN blocks b ON b.id = s.block";
 
 /// The columns that [`demand_row`] reads.
@@ -69,8 +70,8 @@ impl Catalog {
             tx.execute_deferred(
                 "INSERT INTO subscriptions (id, dataset, block, target, state, priority, verification, \
                     created,
-                   community, activity, strategy, deadline)
-                 VALUES (?1, ?2, ?3, ?4, 'active', ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                   community, activity, strategy, deadline, custodial)
+                 VALUES (?1, ?2, ?3, ?4, 'active', ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
                 (
                     key!(new.id),
                     key!(new.dataset),
@@ -83,6 +84,7 @@ impl Catalog {
                     new.terms.activity.as_ref().map(ActivityName::as_str),
                     new.terms.strategy.as_deref(),
                     new.terms.deadline.map(|at| at.0),
+                    new.custodial,
                 ),
             )?;
             raise_demands(tx, new.id, now)?;
@@ -98,7 +100,8 @@ impl Catalog {
     }
 
     /// Changes a subscription. Suspending or cancelling it drops its demands and cancels the transfers that
-    /// serve no other subscription.
+    /// serve no other subscription. A custodial one is cancelled when two have consented; the first consent
+    /// is recorded, and nothing else changes. Resuming one withdraws it.
     pub fn change_subscription(
         &self,
         id: SubscriptionId,
@@ -108,16 +111,21 @@ impl Catalog {
         patch.priority.map_or(Ok(()), check_priority)?;
         self.write(|tx| {
             let before = require(tx, id)?;
-            let state = patch.state.unwrap_or(before.state);
+            let mut state = patch.state.unwrap_or(before.state);
             if state != before.state && !before.state.may_become(state) {
                 return Err(CatalogError::conflict(format!("subscription {id} is {}", before.state)));
+            }
+            let mut consent =
+                before.consent.clone().filter(|_| patch.state != Some(SubscriptionState::Active));
+            if before.custodial && patch.state == Some(SubscriptionState::Cancelled) {
+                (state, consent) = consented(&before, patch)?;
             }
             let priority = patch.priority.unwrap_or(before.priority);
             let terms = before.terms.patched(&patch.terms);
             tx.execute_deferred(
                 "UPDATE subscriptions SET state = ?2, priority = ?3, community = ?4, activity = ?5, strategy \
                     = ?6,
-                 deadline = ?7 WHERE id = ?1",
+                 deadline = ?7, consent = ?8 WHERE id = ?1",
                 (
                     key!(id),
                     state.word(),
@@ -126,6 +134,7 @@ impl Catalog {
                     terms.activity.as_ref().map(ActivityName::as_str),
                     terms.strategy.as_deref(),
                     terms.deadline.map(|at| at.0),
+                    consent.as_ref().map(to_json),
                 ),
             )?;
             let (mut demands_gone, mut cancelled) = (Vec::new(), Vec::new());
@@ -139,7 +148,8 @@ impl Catalog {
             }
             Ok(SubscriptionResult {
                 subscription: require(tx, id)?,
-                changed: (state, priority, &terms) != (before.state, before.priority, &before.terms),
+                changed: (state, priority, &terms, &consent)
+                    != (before.state, before.priority, &before.terms, &before.consent),
                 demands: demands_of_subscription(tx, id)?,
                 demands_gone,
                 cancelled,
@@ -512,6 +522,23 @@ fn subscription_row(row: &Row<'_>) -> crate::sql::Result<SubscriptionRow> {
         created: row.time(11)?,
         completed: row.maybe_time(12)?,
         terms: terms(row, 13)?,
+        custodial: row.get(17)?,
+        consent: if row.is_null(18)? { None } else { Some(row.json(18)?) },
+    })
+}
+
+/// The state of a custodial subscription after somebody wants it cancelled, and the consent that stands.
+fn consented(
+    before: &SubscriptionRow,
+    patch: &SubscriptionPatch,
+) -> Result<(SubscriptionState, Option<CancelConsent>), CatalogError> {
+    let Some(new) = patch.consent.clone() else {
+        let detail = format!("subscription {} is custodial: its cancellation needs two people", before.id);
+        return Err(CatalogError::conflict(detail));
+    };
+    Ok(match custody::join(before.consent.as_ref(), new) {
+        ConsentEffect::Cancels => (SubscriptionState::Cancelled, before.consent.clone()),
+        ConsentEffect::Waits(standing) => (before.state, Some(standing)),
     })
 }
 

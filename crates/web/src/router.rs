@@ -342,6 +342,7 @@ async fn subscribe(
             storage: parse(&form.storage)?,
             priority: None,
             verification: None,
+            custodial: false,
             terms: longhaul_api::steering::Terms::default(),
         };
         operations.subscription_create(&caller(operations, &who)?, &request)

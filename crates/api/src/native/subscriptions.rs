@@ -35,6 +35,10 @@ pub struct Subscribe {
     #[serde(default)]
     #[schema(value_type = Option<formats::Verification>)]
     pub verification: Option<Verification>,
+    /// True: kept on purpose. Its cancellation needs the consent of two people: one who manages the data's
+    /// community, and one who manages the storage's site.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub custodial: bool,
     /// Community, activity, strategy and deadline.
     #[serde(flatten)]
     pub terms: Terms,
@@ -42,43 +46,44 @@ pub struct Subscribe {
 
 /// `PATCH /api/v1/subscriptions/{id}`: absent fields keep their value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SubscriptionChange {
-    /// Suspends, resumes or cancels the subscription.
+    /// Suspends, resumes or cancels the subscription. A custodial one is cancelled when two people in two
+    /// roles have asked for it; the first is shown in `cancel_consent`, and resuming withdraws it.
     #[serde(default)]
     #[schema(value_type = Option<formats::SubscriptionState>)]
-#[serde(deny_unknown_fields)]
     pub state: Option<SubscriptionState>,
     /// New priority, from 1 (least) to 9.
     #[serde(default)]
+    #[schema(minimum = 1, maximum = 9)]
     pub priority: Option<u8>,
     /// Changes of community, activity, strategy and deadline.
     #[serde(flatten)]
     pub terms: TermsChange,
 }
-    #[schema(minimum = 1, maximum = 9)]
 
 /// A subscription with its progress.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct SubscriptionView {
     /// Id of the subscription.
-    #[schema(value_type = String)]
+    #[schema(value_type = formats::SubscriptionId)]
     pub id: SubscriptionId,
     /// Dataset to keep at the storage.
-    #[schema(value_type = formats::SubscriptionId)]
+    #[schema(value_type = formats::DatasetName)]
     pub dataset: DatasetName,
     /// Only this block; absent: the whole dataset.
     #[schema(value_type = Option<String>)]
     pub block: Option<BlockName>,
     /// Target storage.
-    #[schema(value_type = formats::DatasetName)]
+    #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// `active`, `suspended` or `cancelled`.
-    #[schema(value_type = formats::StorageName)]
+    #[schema(value_type = formats::SubscriptionState)]
     pub state: SubscriptionState,
     /// Order within the activity, from 1 (least) to 9.
     pub priority: u8,
     /// How thoroughly each file is verified.
-    #[schema(value_type = formats::SubscriptionState)]
+    #[schema(value_type = formats::Verification)]
     pub verification: Verification,
     /// Community whose share is charged: by the terms, or else by the dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,11 +92,17 @@ pub struct SubscriptionView {
     /// Community, activity, strategy and deadline.
     #[serde(flatten)]
     pub terms: Terms,
+    /// True: its cancellation needs the consent of two people.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub custodial: bool,
+    /// The consent to its cancellation that stands; absent if nobody has consented.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_consent: Option<CancelConsent>,
     /// Probability that the deadline is met; absent without a deadline or once complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promise: Option<Promise>,
     /// Time when the subscription was created.
-    #[schema(value_type = formats::Verification)]
+    #[schema(value_type = String)]
     pub created: Timestamp,
     /// Files that the subscription covers.
     pub files_wanted: u64,
@@ -125,6 +136,18 @@ pub struct SubscriptionView {
     pub expected: Expected,
     /// Files counted by how they were verified.
     pub verified: Vec<VerifiedCount>,
+}
+
+/// One person's consent to the cancellation of a custodial subscription. It lasts for seven days.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CancelConsent {
+    /// Name of the person who has consented.
+    pub who: String,
+    /// Time of the consent.
+    #[schema(value_type = String)]
+    pub at: Timestamp,
+    /// The missing one: a manager of this community or of this site.
+    pub missing: String,
 }
 
 /// What came from one source.

@@ -303,6 +303,7 @@ fn ordinary_data_never_goes_to_a_virtual_storage(world: &mut World) {
         priority: 5,
         verification: Verification::Wire,
         terms: crate::Terms::default(),
+        custodial: false,
     };
     let held = verified_at_alpha(world);
     let nowhere = world.dataset("nowhere");

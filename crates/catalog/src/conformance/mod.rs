@@ -155,6 +155,7 @@ impl World {
             priority: 5,
             verification: Verification::EndToEnd,
             terms: crate::Terms::default(),
+            custodial: false,
         };
         self.catalog.add_subscription(&new, self.now)
     }

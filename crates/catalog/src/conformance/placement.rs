@@ -26,6 +26,7 @@ const CANCEL: SubscriptionPatch = SubscriptionPatch {
     state: Some(SubscriptionState::Cancelled),
     priority: None,
     terms: crate::TermsPatch { community: None, activity: None, strategy: None, deadline: None },
+    consent: None,
 };
 
 fn code(error: CatalogError) -> FaultCode {
@@ -249,6 +250,7 @@ fn a_deletion_runs_file_by_file(world: &mut World) {
         priority: 5,
         verification: longhaul_model::Verification::Wire,
         terms: crate::Terms::default(),
+        custodial: false,
     };
     assert_eq!(code(world.catalog.add_subscription(&refused, NOW).unwrap_err()), FaultCode::Conflict);
     let demand = world.subscribe(dataset, None, GAMMA).demands.remove(0);

@@ -127,6 +127,7 @@ fn terms_are_stored_and_returned_with_demands(world: &mut World) {
         priority: 5,
         verification: longhaul_model::Verification::Wire,
         terms: terms.clone(),
+        custodial: false,
     };
     let made = world.catalog.add_subscription(&new, NOW).unwrap();
     assert_eq!((&made.subscription.terms, &made.demands[0].terms), (&terms, &terms));

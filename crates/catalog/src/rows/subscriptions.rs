@@ -6,6 +6,7 @@ use longhaul_model::{
 };
 
 use super::datasets::VerificationCounts;
+use crate::custody::CancelConsent;
 
 #[derive(Clone, Debug)]
 pub struct NewSubscription {
@@ -19,6 +20,8 @@ pub struct NewSubscription {
     pub priority: u8,
     pub verification: Verification,
     pub terms: Terms,
+    /// Its cancellation needs two people.
+    pub custodial: bool,
 }
 
 /// Further terms of a subscription.
@@ -47,6 +50,9 @@ pub struct SubscriptionRow {
     pub priority: u8,
     pub verification: Verification,
     pub terms: Terms,
+    pub custodial: bool,
+    /// Somebody has consented to its cancellation, and another has to.
+    pub consent: Option<CancelConsent>,
     pub created: Timestamp,
     /// When it last became complete; none while it is not.
     pub completed: Option<Timestamp>,
@@ -70,6 +76,8 @@ pub struct SubscriptionPatch {
     pub state: Option<SubscriptionState>,
     pub priority: Option<u8>,
     pub terms: TermsPatch,
+    /// The consent of the person who cancels it: a custodial one needs those of two.
+    pub consent: Option<CancelConsent>,
 }
 
 /// Changes of terms; None leaves a field as it is, `Some(None)` removes it.

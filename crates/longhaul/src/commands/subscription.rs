@@ -49,6 +49,9 @@ pub struct SubscribeArgs {
     /// How to choose sources: best or one of FTS3's nine [default: the target's or the service's]
     #[arg(long)]
     strategy: Option<Strategy>,
+    /// Keep it on purpose: only a manager of the data's community and one of the site can cancel it, together
+    #[arg(long)]
+    custodial: bool,
     /// When all of it must be there: 14:00, "2026-11-28 14:00", 2026-11-28T13:00:00Z, or from now: 90m, 6h,
     /// 2d
     #[arg(long, value_name = "TIME", value_parser = time_format::parse)]
@@ -77,7 +80,7 @@ pub enum SubscriptionCommand {
         /// Id of the subscription
         subscription: SubscriptionId,
     },
-    /// Cancel a subscription; files that have arrived stay
+    /// Cancel a subscription; files that have arrived stay. A custodial one needs two people in two roles
     Cancel {
         /// Id of the subscription
         subscription: SubscriptionId,
@@ -169,6 +172,7 @@ pub async fn subscribe(context: &Context, remote: &Remote, args: SubscribeArgs) 
         storage: args.storage,
         priority: args.priority,
         verification: args.verify,
+        custodial: args.custodial,
         terms: Terms {
             community: args.community,
             activity: args.activity,
@@ -362,9 +366,21 @@ pub async fn run(context: &Context, remote: &Remote, command: SubscriptionComman
             if terms.is_empty() { "" } else { ", " },
             terms,
             promise.unwrap_or_default()
-        )
+        ) + &consent_text(view)
     })?;
     Ok(Exit::Ok)
+}
+
+/// What is still needed to cancel a custodial subscription; empty if nobody wants that.
+fn consent_text(view: &SubscriptionView) -> String {
+    let Some(consent) = &view.cancel_consent else { return String::new() };
+    format!(
+        "\nit is custodial and stays: {} wants it cancelled, and {} has to consent within seven days, by\n\
+            longhaul subscription cancel {}",
+        printable(&consent.who),
+        printable(&consent.missing),
+        view.id
+    )
 }
 
 fn state_change(state: SubscriptionState) -> SubscriptionChange {
@@ -461,6 +477,13 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
         ("verify", view.verification.to_string()),
         ("created", time_format::local(view.created, now)),
     ];
+    if view.custodial {
+        let standing = view.cancel_consent.as_ref().map(|consent| {
+            let (who, missing) = (printable(&consent.who), printable(&consent.missing));
+            format!("; {who} wants it cancelled, {missing} has to consent")
+        });
+        lines.push(("custodial", format!("two people cancel it{}", standing.unwrap_or_default())));
+    }
     let terms = terms_text(&view.terms);
     if !terms.is_empty() {
         lines.push(("terms", terms));

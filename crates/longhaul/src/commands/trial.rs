@@ -81,6 +81,7 @@ impl Trial {
             storage: self.target.clone(),
             priority: Some(PRIORITY),
             verification: None,
+            custodial: false,
             terms: Terms::default(),
         };
         remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await

@@ -302,6 +302,8 @@ mod tests {
             priority: 5,
             verification: Verification::EndToEnd,
             terms: longhaul_api::steering::Terms::default(),
+            custodial: false,
+            cancel_consent: None,
             promise: None,
             created: now(),
             files_wanted: 2_000,

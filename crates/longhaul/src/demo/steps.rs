@@ -203,6 +203,7 @@ impl Demo<'_> {
                 storage,
                 priority: None,
                 verification: None,
+                custodial: false,
                 terms: longhaul_api::steering::Terms::default(),
             };
             let _: SubscriptionView = remote.post(&routes::SUBSCRIPTION_CREATE, &[], &wish).await?;

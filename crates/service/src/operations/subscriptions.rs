@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use longhaul_api::Problem;
 use longhaul_api::native::{
-    ChangeKind, Expected, Page, StuckFiles, Subscribe, SubscriptionChange, SubscriptionView,
+    self, ChangeKind, Expected, Page, StuckFiles, Subscribe, SubscriptionChange, SubscriptionView,
 };
 use longhaul_api::rights;
 use longhaul_api::steering::TermsChange;
+use longhaul_catalog::custody::CancelConsent;
 use longhaul_catalog::{
     NewSubscription, SubscriptionFilter, SubscriptionPatch, SubscriptionResult, SubscriptionRow,
 };
@@ -71,6 +72,7 @@ impl Operations {
             priority: priority(request.priority)?.unwrap_or(PRIORITY),
             verification: request.verification.unwrap_or(Verification::EndToEnd),
             terms: terms(&request.terms, self.now())?,
+            custodial: request.custodial,
         };
         let changed = self.shared.kernel.catalog.add_subscription(&new, self.now()).map_err(problem)?;
         let (subscription, made) = (changed.subscription.id, changed.changed);
@@ -99,6 +101,13 @@ impl Operations {
             state: change.state,
             priority: priority(change.priority)?,
             terms: terms_patch(&change.terms, self.now())?,
+            consent: row.custodial.then(|| CancelConsent {
+                key: caller.owner_key(),
+                who: caller.principal.name.clone(),
+                for_data: caller.check(&rights::SUBSCRIPTION_STATE, &of[..1]).is_ok(),
+                for_site: caller.check(&rights::SUBSCRIPTION_STATE, &of[1..]).is_ok(),
+                at: self.now(),
+            }),
         };
         // Whose it becomes has to be theirs as well.
         if let Some(community) = &patch.terms.community {
@@ -175,6 +184,22 @@ impl Operations {
         self.view_with(row, outlook, &self.space_shortages())
     }
 
+    /// The consent that stands, and whose is missing.
+    fn consent_view(
+        &self,
+        row: &SubscriptionRow,
+        standing: &CancelConsent,
+    ) -> Result<native::CancelConsent, Problem> {
+        let site = self.storage_row(&row.target_name)?.site_name;
+        let community = row.terms.community.as_ref().unwrap_or(&row.community);
+        let missing = match (standing.for_data, standing.for_site) {
+            (true, true) => format!("another manager of {community} or of {site}"),
+            (true, false) => format!("a manager of {site}"),
+            (false, _) => format!("a manager of {community}"),
+        };
+        Ok(native::CancelConsent { who: standing.who.clone(), at: standing.at, missing })
+    }
+
     fn view_with(
         &self,
         row: SubscriptionRow,
@@ -195,6 +220,12 @@ impl Operations {
                 deadlines::promise(&row, outlook, self.shared.control.deadlines.since(row.id), now)
             });
         let waits = !progress.complete && row.state == SubscriptionState::Active;
+        let cancel_consent = match &row.consent {
+            Some(standing) if row.state != SubscriptionState::Cancelled => {
+                Some(self.consent_view(&row, standing)?)
+            }
+            _ => None,
+        };
         let space_warning = shortages.get(&row.target).filter(|_| waits).map(SpaceShortage::text);
         Ok(SubscriptionView {
             id: row.id,
@@ -206,6 +237,8 @@ impl Operations {
             verification: row.verification,
             charged_to: Some(row.terms.community.clone().unwrap_or(row.community)),
             terms: terms_view(row.terms),
+            custodial: row.custodial,
+            cancel_consent,
             promise,
             created: row.created,
             files_wanted: progress.files_wanted,
@@ -237,6 +270,12 @@ fn changes_to_existing(
             "subscription {} to the same data verifies {}, not {wanted}, and that cannot be changed",
             row.id, row.verification
         );
+        let problem = Problem::from(Fault::new(FaultCode::AlreadyExists, detail));
+        return Err(problem.with_remedy(format!("cancel it first: longhaul subscription cancel {}", row.id)));
+    }
+    if request.custodial && !row.custodial {
+        let detail =
+            format!("subscription {} to the same data is not custodial, and cannot become so", row.id);
         let problem = Problem::from(Fault::new(FaultCode::AlreadyExists, detail));
         return Err(problem.with_remedy(format!("cancel it first: longhaul subscription cancel {}", row.id)));
     }
@@ -332,6 +371,8 @@ mod tests {
             created: Timestamp::ZERO,
             completed: None,
             terms: longhaul_catalog::Terms::default(),
+            custodial: false,
+            consent: None,
         };
         let request = Subscribe {
             dataset: row.dataset_name.clone(),
@@ -339,6 +380,7 @@ mod tests {
             storage: row.target_name.clone(),
             priority: None,
             verification: None,
+            custodial: false,
             terms: longhaul_api::steering::Terms::default(),
         };
         assert_eq!(changes_to_existing(&request, &row).unwrap(), None);

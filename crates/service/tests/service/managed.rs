@@ -2,7 +2,8 @@
 //! others' things they change nothing. Each route has a rule in [`RULES`]; one without fails the walk.
 
 use longhaul_api::native::{
-    DatasetCreate, DatasetView, LoginReply, Page, SubscriptionView, TaskView, TokenCreate, TokenCreated,
+    DatasetCreate, DatasetView, DeletionReply, LoginReply, Page, SubscriptionView, TaskView, TokenCreate,
+    TokenCreated,
 };
 use longhaul_api::routes::{self, Access, Route};
 use longhaul_api::steering::DecisionEntry;
@@ -65,8 +66,8 @@ const RULES: [(&str, Rule); 87] = [
     ("site_show", Reads),
     ("site_change", Site),
     ("site_join_token", Site),
-    ("site_commission", Site),
     ("site_remove", Nobody),
+    ("site_commission", Site),
     ("agent_refuse", Nobody),
     ("agent_remove", Nobody),
     ("storage_list", Reads),
@@ -398,6 +399,58 @@ async fn a_sites_manager_subscribes_suspends_and_deletes_at_its_storages_alone()
         let (status, answer) = world.request(&gina, method, &path, &body.to_string()).await;
         assert_eq!(status, wanted, "{method} {path} {body}: {answer}");
     }
+    world.assert_sound().await;
+}
+
+/// The two-person rule: one who answers for the data and one who answers for the site; nobody alone, and no
+/// two of one role.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_custodial_subscription_is_cancelled_by_two_in_two_roles() {
+    let mut world = World::new().await;
+    for site in ["alpha", "gamma"] {
+        world.agent(site).await.hello(&[]).await.unwrap();
+    }
+    let create = json!({ "name": "higgs/raw", "community": "higgs" });
+    let _: DatasetView = world.admin().request(&routes::DATASET_CREATE).json(&create).send().await.unwrap();
+    world.register("higgs/raw", Some("gamma"), manifest_line("higgs/raw/f", 1_000)).await.unwrap();
+    let wish = json!({ "dataset": "higgs/raw", "storage": "gamma", "custodial": true });
+    let kept: SubscriptionView =
+        world.admin().request(&routes::SUBSCRIPTION_CREATE).json(&wish).send().await.unwrap();
+    assert!(kept.custodial && kept.cancel_consent.is_none());
+    let curator = manager(&world, "curator", &[], Some("higgs")).await;
+    let second = manager(&world, "second-curator", &[], Some("higgs")).await;
+    let site = manager(&world, "site", &["gamma"], None).await;
+    let root = world.admin_token.clone();
+    let path = routes::SUBSCRIPTION_CHANGE.fill(&[&kept.id.to_string()]);
+    let set = async |world: &World, token: &str, state: &str| -> (Value, Value) {
+        let (status, view) =
+            world.request(token, "PATCH", &path, &json!({ "state": state }).to_string()).await;
+        assert_eq!(status, 200, "{view}");
+        (view["state"].clone(), view["cancel_consent"].clone())
+    };
+    let (state, consent) = set(&world, &curator, "cancelled").await;
+    assert_eq!((&state, &consent["who"]), (&json!("active"), &json!("curator")));
+    assert_eq!(consent["missing"], "a manager of gamma");
+    for again in [&curator, &second] {
+        let (state, consent) = set(&world, again, "cancelled").await;
+        assert_eq!((&state, &consent["who"]), (&json!("active"), &json!("curator")), "one role");
+    }
+    // Meanwhile nothing of it can be deleted: neither the replica, nor the storage or its site.
+    let deletion = json!({ "dataset": "higgs/raw", "storage": "gamma", "dry_run": false, "force": true });
+    let refused: Result<DeletionReply, longhaul_api::Problem> =
+        world.admin().request(&routes::DELETION_CREATE).json(&deletion).send().await;
+    assert!(refused.unwrap_err().detail.contains(&kept.id.to_string()));
+    assert_eq!(set(&world, &second, "active").await, (json!("active"), Value::Null), "withdrawn");
+    for _ in 0..2 {
+        let (state, consent) = set(&world, &root, "cancelled").await;
+        assert_eq!(state, "active", "not even an administrator alone");
+        assert_eq!(consent["missing"], "another manager of higgs or of gamma");
+    }
+    set(&world, &root, "active").await;
+    set(&world, &site, "cancelled").await;
+    world.restart().await;
+    let (state, consent) = set(&world, &curator, "cancelled").await;
+    assert_eq!((state, consent), (json!("cancelled"), Value::Null));
     world.assert_sound().await;
 }
 

@@ -27,6 +27,7 @@ async fn subscribe(world: &World, dataset: &str, community: &str, activity: Opti
         storage: "beta".parse().unwrap(),
         priority: None,
         verification: None,
+        custodial: false,
         terms,
     };
     let _: SubscriptionView =

@@ -62,6 +62,7 @@ async fn a_subscription_beyond_the_free_space_is_accepted_with_a_warning_or_refu
         storage: "beta".parse().unwrap(),
         priority: None,
         verification: None,
+        custodial: false,
         terms: Terms::default(),
     };
     let create = || async {

@@ -24,6 +24,7 @@ fn wish(dataset: &str, storage: &str, terms: Terms) -> Subscribe {
         storage: storage.parse().unwrap(),
         priority: None,
         verification: None,
+        custodial: false,
         terms,
     }
 }

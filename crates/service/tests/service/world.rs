@@ -178,6 +178,7 @@ impl World {
             storage: storage.parse().unwrap(),
             priority: None,
             verification: None,
+            custodial: false,
             terms: Terms::default(),
         };
         self.admin().request(&routes::SUBSCRIPTION_CREATE).json(&wish).send().await.unwrap()

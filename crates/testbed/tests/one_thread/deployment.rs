@@ -233,6 +233,7 @@ impl Deployment {
             storage: "beta".parse().unwrap(),
             priority: None,
             verification: None,
+            custodial: false,
             terms: Terms::default(),
         };
         operations.subscription_create(&admin, &wish).unwrap().id

@@ -101,6 +101,8 @@ mod tests {
             verification: Verification::EndToEnd,
             charged_to: Some("higgs".parse().unwrap()),
             terms: Terms { strategy: Some("<u>best".into()), ..Terms::default() },
+            custodial: true,
+            cancel_consent: None,
             promise: Some(Promise {
                 chance: Some(0.4),
                 words: "40 % chance <u>".into(),

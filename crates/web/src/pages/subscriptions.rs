@@ -161,6 +161,10 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
             (changes(context, item))
             p.soft {
                 "ID " code { (item.id) } " · priority " (item.priority)
+                @if item.custodial { " · custodial: two people cancel it" }
+                @if let Some(consent) = &item.cancel_consent {
+                    ", " (consent.who) " wants it, " (consent.missing) " has to consent"
+                }
                 @if let Some(community) = &item.terms.community { " · charged to " (community) }
                 @if let Some(activity) = &item.terms.activity { " · activity " (activity) }
                 @if let Some(strategy) = &item.terms.strategy { " · strategy " (strategy) }
