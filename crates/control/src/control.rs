@@ -17,6 +17,7 @@ use crate::live::Live;
 use crate::lost_files::LostFiles;
 use crate::mover_grants::CurrentMoverGrants;
 use crate::recorded::Recording;
+use crate::turned_away::TurnedAway;
 
 pub struct Control {
     pub kernel: Arc<Kernel>,
@@ -30,6 +31,7 @@ pub struct Control {
     pub marks: MarkTable,
     pub mover_grants: CurrentMoverGrants,
     pub recording: Arc<Recording>,
+    pub turned_away: TurnedAway,
     pub(crate) streams: Arc<dyn AgentStreams>,
     /// How often agents report.
     pub(crate) report_interval_ms: u32,
@@ -58,6 +60,7 @@ impl Control {
             marks,
             mover_grants: CurrentMoverGrants::default(),
             recording: Arc::default(),
+            turned_away: TurnedAway::default(),
             streams,
             report_interval_ms,
             verified_within_us,

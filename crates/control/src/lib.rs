@@ -40,6 +40,7 @@ mod rates;
 pub mod recorded;
 pub mod report_bounds;
 pub mod steering;
+pub mod turned_away;
 pub mod turns;
 
 pub use control::Control;

@@ -35,7 +35,9 @@ impl CommitLoop {
         let mut begins = false;
         if let Some(hello) = &job.hello {
             let before = self.kernel.directory();
-            begins = self.greet(agent, job, hello)?;
+            let greeted = self.greet(agent, job, hello);
+            self.note_turned_away(agent, hello, &greeted);
+            begins = greeted?;
             let taken_over = |row: &&StorageRow| {
                 row.agent == agent && before.storages.get(&row.id).is_some_and(|before| before.agent != agent)
             };
@@ -105,6 +107,22 @@ impl CommitLoop {
             self.kernel.changes.touch(ChangeKind::Site, site, now);
         }
         Ok(begins)
+    }
+
+    /// Whoever is not let in is told of, for its storages are served by nobody, or by another than it thinks.
+    fn note_turned_away(&self, agent: AgentId, hello: &Hello, greeted: &Result<bool, CatalogError>) {
+        let now = self.kernel.now();
+        let is_changed = match greeted {
+            Ok(_) => self.control.turned_away.clear(agent),
+            Err(CatalogError::Refused(fault)) => {
+                self.control.turned_away.record(agent, &hello.host, fault, now)
+            }
+            // The catalog's own trouble is told as such.
+            Err(_) => false,
+        };
+        if is_changed {
+            self.kernel.changes.touch(ChangeKind::Problem, "", now);
+        }
     }
 
     /// No storage is taken from an agent that serves it: what the other one offers under that name may be

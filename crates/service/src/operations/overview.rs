@@ -11,8 +11,9 @@ use longhaul_api::native::{
 use longhaul_catalog::{LinkTotals, LostFilesRow, SiteState, Totals, WornReplicasRow};
 use longhaul_control::agent_health;
 use longhaul_control::metrics::Gauges;
+use longhaul_control::turned_away::TurnedAwayAgent;
 use longhaul_control::turns::TurnAge;
-use longhaul_model::{Blame, Fault, FaultCode, SiteName, StorageName, SubscriptionState, Timestamp};
+use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteName, StorageName, SubscriptionState, Timestamp};
 use longhaul_netops::measured::{changes, probe_state};
 use longhaul_network::Link;
 
@@ -129,7 +130,14 @@ impl Operations {
             views.extend(
                 found.map(|found| ProblemView { remedy: found.remedy, ..standing(found.fault, None, now) }),
             );
-            for agent in agents.into_iter().filter(|agent| !agent.connected) {
+            for agent in agents {
+                // Also one that is connected: a copy of it may be the one that tries.
+                let turned = self.shared.control.turned_away.get(agent.id, now);
+                let is_explained = turned.is_some() || agent.connected;
+                views.extend(turned.map(|row| turned_away(&site.name, agent.id, row, now)));
+                if is_explained {
+                    continue;
+                }
                 let own = directory.storages.values().filter(|row| row.agent == agent.id);
                 absent.extend(own.map(|row| (row.name.clone(), views.len())));
                 views.push(self.absent_agent(&site.name, &agent, now));
@@ -457,6 +465,23 @@ fn standing(fault: Fault, storage: Option<StorageName>, now: Timestamp) -> Probl
 
 fn reason(part: &str, ok: bool, detail: impl Into<String>) -> HealthReason {
     HealthReason { part: part.to_owned(), ok, detail: detail.into(), last_turn_age_ms: None }
+}
+
+/// An agent that tries to connect and is not let in.
+fn turned_away(site: &SiteName, agent: AgentId, row: TurnedAwayAgent, now: Timestamp) -> ProblemView {
+    let detail = format!("agent {agent} of {site} on {} is not let in: {}", row.host, row.fault.detail);
+    let fault = Fault::new(row.fault.code, detail).blaming(Blame::Target);
+    ProblemView {
+        count: row.times,
+        first_seen: row.first,
+        last_seen: row.last,
+        remedy: format!(
+            "see its configuration on {}, and the log of the agent there; to be rid of it: longhaul agent \
+                refuse {agent}",
+            row.host
+        ),
+        ..standing(fault, None, now)
+    }
 }
 
 /// Files that nobody has any more: which, who had them last, and what to do.

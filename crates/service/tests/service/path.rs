@@ -7,7 +7,7 @@ use crate::world::World;
 use longhaul_api::agent::*;
 use longhaul_api::native::*;
 use longhaul_api::routes;
-use longhaul_model::{Fault, FaultCode, TransferState};
+use longhaul_model::{Blame, Fault, FaultCode, TransferState};
 
 /// Promises 2, 3 and 10: what was asked for arrives in the records once, with how it was verified and why
 /// that source.
@@ -181,6 +181,12 @@ async fn crashes_in_the_middle_lose_and_double_nothing() {
     world.assert_sound().await;
 }
 
+/// Problems of agents that are not let in.
+async fn turned_away(world: &World) -> Vec<ProblemView> {
+    let problems: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
+    problems.items.into_iter().filter(|told| told.fault.detail.contains("is not let in")).collect()
+}
+
 /// A second agent that offers the same storage, by mistake with another directory, is told so; the first
 /// goes on.
 #[tokio::test(flavor = "multi_thread")]
@@ -194,12 +200,20 @@ async fn a_connected_agent_keeps_its_storage() {
     let problem = second.hello(&[]).await.unwrap_err();
     assert_eq!(problem.code, FaultCode::Conflict);
     assert!(problem.detail.contains(&first.id.to_string()), "{problem}");
+    // It goes on trying, which is told as a problem of the site.
+    assert!(turned_away(&world).await.is_empty());
+    second.hello(&[]).await.unwrap_err();
+    let told = turned_away(&world).await.remove(0);
+    assert_eq!((told.fault.code, told.fault.blame, told.count), (FaultCode::Conflict, Blame::Target, 2));
+    assert!(told.fault.detail.starts_with(&format!("agent {} of beta on", second.id)), "{}", told.fault);
+    assert!(told.remedy.ends_with(&format!("longhaul agent refuse {}", second.id)), "{}", told.remedy);
     world.dataset("d", "alpha", 1).await;
     world.subscribe("d", "beta").await;
     assert_eq!(first.leases(1).await.len(), 1);
     // Under a name of its own it is welcome.
     second.storages[0].name = "beta-2".parse().unwrap();
     second.hello(&[]).await.unwrap();
+    assert!(turned_away(&world).await.is_empty());
     // What the first does not offer any more, the second may.
     first = first.started_again(2, 12);
     first.storages.clear();
