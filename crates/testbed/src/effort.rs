@@ -23,6 +23,11 @@ pub fn hostile_streams() -> u64 {
     number("LONGHAUL_SOAK_HOSTILE_STREAMS", HOSTILE_STREAMS)
 }
 
+/// How long the hostile reporter speaks, in seconds.
+pub fn reporter_s() -> u64 {
+    number("LONGHAUL_SOAK_REPORTER_S", 60)
+}
+
 /// Kills of either end of one copy.
 pub fn copy_kills() -> u64 {
     number("LONGHAUL_SOAK_RESUME_KILLS", 3)

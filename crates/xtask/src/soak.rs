@@ -25,7 +25,7 @@ const PROGRAMS: Tests = Tests { package: "longhaul-testbed", program: "scenarios
 const SCHEDULER: Tests = Tests { package: "longhaul-scheduler", program: "scheduler" };
 const SIMULATOR: Tests = Tests { package: "longhaul-simulator", program: "simulator" };
 
-const LONG_TESTS: [LongTest; 12] = [
+const LONG_TESTS: [LongTest; 13] = [
     LongTest { name: "kill", tests: PROGRAMS, file: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
     LongTest { name: "away", tests: PROGRAMS, file: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
     LongTest {
@@ -41,6 +41,13 @@ const LONG_TESTS: [LongTest; 12] = [
         file: "hostile",
         variable: "LONGHAUL_SOAK_HOSTILE_STREAMS",
         full: "1000000",
+    },
+    LongTest {
+        name: "hostile-reporter",
+        tests: PROGRAMS,
+        file: "hostile_reporter",
+        variable: "LONGHAUL_SOAK_REPORTER_S",
+        full: "600",
     },
     LongTest {
         name: "resume",
@@ -104,8 +111,8 @@ const LONG_TESTS: [LongTest; 12] = [
 const SCHEMATHESIS: &str = "schemathesis";
 
 const USAGE: &str = "usage: cargo xtask soak kill [KILLS] | away [SECONDS] | tree [FILES]
-       | hostile [STREAMS] | resume [KILLS] | path [MEGABYTES] | memory [TRANSFERS] | worlds [CASES] | \
-       forecasts [HOURS]
+       | hostile [STREAMS] | hostile-reporter [SECONDS] | resume [KILLS] | path [MEGABYTES]
+       | memory [TRANSFERS] | worlds [CASES] | forecasts [HOURS]
        | steady [MONTHS] | third-party [PAIRINGS] | schemathesis [EXAMPLES] | random [ROOM…]
        | fuzz [SECONDSs | EXECUTIONSx] [keep] [TARGET…] | all";
 

@@ -468,9 +468,6 @@ fn check_order(report: &Report) -> Result<(), Problem> {
     if ordered && report.entries.first().is_none_or(|first| first.sequence > 0) {
         return Ok(());
     }
-    Err(Fault::new(
-        FaultCode::ProtocolError,
-        "the entries of the report are not in the order of their numbers",
-    )
-    .into())
+    Err(Fault::new(FaultCode::BadRequest, "the entries of the report are not in the order of their numbers")
+        .into())
 }

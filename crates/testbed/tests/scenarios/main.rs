@@ -30,6 +30,7 @@ mod foreign_storage;
 mod hooks;
 mod hostile;
 mod instances;
+mod hostile_reporter;
 mod jobs;
 mod kill;
 mod lifecycle;
