@@ -10,10 +10,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use longhaul_api::routes;
-use longhaul_security::{AGENT_NAME, Credentials, agent_client_tls};
+use longhaul_api::{AGENT_PROTOCOL, routes};
+use longhaul_model::Timestamp;
+use longhaul_security::{AGENT_NAME, Credentials, agent_client_tls, new_signing_request};
+use longhaul_testbed::hostile::{Wire, hello};
 use longhaul_testbed::tree::{self, Content};
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, SiteOptions, clock, free_port, needs};
+use longhaul_wire::Frame;
 use rustls::ClientConnection;
 use serde_json::json;
 
@@ -190,6 +193,55 @@ fn a_wiped_agent_joins_anew_and_goes_on() {
     deployment.join("beta", &token).ok();
     deployment.start("beta");
     assert_ends_well(&deployment, &files);
+}
+
+/// As the administrator's guide has it: whoever has the key of a refused agent is served by nobody, and the
+/// site goes on with another agent.
+#[test]
+fn a_stolen_key_opens_nothing_once_its_agent_is_refused() {
+    let (mut deployment, files) = campaign();
+    let stolen = deployment.credentials("beta");
+    let alpha = deployment.data_address("alpha");
+    let is_welcome = |credentials: &Credentials| {
+        let Ok(mut wire) = Wire::dial(alpha, credentials) else { return false };
+        wire.send(&hello(7, 7), &[]).is_ok() && matches!(wire.receive(), Some((Frame::Welcome(_), _)))
+    };
+    assert!(is_welcome(&stolen), "it is a good key until it is refused");
+    let id = deployment.json(&["site", "show", "beta"])["agents"][0]["id"].as_str().unwrap().to_owned();
+    let told = deployment.json(&["agent", "refuse", &id]);
+    assert_eq!((&told["refused"], &told["storages"]), (&json!(false), &json!(["beta"])));
+    assert!(is_welcome(&stolen), "that was a dry run");
+    let told = deployment.json(&["agent", "refuse", &id, "--reason", "its host was broken into", "--yes"]);
+    assert_eq!(told["refused"], json!(true));
+
+    // The service knows it from now on, the other agents with their next report.
+    let thief = deployment.api().with_token(None).with_tls(agent_client_tls(&stolen).unwrap());
+    let incarnation = json!({ "number": 1_000_000, "nonce": 7 });
+    let (signing_request, _) = new_signing_request().unwrap();
+    let report = json!({ "versions": AGENT_PROTOCOL, "incarnation": incarnation,
+        "now": Timestamp::from_seconds(1_790_000_000) });
+    let work = json!({ "versions": AGENT_PROTOCOL, "incarnation": incarnation, "received": 0, "wait_ms": 1 });
+    let renewal = json!({ "signing_request": signing_request });
+    for (route, body) in
+        [(&routes::AGENT_REPORT, report), (&routes::AGENT_WORK, work), (&routes::AGENT_RENEW, renewal)]
+    {
+        let reply = thief.call(route, &[], &[], &body).unwrap();
+        assert_eq!(reply.status, 403, "{}: {}", route.operation, reply.text());
+    }
+    deployment.until("alpha refuses it", WITHIN, || (!is_welcome(&stolen)).then_some(()));
+    deployment.stop("beta");
+
+    fs::remove_dir_all(deployment.agent_state("beta")).unwrap();
+    let added = deployment.json(&["site", "add", "beta", "--another-agent"]);
+    deployment.join("beta", added["join_token"].as_str().unwrap()).ok();
+    deployment.start("beta");
+    assert_ends_well(&deployment, &files);
+    let read = deployment.json(&["verify", "beta", "run7"]);
+    assert_eq!(read["files_bad"], json!(0), "{read}");
+    assert!(!is_welcome(&stolen));
+    deployment.json(&["agent", "remove", &id, "--yes"]);
+    let site = deployment.json(&["site", "show", "beta"]);
+    assert_eq!(site["agents"].as_array().unwrap().len(), 1, "{site}");
 }
 
 /// Promise 11, for deployments: their certificates mean nothing to each other.
