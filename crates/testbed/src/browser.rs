@@ -71,6 +71,16 @@ pub fn find() -> Option<PathBuf> {
 
 impl Browser {
     pub fn start(program: &Path) -> Browser {
+        Browser::start_with(program, &[])
+    }
+
+    /// One that believes the servers with this key, and no other that it does not know. `spki_sha256` is the
+    /// SHA-256 of the key's SubjectPublicKeyInfo in base64.
+    pub fn start_knowing(program: &Path, spki_sha256: &str) -> Browser {
+        Browser::start_with(program, &[format!("--ignore-certificate-errors-spki-list={spki_sha256}")])
+    }
+
+    fn start_with(program: &Path, further: &[String]) -> Browser {
         let profile =
             tempfile::Builder::new().prefix("longhaul-browser-").tempdir().expect("a temporary directory");
         let (requests, replies) = (profile.path().join("requests"), profile.path().join("replies"));
@@ -83,6 +93,7 @@ impl Browser {
             .args(["-c", r#"exec "$0" "$@" 3<"$REQUESTS" 4>"$REPLIES""#])
             .arg(program)
             .args(ARGUMENTS)
+            .args(further)
             .arg(format!("--user-data-dir={}", profile.path().join("profile").display()))
             .env("REQUESTS", &requests)
             .env("REPLIES", &replies)
