@@ -68,7 +68,8 @@ impl Operations {
             return Err(Fault::new(FaultCode::NotFound, detail).into());
         }
         let kind = TaskKind::Delete { force: request.force };
-        reply.task = Some(self.add_task(kind, dataset.id, storage.id)?.id);
+        let added = self.add_task(kind, dataset.id, storage.id);
+        reply.task = Some(added.map_err(|problem| deletion_problem(problem, &reply))?.id);
         Ok(reply)
     }
 
@@ -118,5 +119,15 @@ impl Operations {
             .collect();
         self.shared.kernel.announce_demands(&change.demands);
         self.shared.kernel.notify_scheduler(Input::Demands { now: change.demands, gone });
+    }
+}
+
+/// Why replicas stay, with the command that changes it.
+fn deletion_problem(problem: Problem, reply: &DeletionReply) -> Problem {
+    match reply.subscriptions.first() {
+        Some(first) if problem.code == FaultCode::Conflict => {
+            problem.with_remedy(format!("end it: longhaul subscription cancel {first}"))
+        }
+        _ => problem,
     }
 }

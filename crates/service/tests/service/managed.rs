@@ -439,7 +439,7 @@ async fn a_custodial_subscription_is_cancelled_by_two_in_two_roles() {
     let deletion = json!({ "dataset": "higgs/raw", "storage": "gamma", "dry_run": false, "force": true });
     let refused: Result<DeletionReply, longhaul_api::Problem> =
         world.admin().request(&routes::DELETION_CREATE).json(&deletion).send().await;
-    assert!(refused.unwrap_err().detail.contains(&kept.id.to_string()));
+    assert_eq!(refused.unwrap_err().remedy, format!("end it: longhaul subscription cancel {}", kept.id));
     assert_eq!(set(&world, &second, "active").await, (json!("active"), Value::Null), "withdrawn");
     for _ in 0..2 {
         let (state, consent) = set(&world, &root, "cancelled").await;
