@@ -58,8 +58,8 @@ impl StateDir {
                 else can (mode 700), since it holds keys");
         }
         match LockFile::acquire(lock) {
-            Ok(Ok(lock)) => Ok(StateDir { path: path.into(), _lock: lock }),
-            Ok(Err(_)) => {
+            Ok(Some(lock)) => Ok(StateDir { path: path.into(), _lock: lock }),
+            Ok(None) => {
                 Err(state_fault(path, "another agent runs on it; each agent needs a directory of its own"))
             }
             Err(error) => Err(state_fault(path, &format!("cannot lock it: {error}")).with_source(error)),

@@ -14,6 +14,10 @@ pub const ACCOUNTS_MAX: i64 = 10_000;
 const SELECT_ACCOUNT: &str = "SELECT name, password, role, community, disabled, created, password_since, \
     last_login, sites FROM accounts";
 
+/// The condition that `sites`, names separated by blanks, has the one of the parameter, which stands between
+/// blanks.
+const MANAGES_SITE: &str = "replace(' ' || sites || ' ', ?1, ' ') <> ' ' || sites || ' '";
+
 impl Catalog {
     pub fn add_account(
         &self,
@@ -68,10 +72,8 @@ impl Catalog {
     /// Names of the accounts that manage the site, alone or with others.
     pub fn managers_of_site(&self, site: &SiteName) -> Result<Vec<String>, CatalogError> {
         self.read(|tx| {
-            let mut select = tx.prepare_cached(&format!(
-                "SELECT name FROM accounts WHERE {} ORDER BY name",
-                manages_site("?1")
-            ))?;
+            let mut select =
+                tx.prepare_cached(&format!("SELECT name FROM accounts WHERE {MANAGES_SITE} ORDER BY name"))?;
             let rows = select.query_map([between_blanks(site)], |row| row.get(0))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
@@ -153,17 +155,12 @@ impl Catalog {
 pub(crate) fn withdraw_managers(tx: &Transaction<'_>, site: &SiteName) -> Result<(), CatalogError> {
     for table in ["accounts", "api_tokens"] {
         let update = format!(
-            "UPDATE {table} SET sites = nullif(trim(replace(' ' || sites || ' ', ?1, ' ')), '') WHERE {}",
-            manages_site("?1")
+            "UPDATE {table} SET sites = nullif(trim(replace(' ' || sites || ' ', ?1, ' ')), '')
+             WHERE {MANAGES_SITE}"
         );
         tx.execute(&update, [between_blanks(site)])?;
     }
     Ok(())
-}
-
-/// The condition that `sites`, names separated by blanks, has the one of the parameter.
-fn manages_site(parameter: &str) -> String {
-    format!("replace(' ' || sites || ' ', {parameter}, ' ') <> ' ' || sites || ' '")
 }
 
 fn between_blanks(site: &SiteName) -> String {

@@ -76,8 +76,8 @@ pub(crate) struct StateDir {
 }
 
 impl StateDir {
-    /// Opens the directory named by `kind` and the key. A second copy with the same name is refused and does
-    /// not wait.
+    /// Opens the directory named by `kind` and the key. A second copy with the same name is refused
+    /// within a second.
     pub(crate) fn open(root: &Path, kind: &str, key: &CopyKey) -> Result<StateDir, Fault> {
         let path = root.join(work_directory(root)).join(format!("{kind}-{}", key.name()));
         let shown = printable(&path.to_string_lossy());
@@ -96,9 +96,9 @@ impl StateDir {
                 OpenOptions::new().create(true).write(true).truncate(false).open(path.join(LOCK_FILE))?;
             match LockFile::acquire(file)? {
                 // A copy that has just ended may have removed the directory before we got the lock.
-                Ok(lock) if path.join(LOCK_FILE).exists() => return Ok(Some(lock)),
-                Ok(_) => continue,
-                Err(_) => return Ok(None),
+                Some(lock) if path.join(LOCK_FILE).exists() => return Ok(Some(lock)),
+                Some(_) => continue,
+                None => return Ok(None),
             }
         };
         match locked().map_err(failed)? {

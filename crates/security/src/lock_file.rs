@@ -14,19 +14,19 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 pub struct LockFile(File);
 
 impl LockFile {
-    /// Locks the file; gives it back if another process holds it, also after a second.
+    /// Locks the file; none if another process holds it, also after a second.
     ///
     /// # Errors
     /// The file system knows no locks, or has trouble.
-    pub fn acquire(file: File) -> io::Result<Result<LockFile, File>> {
+    pub fn acquire(file: File) -> io::Result<Option<LockFile>> {
         for _ in 0..TRIES {
             match file.try_lock() {
-                Ok(()) => return Ok(Ok(LockFile(file))),
+                Ok(()) => return Ok(Some(LockFile(file))),
                 Err(TryLockError::WouldBlock) => std::thread::sleep(RETRY_INTERVAL),
                 Err(TryLockError::Error(error)) => return Err(error),
             }
         }
-        Ok(Err(file))
+        Ok(None)
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
         // As a child between fork and exec has it.
         let shared = file.try_clone().unwrap();
         let held = LockFile::acquire(file).unwrap().unwrap();
-        assert!(LockFile::acquire(open()).unwrap().is_err(), "it is held");
+        assert!(LockFile::acquire(open()).unwrap().is_none(), "it is held");
         drop(held);
         assert!(open().try_lock().is_ok(), "at once, though the file is open still");
         drop(shared);

@@ -122,8 +122,8 @@ fn lock(directory: &Path) -> Result<LockFile, Fault> {
         .open(&path)
         .map_err(|error| trouble(directory, error))?;
     match LockFile::acquire(file) {
-        Ok(Ok(lock)) => Ok(lock),
-        Ok(Err(_)) => Err(Fault::new(
+        Ok(Some(lock)) => Ok(lock),
+        Ok(None) => Err(Fault::new(
             FaultCode::StateDirectory,
             format!(
                 "another service runs on {}: stop it first, or give this one a directory of its own",

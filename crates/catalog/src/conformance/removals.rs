@@ -24,11 +24,14 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
 ];
 
 fn remove(world: &World, place: &str, force: bool) -> Result<StorageRemoval, Fault> {
-    let removed = world.catalog.remove_storage(&place.parse().unwrap(), force, "root", &terms());
-    removed.map_err(|error| match error {
+    world.catalog.remove_storage(&place.parse().unwrap(), force, "root", &terms()).map_err(refusal)
+}
+
+fn refusal(error: CatalogError) -> Fault {
+    match error {
         CatalogError::Refused(fault) => fault,
         error => panic!("{error}"),
-    })
+    }
 }
 
 fn a_storage_with_the_last_good_copy_stays_unless_forced(world: &mut World) {
@@ -236,11 +239,7 @@ fn storages_of_a_removed_agent_stay_if_anything_depends_on_them(world: &mut Worl
 }
 
 fn remove_site(world: &World, name: &str, force: bool) -> Result<SiteRemoval, Fault> {
-    let removed = world.catalog.remove_site(&name.parse().unwrap(), force, "root", &terms());
-    removed.map_err(|error| match error {
-        CatalogError::Refused(fault) => fault,
-        error => panic!("{error}"),
-    })
+    world.catalog.remove_site(&name.parse().unwrap(), force, "root", &terms()).map_err(refusal)
 }
 
 /// Also while files are on their way to it and from it.

@@ -40,7 +40,7 @@ use longhaul_api::routes::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
 use longhaul_catalog::{AddError, CatalogError, DatasetRow, StorageRow};
 use longhaul_control::commit_loop::CommitWork;
 use longhaul_identity::{Belonging, Caller, Identity};
-use longhaul_model::{DatasetName, Fault, FaultCode, StorageName, Timestamp};
+use longhaul_model::{DatasetName, Fault, FaultCode, StorageName, SubscriptionId, Timestamp};
 use longhaul_network::exchange::Imported;
 use longhaul_scheduler::{ImportedKnowledge, Scheduler};
 use tokio::sync::{Semaphore, broadcast};
@@ -234,6 +234,11 @@ pub(crate) fn page<R, V>(
     let next = if more { rows.last().map(cursor) } else { None };
     let items = rows.into_iter().map(view).collect::<Result<Vec<V>, Problem>>()?;
     Ok(Page { items, next })
+}
+
+/// The next step where a subscription keeps what is to go.
+pub(crate) fn end_subscription(subscription: SubscriptionId) -> String {
+    format!("end it: longhaul subscription cancel {subscription}")
 }
 
 pub(crate) fn bad_request(detail: impl Into<String>) -> Problem {

@@ -8,7 +8,7 @@ use longhaul_api::rights;
 use longhaul_api::steering::{MoverGrantChange, MoverGrantView};
 use longhaul_control::mover_grants::{Grantee, MOVER_GRANTS, MoverGrants};
 use longhaul_identity::Caller;
-use longhaul_model::SiteName;
+use longhaul_model::{Fault, SiteName};
 
 use super::steering::Refused;
 use super::{Operations, bad_request, problem};
@@ -39,14 +39,7 @@ impl Operations {
         let verb = if *allowed { "may" } else { "may no longer" };
         let what = format!("agents of {site} {verb} stream for {community}");
         let by = &caller.principal.name;
-        let mut grants = MoverGrants::default();
-        let changed =
-            self.shared.kernel.catalog.change_setting::<Refused>(MOVER_GRANTS, by, self.now(), |present| {
-                grants = MoverGrants::read(present)?;
-                grants.set(site, grantee.clone(), *allowed).map_err(|fault| Refused::Change(fault.into()))?;
-                Ok((grants.write(), what.clone()))
-            });
-        changed.map_err(Problem::from)?;
+        let grants = self.change_movers(by, &what, |grants| grants.set(site, grantee, *allowed))?;
         tracing::info!(%by, "{what}");
         let shown = self.mover_views(&grants);
         self.shared.control.mover_grants.replace(grants);
@@ -60,16 +53,31 @@ impl Operations {
         if !MoverGrants::read(kept.as_deref()).map_err(problem)?.withdraw(site) {
             return Ok(());
         }
+        let what = format!("agents of {site} may no longer stream");
+        let grants = self.change_movers(by, &what, |grants| {
+            grants.withdraw(site);
+            Ok(())
+        })?;
+        self.shared.control.mover_grants.replace(grants);
+        Ok(())
+    }
+
+    /// Changes the grants in the catalog, with a record; returns them.
+    fn change_movers(
+        &self,
+        by: &str,
+        what: &str,
+        change: impl FnOnce(&mut MoverGrants) -> Result<(), Fault>,
+    ) -> Result<MoverGrants, Problem> {
         let mut grants = MoverGrants::default();
         let changed =
             self.shared.kernel.catalog.change_setting::<Refused>(MOVER_GRANTS, by, self.now(), |present| {
                 grants = MoverGrants::read(present)?;
-                grants.withdraw(site);
-                Ok((grants.write(), format!("agents of {site} may no longer stream")))
+                change(&mut grants).map_err(|fault| Refused::Change(fault.into()))?;
+                Ok((grants.write(), what.to_owned()))
             });
         changed.map_err(Problem::from)?;
-        self.shared.control.mover_grants.replace(grants);
-        Ok(())
+        Ok(grants)
     }
 
     /// Sites that have a grant, and those whose agents offer to stream.

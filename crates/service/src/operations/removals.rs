@@ -9,7 +9,7 @@ use longhaul_control::commit_loop::{CommitWork, RemoveAgent, RemoveSite, RemoveS
 use longhaul_identity::Caller;
 use longhaul_model::{AgentId, FaultCode, SiteName, StorageName};
 
-use super::{Operations, not_found, problem};
+use super::{Operations, end_subscription, not_found, problem};
 
 impl Operations {
     /// Tells what the removal of a storage means; removes it if it is no dry run and nothing forbids it.
@@ -134,9 +134,7 @@ impl Operations {
         let who = caller.principal.name.clone();
         let done = self.commit(|reply| CommitWork::RemoveAgent(RemoveAgent { agent, who, reply }));
         done.map_err(|problem| match problem {
-            problem if problem.code == FaultCode::Conflict => problem.with_remedy(format!(
-                "stop it on its host; if that cannot be done: longhaul agent refuse {agent} --yes"
-            )),
+            problem if problem.code == FaultCode::Conflict => problem.with_remedy(stop_agent(agent)),
             problem => problem,
         })?;
         Ok(reply)
@@ -150,10 +148,8 @@ fn site_removal_problem(problem: Problem, reply: &SiteRemoved) -> Problem {
     }
     let wanted = reply.storages.iter().find_map(|storage| storage.subscriptions.first());
     match (reply.connected.first(), wanted) {
-        (Some(agent), _) => problem.with_remedy(format!(
-            "stop it on its host; if that cannot be done: longhaul agent refuse {agent} --yes"
-        )),
-        (None, Some(first)) => problem.with_remedy(format!("end it: longhaul subscription cancel {first}")),
+        (Some(agent), _) => problem.with_remedy(stop_agent(*agent)),
+        (None, Some(first)) => problem.with_remedy(end_subscription(*first)),
         (None, None) => problem.with_remedy(format!("see what it has: longhaul site show {}", reply.site)),
     }
 }
@@ -164,7 +160,12 @@ fn removal_problem(problem: Problem, reply: &StorageRemoved) -> Problem {
         return problem;
     }
     match reply.subscriptions.first() {
-        Some(first) => problem.with_remedy(format!("end it: longhaul subscription cancel {first}")),
+        Some(first) => problem.with_remedy(end_subscription(*first)),
         None => problem.with_remedy(format!("see its agents: longhaul site show {}", reply.site)),
     }
+}
+
+/// The next step where a connected agent is in the way.
+fn stop_agent(agent: AgentId) -> String {
+    format!("stop it on its host; if that cannot be done: longhaul agent refuse {agent} --yes")
 }

@@ -11,7 +11,7 @@ use longhaul_control::commit_loop::{CommitWork, replica_events};
 use longhaul_identity::{Belonging, Caller};
 use longhaul_model::{DatasetId, Fault, FaultCode, Lfn, StorageId};
 
-use super::{Operations, not_found, problem};
+use super::{Operations, end_subscription, not_found, problem};
 use crate::views;
 use longhaul_scheduler::DemandId;
 
@@ -125,9 +125,7 @@ impl Operations {
 /// Why replicas stay, with the command that changes it.
 fn deletion_problem(problem: Problem, reply: &DeletionReply) -> Problem {
     match reply.subscriptions.first() {
-        Some(first) if problem.code == FaultCode::Conflict => {
-            problem.with_remedy(format!("end it: longhaul subscription cancel {first}"))
-        }
+        Some(first) if problem.code == FaultCode::Conflict => problem.with_remedy(end_subscription(*first)),
         _ => problem,
     }
 }

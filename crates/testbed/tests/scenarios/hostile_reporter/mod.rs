@@ -141,7 +141,7 @@ fn beside_a_reporter(
 fn assert_counted(deployment: &Deployment, claims: &[Claim]) {
     let metrics = deployment.api().call(&routes::METRICS, &[], &[], &Value::Null).unwrap().expect(200).text();
     for claim in claims {
-        // Of itself an agent may say what it likes; and what it says of its own links counts for them only.
+        // An agent may say what it likes of itself; what it says of its own links counts for them only.
         if matches!(claim, Claim::Probe | Claim::Path | Claim::Uplink | Claim::Circuit) {
             continue;
         }

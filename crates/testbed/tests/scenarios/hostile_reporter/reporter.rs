@@ -60,8 +60,7 @@ impl HostileReporter {
         let api = api.with_token(None).with_tls(agent_client_tls(&credentials).unwrap());
         let reporter =
             HostileReporter { api, random, starts: 1, acknowledged: 0, claims: 0, reports_refused: 0 };
-        let storages = json!([{ "name": site, "kind": "posix", "rules": longhaul_model::NameRules::default(),
-            "writable": true, "case_insensitive": false }]);
+        let storages = offer_of(site);
         reporter.report(json!({ "hello": reporter.hello(storages, &[]) })).expect(200);
         reporter
     }
@@ -152,11 +151,10 @@ impl HostileReporter {
     /// Its own storage, and now and then one of others.
     fn offer(&self, victims: &Victims) -> Value {
         let name = match self.claims % 3 {
-            0 => victims.storages[self.claims as usize % victims.storages.len()].to_string(),
-            _ => "mallory".to_owned(),
+            0 => victims.storages[self.claims as usize % victims.storages.len()].as_str(),
+            _ => "mallory",
         };
-        json!([{ "name": name, "kind": "posix", "rules": longhaul_model::NameRules::default(),
-            "writable": true, "case_insensitive": false }])
+        offer_of(name)
     }
 
     /// Some reports break the rules that hold for a report as a whole.
@@ -351,4 +349,10 @@ fn push(said: &mut Value, list: &str, item: Value) {
         Some(items) => items.push(item),
         None => said[list] = json!([item]),
     }
+}
+
+/// A hello's list with this storage.
+fn offer_of(name: &str) -> Value {
+    json!([{ "name": name, "kind": "posix", "rules": longhaul_model::NameRules::default(),
+        "writable": true, "case_insensitive": false }])
 }
