@@ -205,7 +205,7 @@ impl Source {
     fn enqueue(&mut self, stream: JoinedStream, pending: PendingRequest) -> Result<(), Fault> {
         let Some(stream) = self.streams.get_mut(&stream) else { return Ok(()) };
         if stream.queue.len() >= STREAM_REQUESTS_MAX {
-            return Err(Fault::new(FaultCode::TooLarge, "too many open requests on one stream"));
+            return Err(protocol_error("too many open requests on one stream"));
         }
         stream.queue.push_back(pending);
         Ok(())
@@ -303,7 +303,7 @@ impl Source {
         if batch.files.len() > MANIFEST_FILES_MAX
             || self.announced_files > SESSION_FILES_MAX + MANIFEST_FILES_MAX
         {
-            return Err(Fault::new(FaultCode::TooLarge, "too many files announced at once"));
+            return Err(protocol_error("too many files announced at once"));
         }
         Ok(())
     }
@@ -636,14 +636,14 @@ mod tests {
         for _ in 0..STREAM_REQUESTS_MAX {
             source.handle_frame(stream, ping()).unwrap();
         }
-        assert_eq!(source.handle_frame(stream, ping()).unwrap_err().code, FaultCode::TooLarge);
+        assert_eq!(source.handle_frame(stream, ping()).unwrap_err().code, FaultCode::ProtocolError);
         let mut at = 0;
         let refused = (0..).find_map(|batch| {
             let result = source.handle_frame(stream, part(batch, at, 200, true, true));
             at += 200;
             result.err()
         });
-        assert_eq!(refused.unwrap().code, FaultCode::TooLarge);
+        assert_eq!(refused.unwrap().code, FaultCode::ProtocolError);
         assert!(at as usize <= SESSION_FILES_MAX + MANIFEST_FILES_MAX + 400);
     }
 

@@ -113,7 +113,7 @@ impl CallServer {
         if stream.open.fetch_add(1, Ordering::AcqRel) >= CALLS_OPEN_MAX {
             stream.open.fetch_sub(1, Ordering::AcqRel);
             let detail = format!("more than {CALLS_OPEN_MAX} calls are open on one stream");
-            return Err(Fault::new(FaultCode::TooLarge, detail));
+            return Err(Fault::new(FaultCode::ProtocolError, detail));
         }
         let mut open = OpenCall { stream: stream.clone(), all_bytes: self.bytes.clone(), bytes: 0 };
         open.account(CALL_OVERHEAD_BYTES + call.body.len());

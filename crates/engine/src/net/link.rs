@@ -93,7 +93,7 @@ impl Link {
         let mut refused = None;
         let mut outbox = self.outbox.lock();
         if outbox.frames.len() >= OUTBOX_FRAMES_MAX {
-            let fault = Fault::new(FaultCode::TooLarge, "the peer asks without reading the answers");
+            let fault = Fault::new(FaultCode::ProtocolError, "the peer asks without reading the answers");
             outbox.close.get_or_insert(Some(fault));
             refused = Some(outgoing);
         } else {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use longhaul_model::{AgentId, Fault, FaultCode, Mark};
 use longhaul_wire::keepalive::{Keepalive, KeepaliveAction, KeepaliveTimeouts};
+use longhaul_wire::receiver::confine_to_source;
 use longhaul_wire::source::JoinedStream;
 use longhaul_wire::{
     Frame, FrameDecoder, FramePart, Hello, PathReport, STREAM_OPTIONS_SINCE, StreamNumber, VERSIONS,
@@ -317,8 +318,10 @@ impl StreamHandler {
                 Ok(())
             }
             (_, Frame::Pong { .. }) => Ok(()),
-            (_, Frame::Goodbye { fault }) => {
+            (role, Frame::Goodbye { fault }) => {
+                let fetching = matches!(role, Role::Fetching { .. });
                 Err(fault
+                    .map(|fault| if fetching { confine_to_source(fault) } else { fault })
                     .unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the peer closed the stream")))
             }
             (Role::Calling(calling), Frame::Answer(answer)) => calling.handle_answer(answer),

@@ -194,7 +194,7 @@ fn a_flood_of_calls_ends_its_stream() {
     for number in 0..=CALLS_OPEN_MAX as u32 {
         flood.send(&Frame::Call(Call { number, body: b"wait".to_vec() }), &[]);
     }
-    assert_eq!(flood.goodbye().unwrap().code, FaultCode::TooLarge);
+    assert_eq!(flood.goodbye().unwrap().code, FaultCode::ProtocolError);
     // Running calls are answered; the rest of the flood is dropped.
     (0..CALLS_OPEN_MAX).for_each(|_| control.go_on.send(()).unwrap());
     assert_eq!(open(&client, &server).call(b"who am I").unwrap(), b"2");

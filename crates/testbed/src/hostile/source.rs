@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, Retry};
 use longhaul_security::Credentials;
 use longhaul_wire::{
     BatchId, ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId, SessionId, SourceIdentity,
@@ -53,6 +53,10 @@ pub enum Lie {
     WrongAnswer,
     /// The stream ends after every request.
     HangsUp,
+    /// Faults of single files that are not the source's to tell: about the target, and for good.
+    JudgesTarget,
+    /// A farewell that calls the whole task wrong, for good.
+    DismissesTask,
     /// Questions without end, and answers are not read.
     Floods,
     /// Whole frames, and then one byte, and never the rest.
@@ -60,7 +64,7 @@ pub enum Lie {
 }
 
 impl Lie {
-    pub const ALL: [Lie; 16] = [
+    pub const ALL: [Lie; 18] = [
         Lie::WrongBytes,
         Lie::WrongChecksum,
         Lie::WrongLength,
@@ -75,6 +79,8 @@ impl Lie {
         Lie::Forges,
         Lie::WrongAnswer,
         Lie::HangsUp,
+        Lie::JudgesTarget,
+        Lie::DismissesTask,
         Lie::Floods,
         Lie::Stops,
     ];
@@ -293,6 +299,14 @@ fn misbehave(wire: &mut Wire, lie: Lie, request: RequestId, file: FileNumber) ->
             let text = "gone\n2026-11-21T00:00:00Z ERROR forged\u{1b}[2J\u{202e}".repeat(9);
             let fault = Fault::new(FaultCode::SourceMissing, text);
             wire.send(&Frame::FileFault { request, file, fault }, &[])
+        }
+        Lie::JudgesTarget => {
+            let fault = Fault::new(FaultCode::TargetFull, "not a byte more").retrying(Retry::Never);
+            wire.send(&Frame::FileFault { request, file, fault }, &[])
+        }
+        Lie::DismissesTask => {
+            let fault = Some(Fault::new(FaultCode::BadRequest, "nobody wants this"));
+            wire.send(&Frame::Goodbye { fault }, &[])
         }
         Lie::HangsUp => Err(io::ErrorKind::ConnectionAborted.into()),
         Lie::Floods => {

@@ -74,6 +74,9 @@ impl World {
             let transfers = deployment.api().all(&routes::TRANSFER_LIST, &[], &query);
             let fault =
                 transfers.iter().map(|transfer| transfer["fault"].clone()).find(|fault| !fault.is_null());
+            // Only the target itself, or who asked, may give a file up.
+            let given_up: Vec<_> = transfers.iter().filter(|one| one["state"] == json!("failed")).collect();
+            assert!(given_up.is_empty(), "{lie:?}: {given_up:?}");
             let done = transfers.len() == 2 && transfers.iter().all(|one| one["state"] == json!("done"));
             fault.map(Some).or(done.then_some(None))
         });
@@ -108,7 +111,9 @@ fn expected(lie: Lie) -> (&'static [&'static str], &'static str) {
         // Closed or reset, as the last bytes meet the hang-up.
         Lie::HangsUp => (&["E5002"], "connection"),
         Lie::Stops => (&["E5004"], "sent no data for"),
-        Lie::Floods => (&["E9001", "E5002", "E1007"], "without reading"),
+        Lie::Floods => (&["E9001", "E5002"], "without reading"),
+        Lie::JudgesTarget => (&["E2003"], "the source says: the target is full"),
+        Lie::DismissesTask => (&["E5002"], "the source says: the request is malformed"),
         _ => (&["E9001", "E5002"], "protocol"),
     }
 }
@@ -174,6 +179,13 @@ fn a_source_that_sends_nonsense_is_found_out() {
 #[test]
 fn a_source_that_never_ends_is_given_up() {
     lies_are_found_out(&[Lie::HangsUp, Lie::Floods]);
+}
+
+/// A source speaks of itself: what it says of the target, or of the task, neither stops the target nor ends a
+/// file for good.
+#[test]
+fn a_source_that_speaks_for_others_is_not_believed() {
+    lies_are_found_out(&[Lie::JudgesTarget, Lie::DismissesTask]);
 }
 
 /// It takes a minute to be sure of it.

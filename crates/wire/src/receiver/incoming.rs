@@ -5,6 +5,7 @@ use std::time::Duration;
 use longhaul_model::{Fault, FaultCode};
 
 use super::file::{Body, ExpectedIdentity, chunk_len};
+use super::source_faults::confine_to_source;
 use super::streams::{Arriving, RequestContent, State};
 use super::{Announcement, Output, Receiver, StreamNumber};
 use crate::frame::{BatchId, ChunkHead, FileNumber, Frame, PackEntry, PackHead, RequestId};
@@ -56,6 +57,7 @@ impl Receiver {
                 Ok(())
             }
             Frame::Goodbye { fault } => Err(fault
+                .map(confine_to_source)
                 .unwrap_or_else(|| Fault::new(FaultCode::ConnectionLost, "the source closed the stream"))),
             _ => Err(protocol_error("unexpected frame from a source")),
         }
@@ -88,6 +90,7 @@ impl Receiver {
                 .filter(|(_, file)| file.batch == batch)
                 .map(|(&number, _)| number)
                 .collect();
+            let fault = confine_to_source(fault);
             numbers.into_iter().for_each(|number| self.exclude_source(number, origin, fault.clone(), now));
         }
         Ok(())
@@ -107,7 +110,7 @@ impl Receiver {
         let Some(ended) = self.end_request(stream, request) else { return Ok(()) };
         let asked = ended.content.parts().iter().any(|&(asked, _)| asked == file);
         if asked {
-            self.exclude_source(file, self.origin_of(stream), fault, now);
+            self.exclude_source(file, self.origin_of(stream), confine_to_source(fault), now);
         }
         self.requeue_request(&ended.content);
         if asked { Ok(()) } else { Err(protocol_error("a fault for a file that was not requested")) }
@@ -222,7 +225,7 @@ impl Receiver {
         for entry in &head.entries {
             match entry {
                 PackEntry::Fault { file: number, fault } => {
-                    self.exclude_source(*number, origin, fault.clone(), now);
+                    self.exclude_source(*number, origin, confine_to_source(fault.clone()), now);
                     if let Some(file) = self.files.get_mut(number) {
                         file.body.request_lost(0, file.size);
                         self.enqueue(*number);

@@ -30,6 +30,7 @@ mod incoming;
 mod origins;
 mod paths;
 mod request_scheduler;
+mod source_faults;
 mod streams;
 
 use file::{Body, ExpectedIdentity, File, LargeState, SmallState};
@@ -37,6 +38,7 @@ pub use incoming::PackedFile;
 use origins::{FileSources, Origin};
 pub use origins::{ORIGINS_MAX, OriginNumber};
 pub use paths::PathSnapshot;
+pub use source_faults::confine_to_source;
 use streams::{State, Stream};
 
 /// Position of one of the session's TCP connections.
