@@ -210,6 +210,21 @@ pub enum Frame {
         /// Number of bytes wanted.
         len: u64,
     },
+    /// A [`Frame::Request`] for what is not held already, as `If-None-Match` of HTTP (RFC 9110 section
+    /// 13.1.2): the answer to a chunk whose checksum is the one given is [`Frame::Unchanged`] instead of its
+    /// bytes.
+    RequestIfChanged {
+        /// Number chosen by the receiver.
+        request: RequestId,
+        /// File to read.
+        file: FileNumber,
+        /// First byte wanted.
+        offset: u64,
+        /// Number of bytes wanted.
+        len: u64,
+        /// CRC-32C of each chunk of the extent as the receiver holds it; none of a chunk that it lacks.
+        held_crc32c: Vec<Option<u32>>,
+    },
     /// Requests whole small files in one payload.
     RequestPack {
         /// Number chosen by the receiver.
@@ -219,6 +234,9 @@ pub enum Frame {
     },
     /// One chunk, as its payload.
     Data(ChunkHead),
+    /// One chunk that the receiver holds as it is at the source: the head of a [`Frame::Data`] without
+    /// payload.
+    Unchanged(ChunkHead),
     /// Whole small files, as its payload.
     PackData(PackHead),
     /// Ends a request: nothing more of this file will come.
@@ -299,6 +317,8 @@ pub(crate) mod kind {
     pub(crate) const REPORT: u8 = 18;
     pub(crate) const MARK: u8 = 19;
     pub(crate) const PACE: u8 = 20;
+    pub(crate) const REQUEST_IF_CHANGED: u8 = 21;
+    pub(crate) const UNCHANGED: u8 = 22;
 }
 
 /// Starts every stream, so that other protocols are refused at once.

@@ -42,7 +42,7 @@ pub use receiver::{
     Budget, NewBatch, NewFile, OriginNumber, PackedFile, Receiver, Replica, StreamNumber, Wanted,
 };
 pub use source::Source;
-pub use version::{STREAM_OPTIONS_SINCE, VERSIONS, VersionRange};
+pub use version::{CONDITIONAL_REQUESTS_SINCE, STREAM_OPTIONS_SINCE, VERSIONS, VersionRange};
 
 #[cfg(test)]
 mod virtual_streams;

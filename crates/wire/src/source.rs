@@ -44,6 +44,9 @@ pub enum Output {
         offset: u64,
         /// Length of the chunk, in bytes.
         len: u32,
+        /// CRC-32C of the chunk as the receiver holds it. If it is the same here, the answer is
+        /// [`Frame::Unchanged`].
+        held_crc32c: Option<u32>,
     },
     /// Read several small files into one buffer. A file that [`Source::file`] does not know (it arrived over
     /// another stream, and was forgotten) is not read: its entry is a fault.
@@ -82,8 +85,18 @@ enum BatchState {
 /// A request that is not fully served.
 #[derive(Debug)]
 enum PendingRequest {
-    Extent { request: RequestId, file: FileNumber, next: u64, end: u64 },
-    Pack { request: RequestId, files: Vec<FileNumber> },
+    Extent {
+        request: RequestId,
+        file: FileNumber,
+        next: u64,
+        end: u64,
+        /// The checksum of each chunk from `next` on, as it is held; empty if nothing is.
+        held_crc32c: VecDeque<Option<u32>>,
+    },
+    Pack {
+        request: RequestId,
+        files: Vec<FileNumber>,
+    },
 }
 
 /// Open requests of one stream.
@@ -186,8 +199,16 @@ impl Source {
                 self.forget(batch);
                 Ok(())
             }
-            Frame::Request { request, file, offset, len } => self
-                .enqueue(stream, PendingRequest::Extent { request, file, next: offset, end: offset + len }),
+            Frame::Request { request, file, offset, len } => {
+                let end = offset + len;
+                let held_crc32c = VecDeque::new();
+                self.enqueue(stream, PendingRequest::Extent { request, file, next: offset, end, held_crc32c })
+            }
+            Frame::RequestIfChanged { request, file, offset, len, held_crc32c } => {
+                let end = offset + len;
+                let held_crc32c = held_crc32c.into();
+                self.enqueue(stream, PendingRequest::Extent { request, file, next: offset, end, held_crc32c })
+            }
             Frame::RequestPack { request, files } => {
                 self.enqueue(stream, PendingRequest::Pack { request, files })
             }
@@ -437,11 +458,14 @@ impl Source {
         let stream = self.streams.get_mut(&id)?;
         stream.buffers += 1;
         let (output, len, over) = match stream.queue.front_mut()? {
-            PendingRequest::Extent { request, file, next, end } => {
+            PendingRequest::Extent { request, file, next, end, held_crc32c } => {
                 let len = (*end - *next).min(u64::from(CHUNK_BYTES));
                 let (request, file, offset) = (*request, *file, *next);
+                let held_crc32c = held_crc32c.pop_front().flatten();
                 *next += len;
-                (Output::ReadChunk { stream: id, request, file, offset, len: len as u32 }, len, *next == *end)
+                let read =
+                    Output::ReadChunk { stream: id, request, file, offset, len: len as u32, held_crc32c };
+                (read, len, *next == *end)
             }
             PendingRequest::Pack { request, files } => {
                 let files = std::mem::take(files);

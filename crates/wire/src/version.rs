@@ -1,10 +1,12 @@
 //! Protocol version negotiation. Release N speaks N and N-1; the first frame of each stream settles which.
 
 /// The versions that this release speaks.
-pub const VERSIONS: VersionRange = VersionRange { oldest: 1, newest: 2 };
+pub const VERSIONS: VersionRange = VersionRange { oldest: 1, newest: 3 };
 /// First version in which sources understand the receiver's options for a stream: [`crate::Frame::Mark`] and
 /// [`crate::Frame::Pace`].
 pub const STREAM_OPTIONS_SINCE: u16 = 2;
+/// First version in which sources understand [`crate::Frame::RequestIfChanged`].
+pub const CONDITIONAL_REQUESTS_SINCE: u16 = 3;
 
 /// An inclusive range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

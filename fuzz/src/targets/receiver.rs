@@ -118,6 +118,9 @@ impl World<'_> {
                 identity: (what == 1).then(|| identity(u64::from(self.dice.below(2)))),
                 wanted,
                 checked: self.origins > 1,
+                held_crc32c: (what > 5).then(|| {
+                    (0..size).step_by(CHUNK as usize).map(|at| (at != CHUNK).then_some(0)).collect()
+                }),
             });
         }
         let replica = |origin: usize| Replica {
@@ -174,7 +177,9 @@ impl World<'_> {
             let round_trip = Duration::from_millis(u64::from(self.dice.byte()));
             self.receiver.stream_up(stream, round_trip, self.now);
             if self.dice.below(4) > 0 {
-                self.receiver.handle_welcome(stream, u64::from(self.dice.below(16) == 0), self.now);
+                let version = 1 + u16::from(self.dice.below(3));
+                let incarnation = u64::from(self.dice.below(16) == 0);
+                self.receiver.handle_welcome(stream, version, incarnation, self.now);
             }
         }
     }
@@ -197,7 +202,8 @@ impl World<'_> {
         let which = usize::from(self.dice.byte()) % self.lines[place].asked.len();
         let lie = self.dice.byte();
         match self.lines[place].asked[which].clone() {
-            Frame::Request { request, file, offset, len } => {
+            Frame::Request { request, file, offset, len }
+            | Frame::RequestIfChanged { request, file, offset, len, .. } => {
                 let chunks = len.div_ceil(CHUNK);
                 let at = offset + u64::from(self.dice.byte()) % chunks.max(1) * CHUNK;
                 let size = self.files.get(file.0 as usize).map_or(0, |file| file.size);
@@ -218,7 +224,11 @@ impl World<'_> {
                     5 => head.offset = u64::MAX - 5,
                     _ => {}
                 }
-                self.data(place, &head, payload);
+                if lie >> 3 == 6 {
+                    self.unchanged(place, &head);
+                } else {
+                    self.data(place, &head, payload);
+                }
             }
             Frame::RequestPack { request, files } => {
                 let mut entries: Vec<PackEntry> = Vec::new();
@@ -255,6 +265,22 @@ impl World<'_> {
         match self.receiver.begin_chunk(stream, head, payload, self.now) {
             Ok(true) => self.lines[place].arriving = Some(vec![(head.file, head.offset, payload.into())]),
             Ok(false) => self.receiver.end_payload(stream),
+            Err(fault) => self.close(place, fault),
+        }
+    }
+
+    fn unchanged(&mut self, place: usize, head: &ChunkHead) {
+        if !self.begins(place) {
+            return;
+        }
+        let stream = StreamNumber(place as u32);
+        match self.receiver.begin_unchanged(stream, head, self.now) {
+            Ok(true) => {
+                let size = self.files.get(head.file.0 as usize).map_or(0, |file| file.size);
+                let len = CHUNK.min(size.saturating_sub(head.offset));
+                self.writing.push((self.receiver.origin_of(stream), vec![(head.file, head.offset, len)]));
+            }
+            Ok(false) => {}
             Err(fault) => self.close(place, fault),
         }
     }
@@ -418,7 +444,10 @@ impl World<'_> {
             Output::Send { stream, frame } => {
                 assert!(frame.encode(0).len() > 11);
                 let line = &mut self.lines[stream.0 as usize];
-                if matches!(frame, Frame::Request { .. } | Frame::RequestPack { .. }) {
+                if matches!(
+                    frame,
+                    Frame::Request { .. } | Frame::RequestIfChanged { .. } | Frame::RequestPack { .. }
+                ) {
                     assert!(line.up || closed.contains(&stream.0), "only open streams are asked");
                     line.asked.push(frame);
                 }

@@ -17,8 +17,18 @@ pub(crate) struct Arrival {
 }
 
 pub(super) enum ArrivalContent {
-    Chunk { job: Arc<Job>, head: ChunkHead },
-    Pack { files: Vec<(Arc<Job>, PackedFile)> },
+    Chunk {
+        job: Arc<Job>,
+        head: ChunkHead,
+    },
+    /// A chunk that did not have to be sent: it is read from the copy that is held.
+    Held {
+        job: Arc<Job>,
+        head: ChunkHead,
+    },
+    Pack {
+        files: Vec<(Arc<Job>, PackedFile)>,
+    },
 }
 
 impl Arrival {
@@ -43,7 +53,7 @@ impl Arrival {
     /// Whether no job wants it any more.
     pub(crate) fn is_unwanted(&self) -> bool {
         match &self.content {
-            ArrivalContent::Chunk { job, .. } => job.is_over(),
+            ArrivalContent::Chunk { job, .. } | ArrivalContent::Held { job, .. } => job.is_over(),
             ArrivalContent::Pack { files } => files.iter().all(|(job, _)| job.is_over()),
         }
     }
@@ -51,7 +61,9 @@ impl Arrival {
     /// Bytes that have arrived for each job.
     pub(super) fn bytes_by_job(&self) -> Vec<(Arc<Job>, u64)> {
         match &self.content {
-            ArrivalContent::Chunk { job, .. } => vec![(job.clone(), self.filled as u64)],
+            ArrivalContent::Chunk { job, .. } | ArrivalContent::Held { job, .. } => {
+                vec![(job.clone(), self.filled as u64)]
+            }
             ArrivalContent::Pack { files } => files
                 .iter()
                 .map(|(job, packed)| {

@@ -1,7 +1,7 @@
 //! One attempt at this target: the wanted file, its progress, and its outcome.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use longhaul_model::{Blame, Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{Commit, Identity, TargetFile, TempName};
@@ -10,6 +10,7 @@ use longhaul_wire::{Coverage, FileKey, FileNumber, OriginNumber};
 use parking_lot::Mutex;
 
 use super::group_commit::CommitItem;
+use super::held_copy::HeldCopy;
 use super::large_files::LargeFileTask;
 use super::reorder_buffer::ReorderBuffer;
 use super::session::Session;
@@ -51,6 +52,8 @@ pub(crate) struct Job {
     pub(super) state: Mutex<State>,
     /// The temporary file of a large file, once it is open.
     pub(super) open: Mutex<Option<Arc<dyn TargetFile>>>,
+    /// The copy that is replaced, as far as its chunks may be good.
+    pub(super) held: OnceLock<HeldCopy>,
     /// Out-of-order chunks of a large file on append-only storage.
     pub(super) reorder: Option<Mutex<ReorderBuffer<Chunk>>>,
     file_lock: Mutex<Option<FileLock>>,
@@ -77,6 +80,8 @@ pub(super) struct State {
     pub(super) replaces: Option<Identity>,
     /// Bytes of an earlier attempt were kept.
     pub(super) resumed: bool,
+    /// Taken from the copy that is replaced.
+    pub(super) bytes_kept: u64,
     pub(super) bytes_moved: u64,
     pub(super) bytes_resent: u64,
     pub(super) times: AttemptTimeline,
@@ -109,6 +114,7 @@ impl Job {
             origin,
             state: Mutex::new(State { times, ..State::default() }),
             open: Mutex::new(None),
+            held: OnceLock::new(),
             reorder: line,
             file_lock: Mutex::new(Some(held)),
             shared: Arc::downgrade(shared),

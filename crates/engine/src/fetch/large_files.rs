@@ -107,9 +107,25 @@ impl Target {
         }
     }
 
+    /// Verifies a completely written file. A copy whose chunks were kept in vain is not used a second time.
     fn verdict(&self, job: &Job, shared: &EngineContext) -> Result<Success, Fault> {
+        let bytes_kept = job.state.lock().bytes_kept;
+        let verdict = self.verify(job, bytes_kept > 0, shared);
+        let mut distrusted = self.distrusted_copies.lock();
+        match &verdict {
+            Ok(_) => {
+                distrusted.remove(&job.key);
+                tracing::debug!(attempt = %job.file.attempt, bytes_kept, size = job.file.size, "verified");
+            }
+            Err(_) if bytes_kept > 0 => drop(distrusted.insert(job.key)),
+            Err(_) => {}
+        }
+        verdict
+    }
+
+    fn verify(&self, job: &Job, kept: bool, shared: &EngineContext) -> Result<Success, Fault> {
         let state = job.state.lock();
-        let (whole, resumed) = (state.coverage.whole(job.file.size), state.resumed);
+        let (whole, resumed) = (state.coverage.whole(job.file.size), state.resumed || kept);
         drop(state);
         let whole = whole.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file has gaps"))?;
         if !verify::needs_readback(&job.file) {

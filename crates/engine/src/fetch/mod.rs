@@ -7,6 +7,7 @@
 
 mod arrival;
 mod group_commit;
+mod held_copy;
 mod job;
 mod journal;
 mod large_files;

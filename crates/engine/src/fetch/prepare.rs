@@ -11,6 +11,7 @@ use longhaul_storage::{Identity, TargetFile};
 use longhaul_wire::journal::{JournalEntry, OriginId, Record};
 use longhaul_wire::{Coverage, FileKey, NewBatch, NewFile, SourceIdentity, Wanted};
 
+use super::held_copy::HeldCopy;
 use super::job::Job;
 use super::reorder_buffer::ReorderBuffer;
 use super::sources::{SourceList, replicas};
@@ -119,6 +120,7 @@ impl Target {
                 wanted: Wanted::Nothing,
                 identity: None,
                 checked: file.tree.is_some(),
+                held_crc32c: None,
             };
             if let Some(job) = job.filter(|job| !job.is_over()) {
                 match self.inspect(&job, batch.start_by, shared) {
@@ -134,6 +136,7 @@ impl Target {
                     Ok(Preparation::Fetch { wanted, identity }) => {
                         new.wanted = wanted;
                         new.identity = identity;
+                        new.held_crc32c = job.held.get().map(|copy| copy.crc32c.clone());
                         wanted_jobs.push((place, job));
                     }
                 }
@@ -177,7 +180,7 @@ impl Target {
         if let Some(present) = self.storage.stat(&job.at).map_err(verify::blame_target)? {
             match self.compare_present(job, present.size, shared) {
                 Ok(success) => return Ok(Preparation::AlreadyThere(success)),
-                Err(fault) => self.replace_damaged(job, present, fault)?,
+                Err(fault) => self.replace_damaged(job, present, fault, shared)?,
             }
         }
         self.resume(job, shared)
@@ -185,13 +188,27 @@ impl Target {
 
     /// Lets the commit replace the file that was just found to be another than the wanted one, if that is
     /// expected and the new one can be proven right; otherwise it stays, for `why`.
-    fn replace_damaged(&self, job: &Job, present: Identity, why: Fault) -> Result<(), Fault> {
+    fn replace_damaged(
+        &self,
+        job: &Job,
+        present: Identity,
+        why: Fault,
+        shared: &EngineContext,
+    ) -> Result<(), Fault> {
         if !job.file.replaces_damaged || job.file.digests.is_empty() {
             return Err(why);
         }
         tracing::info!(attempt = %job.file.attempt, at = %job.at, why = %why.chain(), "a damaged file is \
             fetched again; it is replaced when the new one is verified");
         job.state.lock().replaces = Some(present);
+        if self.distrusted_copies.lock().contains(&job.key) {
+            return Ok(());
+        }
+        let copy = self.storage.open(&job.at).map_err(verify::blame_target)?;
+        let given_up = || shared.is_stopping() || job.is_over();
+        if let Some(copy) = HeldCopy::read_all(Arc::from(copy), job.file.size, &given_up)? {
+            let _ = job.held.set(copy);
+        }
         Ok(())
     }
 

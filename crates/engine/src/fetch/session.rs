@@ -10,7 +10,7 @@ use longhaul_model::mark::Treatment;
 use longhaul_model::{AgentId, CircuitUse, Fault, TrafficClass};
 use longhaul_wire::receiver::Output;
 use longhaul_wire::{
-    Budget, ChunkHead, FileNumber, Frame, NewBatch, OriginNumber, PackHead, Receiver, StreamNumber,
+    Budget, ChunkHead, FileNumber, Frame, NewBatch, OriginNumber, PackHead, Receiver, StreamNumber, Welcome,
 };
 use parking_lot::Mutex;
 
@@ -226,8 +226,9 @@ impl Session {
     }
 
     /// The source has accepted a stream.
-    pub(crate) fn handle_welcome(self: &Arc<Self>, stream: StreamNumber, incarnation: u64) {
-        self.update(|inner, now| inner.receiver.handle_welcome(stream, incarnation, now));
+    pub(crate) fn handle_welcome(self: &Arc<Self>, stream: StreamNumber, welcome: &Welcome) {
+        let Welcome { version, incarnation } = *welcome;
+        self.update(|inner, now| inner.receiver.handle_welcome(stream, version, incarnation, now));
     }
 
     /// A stream that was up has ended. If we closed it ourselves, that is known already, and its number may
@@ -289,6 +290,27 @@ impl Session {
         }
     }
 
+    /// The source has a chunk as this target holds it: it is taken from the copy that is held.
+    pub(crate) fn keep_chunk(self: &Arc<Self>, stream: StreamNumber, head: &ChunkHead) -> Result<(), Fault> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        let wanted = self.update(|inner, now| {
+            let wanted = inner.receiver.begin_unchanged(stream, head, now)?;
+            let from = inner.receiver.origin_of(stream);
+            Ok::<_, Fault>((wanted, from, inner.jobs.get(&head.file).cloned()))
+        });
+        match wanted.unwrap_or(Ok((false, FIRST_ORIGIN, None)))? {
+            (true, from, Some(job)) => {
+                let target = job.target.clone();
+                let content = ArrivalContent::Held { job, head: *head };
+                let arrival = Arrival { buffer: shared.receive_pool.buffer(), filled: 0, content, from };
+                target.device.to_write.push(WriteJob { session: self.clone(), arrival });
+            }
+            (true, _, None) => shared.receive_pool.release(1),
+            (false, ..) => {}
+        }
+        Ok(())
+    }
+
     pub(crate) fn begin_pack(
         self: &Arc<Self>,
         stream: StreamNumber,
@@ -345,6 +367,11 @@ impl Session {
 
     pub(super) fn chunk_damaged(self: &Arc<Self>, file: FileNumber, offset: u64) {
         self.update(|inner, now| inner.receiver.chunk_damaged(file, offset, now));
+    }
+
+    /// A chunk that was to be kept cannot be read, or is another by now.
+    pub(super) fn chunk_not_held(self: &Arc<Self>, file: FileNumber, offset: u64) {
+        self.update(|inner, _| inner.receiver.chunk_not_held(file, offset));
     }
 
     /// The bytes arrived as the source sent them, but are not those of the file.

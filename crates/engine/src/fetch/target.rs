@@ -1,5 +1,6 @@
 //! One storage as a target: its journal, queues and threads.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(crate) struct Target {
     pub(super) large_tasks: Queue<super::large_files::LargeFileTask>,
     /// Large files with unflushed bytes, and since when.
     pub(super) unflushed: Mutex<Vec<(Weak<Job>, Duration)>>,
+    /// Files whose repair from the chunks of their damaged copy failed: they are fetched whole.
+    pub(super) distrusted_copies: Mutex<BTreeSet<FileKey>>,
 }
 
 impl Target {
@@ -59,6 +62,7 @@ impl Target {
             to_commit: Queue::new(COMMIT_QUEUE_FILES_MAX),
             large_tasks: Queue::new(usize::MAX),
             unflushed: Mutex::default(),
+            distrusted_copies: Mutex::default(),
         }
     }
 
@@ -84,7 +88,7 @@ impl Target {
         let entries = self.journal.entries();
         let name_of = |key: &FileKey| TempName::from_bytes(key.temporary_name(self.agent.0));
         let present = self.storage.temps()?;
-        let mut kept = std::collections::BTreeSet::new();
+        let mut kept = BTreeSet::new();
         let mut closed = Vec::new();
         for (key, entry) in entries {
             let temp = name_of(&key);

@@ -52,6 +52,9 @@ impl WriteJob {
             ArrivalContent::Chunk { job, head } => {
                 write_chunk((session, from), &job, head, arrival.buffer, arrival.filled, shared);
             }
+            ArrivalContent::Held { job, head } => {
+                write_held((session, from), &job, head, arrival.buffer, shared);
+            }
             // All files of a pack belong to one target.
             ArrivalContent::Pack { files } => {
                 let target = files.first().map(|(job, _)| job.target.clone());
@@ -64,6 +67,33 @@ impl WriteJob {
             jobs.iter().filter_map(Weak::upgrade).for_each(|job| job.abort(fault.clone(), shared));
         }
     }
+}
+
+/// Writes a chunk from the copy that is held. If it cannot be read, or is not as it was, it is fetched.
+fn write_held(
+    (session, from): (Arc<Session>, OriginNumber),
+    job: &Arc<Job>,
+    head: ChunkHead,
+    mut buffer: Buffer,
+    shared: &Arc<EngineContext>,
+) {
+    let Some(copy) = job.held.get() else { return };
+    let len = (job.file.size.saturating_sub(head.offset)).min(buffer.len() as u64) as usize;
+    let read = job.target.device.run(Operation::Read, len, || copy.read(&mut buffer[..len], head.offset));
+    let is_held = match read {
+        Ok(()) => crc32c::crc32c(&buffer[..len]) == head.crc32c,
+        Err(fault) => {
+            tracing::warn!(attempt = %job.file.attempt, at = %job.at, offset = head.offset,
+                fault = %fault.chain(), "a chunk that was held cannot be read again; it is fetched");
+            false
+        }
+    };
+    if !is_held {
+        drop(buffer);
+        return session.chunk_not_held(head.file, head.offset);
+    }
+    job.state.lock().bytes_kept += len as u64;
+    write_chunk((session, from), job, head, buffer, len, shared);
 }
 
 fn write_chunk(

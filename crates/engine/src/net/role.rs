@@ -286,6 +286,10 @@ impl StreamHandler {
                 self.arrival = match frame {
                     Frame::Data(head) => session.begin_chunk(*stream, &head, payload_len)?,
                     Frame::PackData(head) => session.begin_pack(*stream, &head, payload_len)?,
+                    Frame::Unchanged(head) => {
+                        session.keep_chunk(*stream, &head)?;
+                        None
+                    }
                     frame => {
                         session.handle_frame(*stream, frame)?;
                         None
@@ -350,7 +354,7 @@ impl StreamHandler {
                     self.link.send_frame(&Frame::Mark(mark));
                 }
             }
-            session.handle_welcome(*stream, welcome.incarnation);
+            session.handle_welcome(*stream, welcome);
         }
         Ok(())
     }

@@ -333,14 +333,14 @@ impl ServedSession {
                     };
                     inner.machine.complete_authorisation(batch, answer);
                 }
-                Output::ReadChunk { stream, request, file, offset, len } => {
+                Output::ReadChunk { stream, request, file, offset, len, held_crc32c } => {
                     self.enqueue_read(
                         inner,
                         shared,
                         stream,
                         request,
                         &[file],
-                        ReadKind::Chunk { offset, len },
+                        ReadKind::Chunk { offset, len, held_crc32c },
                     );
                 }
                 Output::ReadPack { stream, request, files } => {

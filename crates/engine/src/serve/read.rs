@@ -32,7 +32,12 @@ pub(crate) struct ReadJob {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReadKind {
-    Chunk { offset: u64, len: u32 },
+    Chunk {
+        offset: u64,
+        len: u32,
+        /// CRC-32C of the chunk as the receiver holds it.
+        held_crc32c: Option<u32>,
+    },
     Pack,
 }
 
@@ -101,12 +106,20 @@ impl ReadJob {
 impl ServedExport {
     fn serve(&self, job: ReadJob, device: &Device) {
         match job.reading {
-            ReadKind::Chunk { offset, len } => self.serve_chunk(job, device, offset, len),
+            ReadKind::Chunk { offset, len, held_crc32c } => {
+                self.serve_chunk(job, device, (offset, len), held_crc32c);
+            }
             ReadKind::Pack => self.serve_pack(job, device),
         }
     }
 
-    fn serve_chunk(&self, mut job: ReadJob, device: &Device, offset: u64, len: u32) {
+    fn serve_chunk(
+        &self,
+        mut job: ReadJob,
+        device: &Device,
+        (offset, len): (u64, u32),
+        held_crc32c: Option<u32>,
+    ) {
         let (file, result) = match job.files.pop() {
             Some(Ok(file)) => {
                 let buffer = &mut job.buffer[..len as usize];
@@ -125,7 +138,13 @@ impl ServedExport {
             Ok(identity) => {
                 let crc32c = crc32c::crc32c(&job.buffer[..len as usize]);
                 let head = ChunkHead { request: job.request, file, offset, crc32c, identity };
-                send(job, Frame::Data(head), len as usize);
+                if held_crc32c == Some(crc32c) {
+                    job.link.send_frame(&Frame::Unchanged(head));
+                    drop(job.buffer);
+                    job.serving.payload_sent(job.stream, 0);
+                } else {
+                    send(job, Frame::Data(head), len as usize);
+                }
             }
             Err(fault) => {
                 job.link.send_frame(&Frame::FileFault { request: job.request, file, fault });

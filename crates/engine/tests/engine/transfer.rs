@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{Algorithm, DataSecurity, DigestSet, FaultCode, Verification};
+use longhaul_model::{Algorithm, Blame, DataSecurity, DigestSet, FaultCode, Retry, Verification};
 use longhaul_storage::memory::FaultyStore;
 
 use crate::common::{Agent, Deployment, content, digests, store, wish};
@@ -243,6 +243,76 @@ fn a_damaged_file_is_replaced_by_a_verified_one() {
     assert_eq!(beta.contents(&names[4]).unwrap(), content(99, 400));
     assert_eq!(ends[5].result.as_ref().unwrap_err().code, FaultCode::WrongDigest, "the source is bad too");
     assert_eq!(beta.contents(&names[5]).unwrap(), content(99, 500), "the damaged file stays until then");
+}
+
+/// Only those chunks of a damaged copy that differ are sent, whatever digest the catalog has.
+#[test]
+fn a_repair_costs_the_damaged_chunks() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let len = 20 * CHUNK + 5;
+    let mut files: Vec<FetchFile> = (1..=5).map(|number| put(&alpha, number, len)).collect();
+    let right: Vec<Vec<u8>> = files.iter().map(|file| alpha.contents(file.lfn.as_str()).unwrap()).collect();
+    for (file, algorithm) in
+        files.iter_mut().zip([Algorithm::Adler32, Algorithm::Crc32c, Algorithm::Md5, Algorithm::Blake3])
+    {
+        file.digests = digests(&right[file.attempt.0 as usize - 1], &[algorithm]);
+    }
+    for (file, bytes) in files.iter_mut().zip(&right) {
+        file.replaces_damaged = true;
+        let mut damaged = bytes.clone();
+        damaged[3 * CHUNK + 7] ^= 1;
+        damaged[len - 1] ^= 0x80;
+        beta.put(file.lfn.as_str(), &damaged);
+    }
+    // A copy may also be too short: what lies beyond its end is missing.
+    beta.put(files[4].lfn.as_str(), &right[4][..10 * CHUNK + CHUNK / 2]);
+    let source = deployment.agent(1, Arc::new(alpha));
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", files.clone()));
+    let ends = target.finished(5);
+    for (end, file) in ends.iter().zip(&files) {
+        let success = end.result.as_ref().unwrap();
+        assert!(!success.already_there && file.digests.contradiction(&success.digests).is_none(), "{end:?}");
+        let there = beta.contents(file.lfn.as_str()).unwrap();
+        assert!(there == right[end.attempt.0 as usize - 1], "{}", file.lfn);
+    }
+    let moved: Vec<u64> = ends.iter().map(|end| end.bytes_moved).collect();
+    assert_eq!(moved[..4], [CHUNK as u64 + 5; 4], "one chunk, and the last of 5 bytes");
+    assert_eq!(moved[4], 10 * CHUNK as u64 + 5);
+    assert_eq!(source.engine.snapshot().bytes_out, moved.iter().sum::<u64>());
+}
+
+/// A damage that the checksum of its chunk does not show is found by the digest of the file; the next attempt
+/// takes nothing from the damaged copy.
+#[test]
+fn a_copy_that_misled_once_is_fetched_whole() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let mut file = put(&alpha, 1, 4 * CHUNK);
+    let right = alpha.contents(file.lfn.as_str()).unwrap();
+    file.digests = digests(&right, &[Algorithm::Sha256]);
+    file.replaces_damaged = true;
+    let mut damaged = right.clone();
+    // A multiple of the generator polynomial (0x1EDC6F41, bit-reflected) leaves a CRC-32C as it is.
+    for (place, byte) in [0xf1_u8, 0x76, 0xec, 0x05, 0x01].into_iter().enumerate() {
+        damaged[2 * CHUNK + 100 + place] ^= byte;
+    }
+    assert_eq!(digests(&damaged, &[Algorithm::Crc32c]), digests(&right, &[Algorithm::Crc32c]));
+    beta.put(file.lfn.as_str(), &damaged);
+    let source = deployment.agent(1, Arc::new(alpha));
+    let target = deployment.agent(2, Arc::new(beta.clone()));
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file.clone()]));
+    let first = target.finished(1).remove(0);
+    let fault = first.result.unwrap_err();
+    let expected = (FaultCode::WrongDigest, Blame::Target, Retry::Now);
+    assert_eq!((fault.code, fault.blame, fault.retry), expected, "the source is not to blame");
+    assert_eq!(first.bytes_moved, 0);
+    assert!(beta.contents(file.lfn.as_str()).unwrap() == damaged, "nothing wrong replaces it");
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file.clone()]));
+    let second = target.finished(1).remove(0);
+    assert!(second.result.is_ok() && second.bytes_moved == 4 * CHUNK as u64, "{second:?}");
+    assert!(beta.contents(file.lfn.as_str()).unwrap() == right);
 }
 
 #[test]

@@ -41,15 +41,14 @@ fn read_body(kind: u8, from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
             Frame::ManifestAnswer { batch: BatchId(from.u32()?), fault: read_optional_fault(from)? }
         }
         kind::FORGET => Frame::Forget { batch: BatchId(from.u32()?) },
-        kind::REQUEST => read_request(from)?,
+        kind::REQUEST => {
+            let (request, file, offset, len) = read_extent(from)?;
+            Frame::Request { request, file, offset, len }
+        }
+        kind::REQUEST_IF_CHANGED => read_request_if_changed(from)?,
         kind::REQUEST_PACK => read_request_pack(from)?,
-        kind::DATA => Frame::Data(ChunkHead {
-            request: RequestId(from.u32()?),
-            file: FileNumber(from.u32()?),
-            offset: from.u64()?,
-            crc32c: from.u32()?,
-            identity: SourceIdentity::read(from)?,
-        }),
+        kind::DATA => Frame::Data(read_chunk_head(from)?),
+        kind::UNCHANGED => Frame::Unchanged(read_chunk_head(from)?),
         kind::PACK_DATA => read_pack(from)?,
         kind::FILE_FAULT => Frame::FileFault {
             request: RequestId(from.u32()?),
@@ -170,14 +169,40 @@ fn read_manifest(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
     Ok(Frame::Manifest(Manifest { batch, first, permit, storage, last_part: flags & 1 != 0, files }))
 }
 
-fn read_request(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
+fn read_chunk_head(from: &mut FieldReader<'_>) -> Result<ChunkHead, Malformed> {
+    Ok(ChunkHead {
+        request: RequestId(from.u32()?),
+        file: FileNumber(from.u32()?),
+        offset: from.u64()?,
+        crc32c: from.u32()?,
+        identity: SourceIdentity::read(from)?,
+    })
+}
+
+fn read_request_if_changed(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {
+    let (request, file, offset, len) = read_extent(from)?;
+    let mut held_crc32c = Vec::new();
+    for _ in 0..len.div_ceil(u64::from(CHUNK_BYTES)) {
+        let held = from.u8()?;
+        let crc32c = from.u32()?;
+        held_crc32c.push(match held {
+            0 if crc32c == 0 => None,
+            1 => Some(crc32c),
+            _ => return Err(Malformed("unknown marker of a chunk that is held")),
+        });
+    }
+    Ok(Frame::RequestIfChanged { request, file, offset, len, held_crc32c })
+}
+
+/// A run of chunks of one file, with the request for it.
+fn read_extent(from: &mut FieldReader<'_>) -> Result<(RequestId, FileNumber, u64, u64), Malformed> {
     let (request, file) = (RequestId(from.u32()?), FileNumber(from.u32()?));
     let (offset, len) = (from.u64()?, from.u64()?);
     let most = u64::from(crate::limits::EXTENT_CHUNKS_MAX) * u64::from(CHUNK_BYTES);
     if len == 0 || len > most || offset % u64::from(CHUNK_BYTES) != 0 || offset.checked_add(len).is_none() {
         return Err(Malformed("an extent is not a run of chunks"));
     }
-    Ok(Frame::Request { request, file, offset, len })
+    Ok((request, file, offset, len))
 }
 
 fn read_request_pack(from: &mut FieldReader<'_>) -> Result<Frame, Malformed> {

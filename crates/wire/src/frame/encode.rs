@@ -2,7 +2,7 @@
 
 use longhaul_model::{Fault, Mark};
 
-use super::{Frame, HEAD_BYTES, MAGIC, Manifest, PackEntry, PackHead, kind};
+use super::{ChunkHead, Frame, HEAD_BYTES, MAGIC, Manifest, PackEntry, PackHead, kind};
 use crate::codec::PutField;
 use crate::limits::{BODY_BYTES_MAX, FAULT_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::path::PathReport;
@@ -58,6 +58,17 @@ impl Frame {
                 out.put_u64(*len);
                 kind::REQUEST
             }
+            Frame::RequestIfChanged { request, file, offset, len, held_crc32c } => {
+                out.put_u32(request.0);
+                out.put_u32(file.0);
+                out.put_u64(*offset);
+                out.put_u64(*len);
+                for held in held_crc32c {
+                    out.put(&[u8::from(held.is_some())]);
+                    out.put_u32(held.unwrap_or(0));
+                }
+                kind::REQUEST_IF_CHANGED
+            }
             Frame::RequestPack { request, files } => {
                 out.put_u32(request.0);
                 out.put_u16(files.len() as u16);
@@ -65,12 +76,12 @@ impl Frame {
                 kind::REQUEST_PACK
             }
             Frame::Data(head) => {
-                out.put_u32(head.request.0);
-                out.put_u32(head.file.0);
-                out.put_u64(head.offset);
-                out.put_u32(head.crc32c);
-                head.identity.put(out);
+                put_chunk_head(head, out);
                 kind::DATA
+            }
+            Frame::Unchanged(head) => {
+                put_chunk_head(head, out);
+                kind::UNCHANGED
             }
             Frame::PackData(head) => {
                 put_pack(head, out);
@@ -127,6 +138,14 @@ impl Frame {
             }
         }
     }
+}
+
+fn put_chunk_head(head: &ChunkHead, out: &mut Vec<u8>) {
+    out.put_u32(head.request.0);
+    out.put_u32(head.file.0);
+    out.put_u64(head.offset);
+    out.put_u32(head.crc32c);
+    head.identity.put(out);
 }
 
 /// Every opening frame begins with magic and versions.

@@ -108,6 +108,20 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         (request(), file(), 0..u64::from(u32::MAX), 1..=u64::from(EXTENT_CHUNKS_MAX) * chunk).prop_map(
             move |(request, file, chunks, len)| Frame::Request { request, file, offset: chunks * chunk, len }
         ),
+        (request(), file(), 0..u64::from(u32::MAX), 1..=chunk, any::<[Option<u32>; 3]>()).prop_map(
+            move |(request, file, chunks, last, held)| Frame::RequestIfChanged {
+                request,
+                file,
+                offset: chunks * chunk,
+                len: 2 * chunk + last,
+                held_crc32c: held.to_vec(),
+            }
+        ),
+        (request(), file(), any::<(u64, u32)>(), any_identity()).prop_map(
+            |(request, file, (offset, crc32c), identity)| {
+                Frame::Unchanged(ChunkHead { request, file, offset, crc32c, identity })
+            }
+        ),
         (request(), proptest::collection::vec(file(), 1..=PACK_FILES_MAX))
             .prop_map(|(request, files)| Frame::RequestPack { request, files }),
         (request(), file(), any::<(u64, u32)>(), any_identity()).prop_map(

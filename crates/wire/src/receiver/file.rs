@@ -22,6 +22,8 @@ pub(super) struct File {
     pub(super) sources: FileSources,
     pub(super) started: bool,
     pub(super) damaged_chunks: u8,
+    /// See [`super::NewFile::held_crc32c`].
+    pub(super) held_crc32c: Option<Box<[Option<u32>]>>,
     pub(super) body: Body,
 }
 
@@ -75,6 +77,20 @@ impl File {
                 let mut chunks = large.missing.iter().flat_map(|(&offset, &len)| chunks_of(offset, len));
                 chunks.find(|&offset| self.sources.may_request(offset, origin, alive))
             }
+        }
+    }
+
+    /// CRC-32C of the chunk at this offset, if it is held.
+    pub(super) fn held_at(&self, offset: u64) -> Option<u32> {
+        let place = usize::try_from(offset / CHUNK).ok()?;
+        self.held_crc32c.as_ref()?.get(place).copied().flatten()
+    }
+
+    pub(super) fn forget_held(&mut self, offset: u64) {
+        if let Some(held) = &mut self.held_crc32c
+            && let Some(chunk) = usize::try_from(offset / CHUNK).ok().and_then(|place| held.get_mut(place))
+        {
+            *chunk = None;
         }
     }
 

@@ -145,6 +145,64 @@ impl Receiver {
         payload_len: u32,
         now: Duration,
     ) -> Result<bool, Fault> {
+        if !self.end_chunk_request(stream, head)? {
+            return Ok(false);
+        }
+        let wanted = self.accept_chunk(head, payload_len, now);
+        match wanted {
+            Ok(true) => {
+                self.note_arriving(stream, vec![(head.file, head.offset)], now);
+            }
+            _ => self.freed_slots += 1,
+        }
+        wanted
+    }
+
+    /// The source has a chunk as it is held. True: the caller writes what it holds; the slot becomes its
+    /// buffer. False: nobody wants it.
+    ///
+    /// # Errors
+    /// Why the stream has to be closed: nobody requested the chunk, or it is not as it is held.
+    pub fn begin_unchanged(
+        &mut self,
+        stream: StreamNumber,
+        head: &ChunkHead,
+        now: Duration,
+    ) -> Result<bool, Fault> {
+        if !self.end_chunk_request(stream, head)? {
+            return Ok(false);
+        }
+        let wanted = self.accept_unchanged(head, now);
+        match wanted {
+            Ok(true) => {
+                let origin = self.origin_of(stream);
+                self.origin(origin).mark_reachable();
+                self.origin(origin).note_progress(now);
+                self.note_taken(head.file, origin);
+            }
+            _ => self.freed_slots += 1,
+        }
+        wanted
+    }
+
+    fn accept_unchanged(&mut self, head: &ChunkHead, now: Duration) -> Result<bool, Fault> {
+        let Some(file) = self.files.get_mut(&head.file) else { return Ok(false) };
+        if file.held_at(head.offset) != Some(head.crc32c) {
+            // A copy of the request may have been answered, and what is held found to be otherwise.
+            let is_wanted_anew = file.held_crc32c.is_some() && file.held_at(head.offset).is_none();
+            file.body.request_lost(head.offset, file.size);
+            self.enqueue(head.file);
+            return match is_wanted_anew {
+                true => Ok(false),
+                false => Err(protocol_error("a chunk is called unchanged that is not held so")),
+            };
+        }
+        Ok(self.matches_identity(head.file, head.identity, now)
+            && self.files.get_mut(&head.file).is_some_and(|file| file.body.begin_arrival(head.offset)))
+    }
+
+    /// A chunk of a request is answered: the request no longer waits for it. False if it was over already.
+    fn end_chunk_request(&mut self, stream: StreamNumber, head: &ChunkHead) -> Result<bool, Fault> {
         if !self.is_issued(stream, head.request) {
             return Err(protocol_error("data for an unknown request"));
         }
@@ -161,14 +219,7 @@ impl Receiver {
             up.requests.remove(&head.request);
         }
         up.note_answered(1);
-        let wanted = self.accept_chunk(head, payload_len, now);
-        match wanted {
-            Ok(true) => {
-                self.note_arriving(stream, vec![(head.file, head.offset)], now);
-            }
-            _ => self.freed_slots += 1,
-        }
-        wanted
+        Ok(true)
     }
 
     fn accept_chunk(&mut self, head: &ChunkHead, payload_len: u32, now: Duration) -> Result<bool, Fault> {

@@ -96,6 +96,9 @@ pub struct NewFile {
     pub identity: Option<SourceIdentity>,
     /// The writer knows the digest of each chunk, and calls [`Receiver::chunk_wrong`] for one that differs.
     pub checked: bool,
+    /// CRC-32C of each chunk of a file that is held already, and may differ in some of them: only those are
+    /// sent. None of a chunk that is not held. Ignored for small files.
+    pub held_crc32c: Option<Box<[Option<u32>]>>,
 }
 
 /// What to fetch of a file.
@@ -404,7 +407,18 @@ impl Receiver {
         let (priority, size) = (new.priority, new.size);
         self.files.insert(
             number,
-            File { batch, lane, priority, size, identity, sources, started: false, damaged_chunks: 0, body },
+            File {
+                batch,
+                lane,
+                priority,
+                size,
+                identity,
+                sources,
+                started: false,
+                damaged_chunks: 0,
+                held_crc32c: new.held_crc32c.clone().filter(|_| new.size > SMALL_FILE_BYTES),
+                body,
+            },
         );
     }
 
@@ -481,6 +495,15 @@ impl Receiver {
             file.body.requeue_chunk(offset, file.size);
             self.enqueue(number);
         }
+    }
+
+    /// A chunk that the source has unchanged is not held after all: it is requested anew, whatever its
+    /// checksum.
+    pub fn chunk_not_held(&mut self, number: FileNumber, offset: u64) {
+        let Some(file) = self.files.get_mut(&number) else { return };
+        file.forget_held(offset);
+        file.body.requeue_chunk(offset, file.size);
+        self.enqueue(number);
     }
 
     /// The caller abandons the file: it is cancelled, or cannot be written. No output follows.

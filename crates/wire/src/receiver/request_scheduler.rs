@@ -16,6 +16,7 @@ use crate::limits::{
     LARGE_FILES_ACTIVE_MAX, MANIFEST_PART_FILES_MAX, MANIFEST_REPEAT_FILES_MAX, PACK_FILES_MAX,
     SESSION_FILES_MAX, STREAM_REQUESTS_MAX,
 };
+use crate::version::CONDITIONAL_REQUESTS_SINCE;
 
 /// Chunks of one request. Fewer cost more frames, more leave a dying stream with more to hand over.
 const EXTENT_CHUNKS: usize = 4;
@@ -249,6 +250,7 @@ impl Receiver {
         let queue = if small { &self.small } else { &self.large };
         let most = if small { 1 } else { LARGE_FILES_ACTIVE_MAX };
         let (origin, alive) = (self.origin_of(stream), self.alive());
+        let welcomed = self.version_of(stream).is_some();
         let mut found: Vec<(Reverse<u8>, FileNumber)> = Vec::with_capacity(most);
         let (mut from, mut passed_over) = ((Reverse(u8::MAX), FileNumber(0)), 0);
         while found.len() < most
@@ -260,6 +262,8 @@ impl Receiver {
             let batch = self.batches.get(&file.batch)?;
             let waits = match (file.next_requestable(origin, alive), &file.body) {
                 (None, _) => true,
+                // Whether the source understands what is held has to be known.
+                _ if file.held_crc32c.is_some() && !welcomed => true,
                 (Some(from), Body::Large(large)) => large.requestable(from, places) == 0,
                 (Some(_), Body::Small(_)) => false,
             };
@@ -339,6 +343,19 @@ impl Receiver {
         }
     }
 
+    fn version_of(&self, stream: StreamNumber) -> Option<u16> {
+        self.streams.get(stream.0 as usize)?.up()?.version
+    }
+
+    /// What is held of the chunks of a request, if anything is and the source understands it.
+    fn held_of(&self, stream: StreamNumber, what: &RequestContent) -> Option<Vec<Option<u32>>> {
+        let RequestContent::Extent { file, left } = what else { return None };
+        let file = self.files.get(file).filter(|file| file.held_crc32c.is_some())?;
+        self.version_of(stream).filter(|&version| version >= CONDITIONAL_REQUESTS_SINCE)?;
+        let held: Vec<Option<u32>> = left.iter().map(|&offset| file.held_at(offset)).collect();
+        held.iter().any(Option::is_some).then_some(held)
+    }
+
     pub(super) fn send_request(
         &mut self,
         stream: StreamNumber,
@@ -358,6 +375,7 @@ impl Receiver {
             }
             RequestContent::Pack { .. } => 0,
         };
+        let held_crc32c = self.held_of(stream, &what);
         let Some(State::Up(up)) = self.state(stream) else { return };
         let request = RequestId(up.next_request);
         up.next_request += 1;
@@ -365,7 +383,11 @@ impl Receiver {
         let frame = match &what {
             RequestContent::Extent { file, left } => {
                 let offset = left.first().copied().unwrap_or(0);
-                Frame::Request { request, file: *file, offset, len: extent_end - offset }
+                let (file, len) = (*file, extent_end - offset);
+                match held_crc32c {
+                    Some(held_crc32c) => Frame::RequestIfChanged { request, file, offset, len, held_crc32c },
+                    None => Frame::Request { request, file, offset, len },
+                }
             }
             RequestContent::Pack { files } => Frame::RequestPack { request, files: files.clone() },
         };

@@ -56,6 +56,8 @@ pub(super) struct LiveStream {
     /// Most slots that it may use, as of the last scheduling.
     pub(super) slots_max: usize,
     pub(super) arriving: Option<Arriving>,
+    /// Protocol version that the source has chosen; none before its Welcome.
+    pub(super) version: Option<u16>,
 }
 
 /// A request that is not fully answered.
@@ -167,6 +169,7 @@ impl Receiver {
             slots: 0,
             slots_max: 0,
             arriving: None,
+            version: None,
         });
         self.send_forgets(origin);
         // The first measured round trip decides the number of streams.
@@ -175,8 +178,11 @@ impl Receiver {
     }
 
     /// The source's Welcome, which precedes everything else that it sends on the stream.
-    pub fn handle_welcome(&mut self, stream: StreamNumber, incarnation: u64, now: Duration) {
+    pub fn handle_welcome(&mut self, stream: StreamNumber, version: u16, incarnation: u64, now: Duration) {
         let origin = self.origin_of(stream);
+        if let Some(State::Up(up)) = self.state(stream) {
+            up.version = Some(version);
+        }
         if self.origin(origin).incarnation.is_some_and(|known| known != incarnation) {
             self.handle_source_restart(origin, now);
         }
