@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::sql::{Optional, Transaction};
-use longhaul_model::{BlockId, DatasetId, FaultCode, FileId, StorageId};
+use longhaul_model::{BlockId, DatasetId, FaultCode, FileId, StorageId, SubscriptionId};
 
 use crate::block_replica::Presence;
 use crate::datasets::list_files;
@@ -56,6 +56,11 @@ pub(crate) fn check_deletion(
 }
 
 fn refuse_deletion(preview: &DeletionPreview, force: bool) -> Result<(), CatalogError> {
+    if let Some(subscription) = preview.custodial {
+        return Err(CatalogError::conflict(format!(
+            "subscription {subscription} keeps it on purpose (it is custodial): to cancel it takes two people"
+        )));
+    }
     if let Some(subscription) = preview.subscriptions.first() {
         return Err(CatalogError::conflict(format!(
             "subscription {subscription} would bring it back; cancel it first"
@@ -72,7 +77,8 @@ fn refuse_deletion(preview: &DeletionPreview, force: bool) -> Result<(), Catalog
 
 /// How many files would be lost, and why the copies that others have do not count.
 fn why_last(preview: &DeletionPreview) -> String {
-    let mut text = format!("{} of {} files have no other good copy", preview.last_replicas, preview.files);
+    let have = if preview.last_replicas == 1 { "has" } else { "have" };
+    let mut text = format!("{} of {} files {have} no other good copy", preview.last_replicas, preview.files);
     let others = preview.copies.iter().filter(|group| !group.is_here);
     let reasons: Vec<String> =
         others.filter_map(|group| Some(format!("{}: {}", group.storage_name, group.defect?))).collect();
@@ -102,11 +108,13 @@ fn preview(
     preview.last_replicas = census.last_ones;
     preview.copies = census.into_groups(tx)?;
     let mut select = tx.prepare_cached(
-        "SELECT id FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND state <> 'cancelled' ORDER BY \
-            id",
+        "SELECT id, custodial FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND state <> 'cancelled' \
+            ORDER BY id",
     )?;
-    let rows = select.query_map((key!(dataset), key!(storage)), |row| row.id(0))?;
-    preview.subscriptions = rows.collect::<Result<_, _>>()?;
+    let rows = select.query_map((key!(dataset), key!(storage)), |row| Ok((row.id(0)?, row.get(1)?)))?;
+    let standing: Vec<(SubscriptionId, bool)> = rows.collect::<Result<_, _>>()?;
+    preview.custodial = standing.iter().find(|(_, custodial)| *custodial).map(|(id, _)| *id);
+    preview.subscriptions = standing.into_iter().map(|(id, _)| id).collect();
     Ok(preview)
 }
 

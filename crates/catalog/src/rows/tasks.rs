@@ -100,4 +100,6 @@ pub struct DeletionPreview {
     pub copies: Vec<CopyGroup>,
     /// Active or suspended subscriptions that would bring the files back, and so forbid the deletion.
     pub subscriptions: Vec<SubscriptionId>,
+    /// One of them that keeps the files on purpose: two people have to end it first.
+    pub custodial: Option<SubscriptionId>,
 }
