@@ -30,11 +30,11 @@ const LARGE: usize = 5 << 20;
 
 fn config() -> RemoteConfig {
     let times = Times {
-        answer: Duration::from_millis(400),
-        checksum: Duration::from_millis(400),
-        stall: Duration::from_millis(400),
-        progress: Duration::from_millis(600),
-        may_send: Duration::from_millis(300),
+        answer: Duration::from_millis(1_600),
+        checksum: Duration::from_millis(1_600),
+        stall: Duration::from_millis(1_600),
+        progress: Duration::from_millis(2_400),
+        may_send: Duration::from_millis(1_200),
         ..Times::default()
     };
     RemoteConfig {
