@@ -72,7 +72,7 @@ const LONGEST_FIRST: [&str; 7] = [
 /// Tests beyond the number of cores that a program may run at once, because its tests wait for processes,
 /// timers or the network. All others run as many as there are cores.
 const WAITING: [(&str, usize); 3] =
-    [("testbed::scenarios", 3), ("service::service", 4), ("provider::suite", 4)];
+    [("testbed::scenarios", 4), ("service::service", 4), ("provider::suite", 4)];
 
 /// Builds all test programs of the workspace and returns them, the longest first.
 pub(crate) fn build(profile: &str) -> Result<Vec<TestProgram>, String> {
