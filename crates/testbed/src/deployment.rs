@@ -429,6 +429,15 @@ impl Deployment {
     // ---- what tests do all the time -----------------------------------------------------------------------
 
     #[track_caller]
+    /// The value of a series of the service's metrics, such as
+    /// `longhaul_leases_total{source="a",target="b"}`; 0 if it is not there.
+    pub fn metric(&self, series: &str) -> f64 {
+        let scraped = self.api().call(&routes::METRICS, &[], &[], &Value::Null);
+        let text = scraped.expect("the service answers").expect(200).text();
+        let value = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
+        text.lines().find_map(value).unwrap_or(0.0)
+    }
+
     pub fn register(&self, dataset: &str, place: &str) -> Value {
         self.json(&["dataset", "register", dataset, "--scan", place])
     }

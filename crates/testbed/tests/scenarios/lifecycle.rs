@@ -303,6 +303,32 @@ fn a_damaged_copy_is_good_again_by_itself() {
     assert_equal(&deployment, "gamma");
 }
 
+/// A repair costs the chunks that are damaged, whatever the file's size.
+#[test]
+fn a_repair_fetches_what_is_damaged() {
+    let mut deployment = Deployment::new();
+    for site in ["alpha", "beta"] {
+        deployment.add_site(SiteOptions::new(site));
+    }
+    let mut random = Random::new(23);
+    for name in ["one", "two"] {
+        let bytes: Vec<u8> = (0..12 << 20).map(|_| random.below(256) as u8).collect();
+        fs::write(deployment.storage("alpha").join(name), bytes).unwrap();
+    }
+    deployment.register("run7", "alpha");
+    deployment.deliver("run7", "beta", 60);
+    let moved = || deployment.metric("longhaul_moved_bytes_total{source=\"alpha\",target=\"beta\"}");
+    let before = moved();
+    for name in ["one", "two"] {
+        flip(&deployment.storage("beta").join(name));
+    }
+    deployment.longhaul(&["verify", "beta", "run7"]).exits(10);
+    deployment.deliver("run7", "beta", 60);
+    assert_equal(&deployment, "beta");
+    assert_eq!(moved() - before, f64::from(2 << 20), "one chunk of each");
+    deployment.check();
+}
+
 /// Changes one byte in the middle; size and time stay.
 fn flip(path: &Path) {
     let modified = path.metadata().unwrap().modified().unwrap();

@@ -16,6 +16,7 @@ mod copy_path;
 mod copy_resume;
 mod copy_terminal;
 mod corpus;
+mod deletions;
 mod demo;
 mod docs;
 mod doors;

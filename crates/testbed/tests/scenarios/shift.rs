@@ -4,10 +4,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use longhaul_api::routes;
 use longhaul_testbed::wan::{Change, Lab, PathConfig, Side};
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, needs, tree};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const FILES: usize = 2_400;
 const FILE_BYTES: u64 = 400_000;
@@ -92,11 +91,8 @@ fn given(deployment: &Deployment, subscription: &str) -> [u64; 2] {
 
 /// Leases that alpha and beta serve, since the start.
 fn leased(deployment: &Deployment) -> [u64; 2] {
-    let text = deployment.api().call(&routes::METRICS, &[], &[], &Value::Null).unwrap().text();
     ["alpha", "beta"].map(|name| {
-        let series = format!("longhaul_leases_total{{source=\"{name}\",target=\"gamma\"}} ");
-        let line = text.lines().find_map(|line| line.strip_prefix(&*series));
-        line.map_or(0, |count| count.parse().unwrap())
+        deployment.metric(&format!("longhaul_leases_total{{source=\"{name}\",target=\"gamma\"}}")) as u64
     })
 }
 
