@@ -54,7 +54,7 @@ const CASES: [Case; 9] = [
     ),
     (
         "trust",
-        "what strangers cost: memory for their bodies, others' requests beside their silent connections",
+        "what strangers cost (memory, others' waiting), agents that speak of others, and repairs",
         cases::trust::run,
     ),
     ("build", "cold release build of the default feature set", cases::build::run),
