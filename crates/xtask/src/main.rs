@@ -17,6 +17,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod bench_comparison;
 mod dist;
 mod fuzz;
 mod interop;
@@ -56,7 +57,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
   previous reports [SCENARIO...]
                        the simulator's reports beside those of the last release
   previous bench [CASE...]
-                       benchmarks of both, one after the other
+                       benchmarks of both, in alternation
   interop rucio [CASE...]
                        Rucio with all its daemons replicates through the service
   testbed anse [--json] [--half SECONDS] [--svg FILE]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::bench_comparison;
 use crate::test::PROFILE;
 use crate::tools::{cargo, root, run_command, target};
 
@@ -68,16 +69,10 @@ fn upgrade() -> Result<(), String> {
     run_command(cargo().args(test).args(only).env("LONGHAUL_PREVIOUS_BINARY", previous))
 }
 
-/// The benchmarks of both versions, one after the other, case by case.
+/// The benchmarks of both versions, case by case.
 fn bench(cases: &[&str]) -> Result<(), String> {
     let sources = sources()?;
-    for case in cases {
-        println!("\n== {case}: release {RELEASE_VERSION}");
-        run_command(cargo_in(&sources).args(["xtask", "bench", case]))?;
-        println!("\n== {case}: this version");
-        run_command(cargo().args(["xtask", "bench", case]))?;
-    }
-    Ok(())
+    cases.iter().try_for_each(|case| bench_comparison::compare(case, || cargo_in(&sources), cargo))
 }
 
 /// The simulator's reports over the shipped scenarios: same decisions, same numbers, only other words.
