@@ -1,5 +1,5 @@
 //! Rucio as it is published, with all its daemons, replicates by rule between storages of others through this
-//! service.
+//! service, which it knows by a host certificate of the grid's authority.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use longhaul_security::write_private;
 use longhaul_testbed::foreign::{
     ActiveMq, BROKER_PASSWORD, BROKER_USER, ForeignAuthority, Nginx, NginxRules, PostgreSql, Xrootd,
 };
-use longhaul_testbed::{Deployment, ServiceOptions, free_port, needs};
+use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, free_port, needs, tree};
 use serde_json::{Value, json};
 
 const WHAT: &str = "Rucio through this service";
@@ -36,10 +36,7 @@ fn rucio_replicates_by_rule() {
     let (activemq, database) = (ActiveMq::start(), PostgreSql::start());
     let folder = tempfile::tempdir().unwrap();
     let pem = |name: &str, (certificate, key): (String, String)| {
-        let path = folder.path().join(format!("{name}.pem"));
-        fs::write(&path, format!("{certificate}{key}")).unwrap();
-        fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
-        path
+        write_secret(folder.path(), &format!("{name}.pem"), &format!("{certificate}{key}"))
     };
     let (robot, host) =
         (pem("robot", authority.issue_rsa("rucio")), pem("issuer", authority.issue("issuer")));
@@ -47,7 +44,7 @@ fn rucio_replicates_by_rule() {
     let issuer = format!("https://localhost:{issuer_port}/");
     let mut with_tokens =
         ["DELTA", "EPSILON", "ZETA"].map(|name| (name, Xrootd::for_tokens(&authority, &issuer)));
-    let deployment = deployment(&authority, &activemq, &issuer, folder.path());
+    let mut deployment = deployment(&authority, &activemq, &issuer, folder.path());
     delegate(&fts3, &deployment, &authority, &robot);
 
     let storage = |url: String, folder: PathBuf| json!({ "url": url, "folder": folder });
@@ -86,6 +83,17 @@ fn rucio_replicates_by_rule() {
             servers.iter_mut().for_each(|xrootd| keep_alive(xrootd));
         }
     });
+    // The agents, which know the service by the deployment's own certificate, are there still and work.
+    deployment.deliver("run7", "site-b", 60);
+    deployment.assert_alive();
+    deployment.check();
+}
+
+fn write_secret(folder: &Path, name: &str, content: &str) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    path
 }
 
 /// XRootD 5.5 may fall over where it computes checksums for clients that are near and fast ("Dispatch on
@@ -117,8 +125,12 @@ fn missing() -> Option<String> {
 fn deployment(authority: &ForeignAuthority, activemq: &ActiveMq, issuer: &str, folder: &Path) -> Deployment {
     let password = folder.join("broker-password");
     write_private(&password, BROKER_PASSWORD.as_bytes()).unwrap();
+    let (certificate, key) = authority.issue("localhost");
+    let host_certificate = write_secret(folder, "host.pem", &certificate);
+    let host_key = write_secret(folder, "host.key", &key);
     let settings = format!(
-        "[service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
+        "host_certificate = {host_certificate:?}\nhost_key = {host_key:?}\n\
+         [service.jobs]\nallow_networks = [\"127.0.0.0/8\", \"::1/128\"]\nauthorities = [{:?}]\n\
          [service.fts]\ntrust_dir = {:?}\nissuer_authorities = {:?}\n\
          [[service.fts.issuers]]\nurl = {issuer:?}\ncommunity = {VO:?}\nscope \
          = \"fts\"\n[[service.fts.people]]\nname = \"/CN=rucio\"\ncommunity = {VO:?}\n\
@@ -130,14 +142,20 @@ fn deployment(authority: &ForeignAuthority, activemq: &ActiveMq, issuer: &str, f
         authority.ca_file(),
         activemq.port,
     );
-    Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() })
+    let mut deployment = Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() });
+    for site in ["site-a", "site-b"] {
+        deployment.add_site(SiteOptions::new(site));
+    }
+    tree::make(&deployment.storage("site-a"), 10, 100_000, &mut Random::new(5));
+    deployment.register("run7", "site-a");
+    deployment
 }
 
 /// As operators do from cron: Rucio itself never delegates.
 fn delegate(fts3: &Path, deployment: &Deployment, authority: &ForeignAuthority, robot: &Path) {
     let tool = fts3.with_file_name("fts-rest-delegate");
     let ran = Command::new(tool)
-        .args(["-s", &deployment.url, "-H", "4", "--insecure", "--cert"])
+        .args(["-s", &deployment.url, "-H", "4", "--cert"])
         .arg(robot)
         .arg("--key")
         .arg(robot)
