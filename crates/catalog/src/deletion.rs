@@ -56,15 +56,15 @@ pub(crate) fn check_deletion(
 }
 
 fn refuse_deletion(preview: &DeletionPreview, force: bool) -> Result<(), CatalogError> {
-    if let Some(subscription) = preview.custodial {
-        return Err(CatalogError::conflict(format!(
-            "subscription {subscription} keeps it on purpose (it is custodial): to cancel it takes two people"
-        )));
-    }
     if let Some(subscription) = preview.subscriptions.first() {
-        return Err(CatalogError::conflict(format!(
-            "subscription {subscription} would bring it back; cancel it first"
-        )));
+        return Err(CatalogError::conflict(if preview.custodial {
+            format!(
+                "subscription {subscription} keeps it on purpose (it is custodial): to cancel it takes two \
+                    people"
+            )
+        } else {
+            format!("subscription {subscription} would bring it back; cancel it first")
+        }));
     }
     if preview.last_replicas > 0 && !force {
         return Err(CatalogError::refused(FaultCode::LastReplica, why_last(preview)));
@@ -109,11 +109,11 @@ fn preview(
     preview.copies = census.into_groups(tx)?;
     let mut select = tx.prepare_cached(
         "SELECT id, custodial FROM subscriptions WHERE dataset = ?1 AND target = ?2 AND state <> 'cancelled' \
-            ORDER BY id",
+            ORDER BY custodial DESC, id",
     )?;
     let rows = select.query_map((key!(dataset), key!(storage)), |row| Ok((row.id(0)?, row.get(1)?)))?;
     let standing: Vec<(SubscriptionId, bool)> = rows.collect::<Result<_, _>>()?;
-    preview.custodial = standing.iter().find(|(_, custodial)| *custodial).map(|(id, _)| *id);
+    preview.custodial = standing.first().is_some_and(|(_, custodial)| *custodial);
     preview.subscriptions = standing.into_iter().map(|(id, _)| id).collect();
     Ok(preview)
 }

@@ -98,8 +98,9 @@ pub struct DeletionPreview {
     pub last_replicas: u64,
     /// The copies of the files, here and elsewhere, by storage, verification and defect.
     pub copies: Vec<CopyGroup>,
-    /// Active or suspended subscriptions that would bring the files back, and so forbid the deletion.
+    /// Active or suspended subscriptions that would bring the files back, and so forbid the deletion;
+    /// custodial ones first.
     pub subscriptions: Vec<SubscriptionId>,
-    /// One of them that keeps the files on purpose: two people have to end it first.
-    pub custodial: Option<SubscriptionId>,
+    /// The first of them keeps the files on purpose: two people have to end it.
+    pub custodial: bool,
 }
