@@ -54,14 +54,9 @@ impl HeldCopy {
 
     /// Fills the buffer from this offset on.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<(), Fault> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            let read =
-                self.file.read_at(&mut buffer[filled..], offset + filled as u64).map_err(blame_target)?;
-            if read == 0 {
-                return Err(Fault::new(FaultCode::TargetWrite, "the damaged copy became shorter"));
-            }
-            filled += read;
+        let read = self.file.read_at(buffer, offset).map_err(blame_target)?;
+        if read < buffer.len() {
+            return Err(Fault::new(FaultCode::TargetWrite, "the damaged copy became shorter"));
         }
         Ok(())
     }
