@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use longhaul_api::routes;
-use longhaul_security::Credentials;
+use longhaul_api::{AGENT_PROTOCOL, routes};
+use longhaul_security::{Credentials, JoinToken, new_signing_request};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -302,6 +302,19 @@ impl Deployment {
         CommandOutput::from_command(&mut join, COMMAND_WITHIN)
     }
 
+    /// Joins a new site as its agent without the agent's program; returns what proves it.
+    pub fn join_by_hand(&self, site: &str, host: &str) -> Credentials {
+        let added = self.json(&["site", "add", site]);
+        let token: JoinToken = added["join_token"].as_str().expect("a token").parse().expect("a token");
+        let (signing_request, key_pem) = new_signing_request().expect("a key");
+        let join = json!({ "versions": AGENT_PROTOCOL, "secret": token.secret,
+            "signing_request": signing_request, "host": host });
+        let joined = self.api().call(&routes::AGENT_JOIN, &[], &[], &join).expect("an answer");
+        let joined = joined.expect(200).json();
+        let pem = |name: &str| joined[name].as_str().expect("a certificate").to_owned();
+        Credentials { certificate_pem: pem("certificate"), key_pem, ca_pem: pem("ca") }
+    }
+
     /// Root of the storage of that name.
     pub fn storage(&self, name: &str) -> PathBuf {
         self.sites[name].root.clone().unwrap_or_else(|| self.directory().join(name).join("storage"))
@@ -432,10 +445,14 @@ impl Deployment {
     /// The value of a series of the service's metrics, such as
     /// `longhaul_leases_total{source="a",target="b"}`; 0 if it is not there.
     pub fn metric(&self, series: &str) -> f64 {
-        let scraped = self.api().call(&routes::METRICS, &[], &[], &Value::Null);
-        let text = scraped.expect("the service answers").expect(200).text();
         let value = |line: &str| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok();
-        text.lines().find_map(value).unwrap_or(0.0)
+        self.metrics().lines().find_map(value).unwrap_or(0.0)
+    }
+
+    /// All series, as Prometheus scrapes them.
+    pub fn metrics(&self) -> String {
+        let scraped = self.api().call(&routes::METRICS, &[], &[], &Value::Null);
+        scraped.expect("the service answers").expect(200).text()
     }
 
     pub fn register(&self, dataset: &str, place: &str) -> Value {

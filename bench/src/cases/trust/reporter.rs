@@ -1,7 +1,7 @@
 //! An agent by its certificate, without anything that an agent does beside reporting.
 
 use longhaul_api::{AGENT_PROTOCOL, routes};
-use longhaul_security::{Credentials, JoinToken, new_signing_request, service_client_tls};
+use longhaul_security::service_client_tls;
 use longhaul_testbed::Deployment;
 use longhaul_testbed::http::{Api, KeptAlive};
 use serde_json::{Value, json};
@@ -15,15 +15,8 @@ pub(super) struct Reporter {
 impl Reporter {
     /// Joins a new site as its agent.
     pub(super) fn join(deployment: &Deployment, site: &str) -> Reporter {
+        let credentials = deployment.join_by_hand(site, "reporter");
         let api = deployment.api();
-        let added = deployment.json(&["site", "add", site]);
-        let token: JoinToken = added["join_token"].as_str().expect("a token").parse().expect("a token");
-        let (signing_request, key_pem) = new_signing_request().expect("a key");
-        let join = json!({ "versions": AGENT_PROTOCOL, "secret": token.secret,
-            "signing_request": signing_request, "host": "reporter" });
-        let joined = api.call(&routes::AGENT_JOIN, &[], &[], &join).expect("an answer").expect(200).json();
-        let pem = |name: &str| joined[name].as_str().expect("a certificate").to_owned();
-        let credentials = Credentials { certificate_pem: pem("certificate"), key_pem, ca_pem: pem("ca") };
         let tls = service_client_tls(&credentials).expect("its certificate");
         let now = api.get(&routes::STATUS, &[], &[])["now"].clone();
         let frame = json!({ "versions": AGENT_PROTOCOL, "incarnation": { "number": 1, "nonce": 1 },

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use longhaul_api::routes::METRICS;
 use longhaul_testbed::anse::{CIRCUIT, Experiment, SHARED, Terms, World, in_world};
 use longhaul_testbed::wan::{Change, Lab, Stall};
 use longhaul_testbed::{CircuitProvider, SERVICE, TICK, needs};
@@ -498,7 +497,7 @@ fn circuits_are_seen_explained_given_back_and_requested_from_one_place() {
         finish(world, &jobs);
         // It is kept though nothing waits, and goes with the request.
         assert!(in_words(world).contains("admin requested it: it is kept for them"), "{}", in_words(world));
-        let metrics = world.deployment.api().call(&METRICS, &[], &[], &Value::Null).unwrap().text();
+        let metrics = world.deployment.metrics();
         let booked =
             "longhaul_circuit_booked_bytes_per_second{source=\"beta-test\",target=\"alpha\"} 18750000";
         assert!(metrics.contains(booked), "{metrics}");

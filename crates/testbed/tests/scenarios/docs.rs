@@ -455,7 +455,7 @@ fn every_metric_is_documented() {
     fs::write(deployment.storage("alpha").join("file"), "content").unwrap();
     deployment.register("run7", "alpha");
     deployment.deliver("run7", "beta", 60);
-    let scraped = deployment.api().call(&routes::METRICS, &[], &[], &Value::Null).unwrap().expect(200).text();
+    let scraped = deployment.metrics();
     let exposed = exposed(&scraped);
     for (name, (kind, labels)) in &exposed {
         let (documented_kind, documented_labels) =

@@ -1,11 +1,10 @@
 //! A service that shows people and programs a certificate of an authority that they know: neither the FTS
 //! client nor a browser is given the deployment's CA, and agents go on with the deployment's own beside them.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use longhaul_security::write_private;
 use longhaul_testbed::browser::{self, Browser};
 use longhaul_testbed::foreign::ForeignAuthority;
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, needs, tree};
@@ -23,8 +22,7 @@ fn clients_know_the_service_without_the_deployments_ca() {
     let (grid, folder) = (ForeignAuthority::new("grid"), tempfile::tempdir().unwrap());
     let write = |name: &str, content: &str| {
         let path = folder.path().join(name);
-        fs::write(&path, content).unwrap();
-        fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        write_private(&path, content.as_bytes()).unwrap();
         path
     };
     let (host_pem, host_key) = grid.issue("service");

@@ -1,8 +1,6 @@
 //! Rucio as it is published, with all its daemons, replicates by rule between storages of others through this
 //! service, which it knows by a host certificate of the grid's authority.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -91,8 +89,7 @@ fn rucio_replicates_by_rule() {
 
 fn write_secret(folder: &Path, name: &str, content: &str) -> PathBuf {
     let path = folder.join(name);
-    fs::write(&path, content).unwrap();
-    fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    write_private(&path, content.as_bytes()).unwrap();
     path
 }
 
@@ -123,8 +120,7 @@ fn missing() -> Option<String> {
 }
 
 fn deployment(authority: &ForeignAuthority, activemq: &ActiveMq, issuer: &str, folder: &Path) -> Deployment {
-    let password = folder.join("broker-password");
-    write_private(&password, BROKER_PASSWORD.as_bytes()).unwrap();
+    let password = write_secret(folder, "broker-password", BROKER_PASSWORD);
     let (certificate, key) = authority.issue("localhost");
     let host_certificate = write_secret(folder, "host.pem", &certificate);
     let host_key = write_secret(folder, "host.key", &key);

@@ -139,7 +139,7 @@ fn beside_a_reporter(
 
 /// Each kind of claim about things of others was counted.
 fn assert_counted(deployment: &Deployment, claims: &[Claim]) {
-    let metrics = deployment.api().call(&routes::METRICS, &[], &[], &Value::Null).unwrap().expect(200).text();
+    let metrics = deployment.metrics();
     for claim in claims {
         // An agent may say what it likes of itself; what it says of its own links counts for them only.
         if matches!(claim, Claim::Probe | Claim::Path | Claim::Uplink | Claim::Circuit) {

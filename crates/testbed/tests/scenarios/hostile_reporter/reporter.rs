@@ -11,7 +11,7 @@ use longhaul_model::{
     AgentId, AttemptId, Blame, DigestSet, Epoch, Fault, FaultCode, Lfn, StorageName, TaskId, Timestamp,
     Verification,
 };
-use longhaul_security::{Credentials, JoinToken, agent_client_tls, new_signing_request};
+use longhaul_security::agent_client_tls;
 use longhaul_testbed::http::{Api, Reply};
 use longhaul_testbed::{Deployment, Random};
 use serde_json::{Value, json};
@@ -48,16 +48,8 @@ pub struct HostileReporter {
 impl HostileReporter {
     /// Joins the site as an agent of it.
     pub fn join(deployment: &Deployment, site: &str, random: Random) -> HostileReporter {
-        let added = deployment.json(&["site", "add", site]);
-        let token: JoinToken = added["join_token"].as_str().unwrap().parse().unwrap();
-        let (signing_request, key_pem) = new_signing_request().unwrap();
-        let join = json!({ "versions": AGENT_PROTOCOL, "secret": token.secret,
-            "signing_request": signing_request, "host": "mallory" });
-        let api = deployment.api();
-        let joined = api.call(&routes::AGENT_JOIN, &[], &[], &join).unwrap().expect(200).json();
-        let pem = |name: &str| joined[name].as_str().unwrap().to_owned();
-        let credentials = Credentials { certificate_pem: pem("certificate"), key_pem, ca_pem: pem("ca") };
-        let api = api.with_token(None).with_tls(agent_client_tls(&credentials).unwrap());
+        let credentials = deployment.join_by_hand(site, "mallory");
+        let api = deployment.api().with_token(None).with_tls(agent_client_tls(&credentials).unwrap());
         let reporter =
             HostileReporter { api, random, starts: 1, acknowledged: 0, claims: 0, reports_refused: 0 };
         let storages = offer_of(site);

@@ -23,4 +23,5 @@ def page(path):
 def status_with(token):
     """What is said to whoever comes with that token."""
     headers = {"Authorization": "Bearer " + token}
-    return requests.get(GIVEN["endpoint"] + "/jobs", headers=headers, verify=AUTHORITY, timeout=30).status_code
+    answer = requests.get(GIVEN["endpoint"] + "/jobs", headers=headers, verify=AUTHORITY, timeout=30)
+    return answer.status_code
