@@ -24,12 +24,15 @@ pub(crate) struct Counts {
     pub(crate) failed: u64,
 }
 
-/// One executable with tests, as cargo built it.
+/// One executable with tests, as cargo built it, or a part of its tests.
+#[derive(Clone)]
 pub(crate) struct TestProgram {
     /// `scheduler` for the unit tests of a crate, `scheduler::worlds` for a program of integration tests.
     name: String,
     executable: PathBuf,
     folder: PathBuf,
+    /// For the test harness.
+    arguments: Vec<String>,
 }
 
 /// A single test and how long it took by the program's own clock.
@@ -60,19 +63,36 @@ const SLOWEST_SHOWN: usize = 20;
 /// The programs that take longest, in the order in which they are begun; all others follow. The last to end
 /// decides how long the whole takes, so the longest must not begin last.
 const LONGEST_FIRST: [&str; 7] = [
-    "testbed::scenarios",
+    SCENARIOS,
+    "scheduler::scheduler",
     "service::service",
     "simulator::simulator",
     "engine::engine",
-    "scheduler::scheduler",
     "catalog",
     "provider::suite",
 ];
 
-/// Tests beyond the number of cores that a program may run at once, because its tests wait for processes,
-/// timers or the network. All others run as many as there are cores.
-const WAITING: [(&str, usize); 3] =
-    [("testbed::scenarios", 4), ("service::service", 4), ("provider::suite", 4)];
+/// Tests that a program may run at once, because they wait for processes, timers or the network. All others
+/// run as many as there are cores.
+const WAITING: [(&str, usize); 3] = [(SCENARIOS, 4), ("service::service", 4), ("provider::suite", 4)];
+
+/// The program whose tests start whole deployments.
+const SCENARIOS: &str = "testbed::scenarios";
+
+/// Tests of [`SCENARIOS`] that take longer than a minute: their names, or what these begin with. The harness
+/// begins tests in the order of their names, so that one of these would be the last to end; they begin first,
+/// in a process of their own.
+const LONG_SCENARIOS: [&str; 7] = [
+    "hostile_reporter::",
+    "kill::nothing_is_lost",
+    "postgresql::the_catalog_conforms",
+    "schemathesis::",
+    "shift::",
+    "third_party::clients::",
+    "third_party::jobs::jobs_that_are_cancelled",
+];
+/// As many of them at once.
+const LONG_SCENARIOS_AT_ONCE: usize = 3;
 
 /// Builds all test programs of the workspace and returns them, the longest first.
 pub(crate) fn build(profile: &str) -> Result<Vec<TestProgram>, String> {
@@ -90,7 +110,24 @@ pub(crate) fn build(profile: &str) -> Result<Vec<TestProgram>, String> {
     programs.sort_by_key(|program| {
         LONGEST_FIRST.iter().position(|name| *name == program.name).unwrap_or(usize::MAX)
     });
-    Ok(programs)
+    Ok(programs.into_iter().flat_map(parts).collect())
+}
+
+/// The program with the number of its tests at once; the one of scenarios as two, the long ones first.
+fn parts(mut program: TestProgram) -> Vec<TestProgram> {
+    let threads = |at_once: usize| format!("--test-threads={at_once}");
+    if let Some((_, at_once)) = WAITING.iter().find(|(name, _)| *name == program.name) {
+        program.arguments.push(threads(*at_once));
+    }
+    if program.name != SCENARIOS {
+        return vec![program];
+    }
+    let mut long = TestProgram { name: format!("{SCENARIOS}, the long ones"), ..program.clone() };
+    long.arguments = vec![threads(LONG_SCENARIOS_AT_ONCE)];
+    long.arguments.extend(LONG_SCENARIOS.map(str::to_owned));
+    let skipped = LONG_SCENARIOS.into_iter().flat_map(|name| ["--skip", name]);
+    program.arguments.extend(skipped.map(str::to_owned));
+    vec![long, program]
 }
 
 /// The test program that a message of cargo tells of, if it does.
@@ -105,7 +142,7 @@ fn program(message: &str) -> Option<TestProgram> {
     let target = message["target"]["name"].as_str()?;
     let unit = message["target"]["kind"].as_array()?.iter().any(|kind| kind == "lib");
     let name = if unit { package.to_owned() } else { format!("{package}::{target}") };
-    Some(TestProgram { name, executable, folder })
+    Some(TestProgram { name, executable, folder, arguments: Vec::new() })
 }
 
 /// Runs all of them, prints a line for each and the slowest tests, and adds up.
@@ -168,15 +205,13 @@ fn run_to_end(
     output: &mut String,
 ) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", program.executable.display());
-    let log = program.executable.with_extension("log");
+    let log = program.executable.with_file_name(format!("{}.log", program.name));
     let file = std::fs::File::create(&log).map_err(failed)?;
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
     // Each test's time is an unstable option of the test harness, which this variable allows.
     command.env("RUSTC_BOOTSTRAP", "1").args(["-Z", "unstable-options", "--report-time"]);
-    if let Some((_, threads)) = WAITING.iter().find(|(name, _)| *name == program.name) {
-        command.arg(format!("--test-threads={threads}"));
-    }
+    command.args(&program.arguments);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(file.try_clone().map_err(failed)?).stderr(file);
     let mut child = command.spawn().map_err(failed)?;
@@ -284,6 +319,23 @@ mod tests {
         let times: Vec<_> =
             read_times("x", output).into_iter().map(|test| (test.name, test.seconds)).collect();
         assert_eq!(times, [("x a::b".to_owned(), 0.25), ("x d".to_owned(), 12.5)]);
+    }
+
+    #[test]
+    fn each_scenario_is_in_one_of_two_parts() {
+        let named = |name: &str| TestProgram {
+            name: name.to_owned(),
+            executable: PathBuf::new(),
+            folder: PathBuf::new(),
+            arguments: Vec::new(),
+        };
+        let [long, others] = &parts(named(SCENARIOS))[..] else { panic!("two parts") };
+        let chosen: Vec<&str> = long.arguments.iter().skip(1).map(String::as_str).collect();
+        assert_eq!(chosen, LONG_SCENARIOS);
+        let skipped = others.arguments.iter().filter(|argument| !argument.starts_with("--"));
+        assert_eq!(skipped.collect::<Vec<_>>(), LONG_SCENARIOS);
+        assert_ne!(long.name, others.name, "each has a log of its own");
+        assert!(parts(named("wire")).iter().all(|program| program.arguments.is_empty()));
     }
 
     #[test]
