@@ -1,7 +1,7 @@
 //! What happens to jobs, told to brokers as FTS tells it: ActiveMQ by STOMP and nats-server, as real
 //! processes; brokers that die, a service that dies, and brokers that do not keep to their protocol.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -60,17 +60,20 @@ impl Storages {
 /// A consumer of STOMP as others write it: enough to read, and written apart from what is tested.
 struct Consumer {
     reader: BufReader<TcpStream>,
+    /// Messages that came before the broker had confirmed all subscriptions.
+    early: VecDeque<Message>,
 }
 
 /// Kind, headers and body.
 type Message = (String, BTreeMap<String, String>, String);
 
 impl Consumer {
-    /// Subscribes durably to all topics: the broker keeps what comes while the consumer is away.
+    /// Subscribes durably to all topics: the broker keeps what comes while the consumer is away. What is sent
+    /// from now on comes: the broker has confirmed each subscription.
     fn connect(port: u16) -> Consumer {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.set_read_timeout(Some(MINUTE_WITHIN)).unwrap();
-        let mut consumer = Consumer { reader: BufReader::new(stream) };
+        let mut consumer = Consumer { reader: BufReader::new(stream), early: VecDeque::new() };
         let connect = format!(
             "CONNECT\naccept-version:1.2\nhost:b\nclient-id:consumer\nlogin:{BROKER_USER}\n\
              passcode:{BROKER_PASSWORD}\n\n\0"
@@ -83,6 +86,14 @@ impl Consumer {
                 "SUBSCRIBE\nid:{kind}\ndestination:{topic}\nack:auto\nactivemq.subscriptionName:{kind}\n\
                  receipt:{kind}\n\n\0"
             ));
+        }
+        let mut confirmed = 0;
+        while confirmed < KINDS.len() {
+            match consumer.frame() {
+                message if message.0 == "MESSAGE" => consumer.early.push_back(message),
+                (command, ..) if command == "RECEIPT" => confirmed += 1,
+                (command, _, body) => panic!("{command}: {body}"),
+            }
         }
         consumer
     }
@@ -105,14 +116,9 @@ impl Consumer {
 
     /// The next message.
     fn next_message(&mut self) -> Message {
-        loop {
-            let (command, headers, body) = self.frame();
-            match command.as_str() {
-                "MESSAGE" => return (headers["subscription"].clone(), headers, body),
-                "RECEIPT" => {}
-                other => panic!("{other}: {body}"),
-            }
-        }
+        let (command, headers, body) = self.early.pop_front().unwrap_or_else(|| self.frame());
+        assert_eq!(command, "MESSAGE", "{body}");
+        (headers["subscription"].clone(), headers, body)
     }
 
     /// The next message, which is one as FTS writes them.

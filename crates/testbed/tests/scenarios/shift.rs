@@ -73,7 +73,7 @@ fn shift(lab: &Lab) {
     // Shifted within a minute: what was decided for the slow link since is less than it carries in a minute.
     assert!(after[0] < 60 * SLOW_BYTES_PER_S, "{after:?}");
     assert!(after[1] > 3 * after[0] && after[1] > bytes / 4, "{after:?}");
-    explained(&deployment);
+    explained(&deployment, leased[1] - leased_at_swap[1]);
     deployment.assert_nothing_failed();
     deployment.check();
 }
@@ -96,11 +96,12 @@ fn leased(deployment: &Deployment) -> [u64; 2] {
     })
 }
 
-/// The last file from beta for which both could be used says why it came from there, with the numbers of
-/// both.
-fn explained(deployment: &Deployment) {
-    let list =
-        deployment.json(&["transfer", "list", "--source", "beta", "--target", "gamma", "--state", "done"]);
+/// The last file from beta for which both could be used, among the last ones (those that were decided since
+/// the swap), says why it came from there, with the numbers of both.
+fn explained(deployment: &Deployment, last_files: u64) {
+    let limit = last_files.to_string();
+    let done = ["--source", "beta", "--target", "gamma", "--state", "done", "--limit", &limit];
+    let list = deployment.json(&[&["transfer", "list"][..], &done].concat());
     let mut last = String::new();
     let id = list["items"].as_array().unwrap().iter().find_map(|item| {
         let id = item["id"].as_str()?;
