@@ -1,4 +1,4 @@
-//! JSON from outside, read into types: an object is only ever an object.
+//! JSON from outside, read into types: an object is only ever an object, and `4.0` is a whole number.
 //!
 //! What serde derives for a struct reads a list as well, field by field: `["paused", "storm"]` would be a
 //! change of a site. Nobody means that, no document describes it, and a new field would shift the meaning of
@@ -53,6 +53,14 @@ macro_rules! forward {
     )* };
 }
 
+macro_rules! forward_integers {
+    ($($method:ident;)*) => { $(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+            self.0.$method(Integer(visitor))
+        }
+    )* };
+}
+
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
     type Error = D::Error;
 
@@ -68,16 +76,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
     forward! {
         deserialize_any();
         deserialize_bool();
-        deserialize_i8();
-        deserialize_i16();
-        deserialize_i32();
-        deserialize_i64();
-        deserialize_i128();
-        deserialize_u8();
-        deserialize_u16();
-        deserialize_u32();
-        deserialize_u64();
-        deserialize_u128();
         deserialize_f32();
         deserialize_f64();
         deserialize_char();
@@ -96,6 +94,19 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Objects<D> {
         deserialize_enum(name: &'static str, variants: &'static [&'static str]);
         deserialize_identifier();
         deserialize_ignored_any();
+    }
+
+    forward_integers! {
+        deserialize_i8;
+        deserialize_i16;
+        deserialize_i32;
+        deserialize_i64;
+        deserialize_i128;
+        deserialize_u8;
+        deserialize_u16;
+        deserialize_u32;
+        deserialize_u64;
+        deserialize_u128;
     }
 
     fn is_human_readable(&self) -> bool {
@@ -240,6 +251,43 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Objects<A> {
     }
 }
 
+/// The visitor of a whole number, which gets one also where it is written with a fraction of zero: to JSON
+/// Schema `4.0` is an integer, and some programs write all their numbers so.
+struct Integer<V>(V);
+
+/// 2^64: every whole number below it that a `f64` can hold is a `u64`.
+const U64_END: f64 = 18_446_744_073_709_551_616.0;
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Integer<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    visit! {
+        visit_i64(i64);
+        visit_i128(i128);
+        visit_u64(u64);
+        visit_u128(u128);
+        visit_str(&str);
+        visit_bool(bool);
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
+        self.0.visit_unit()
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<V::Value, E> {
+        match value {
+            value if value.fract() != 0.0 => self.0.visit_f64(value),
+            value if (0.0..U64_END).contains(&value) => self.0.visit_u64(value as u64),
+            value if (-U64_END / 2.0..0.0).contains(&value) => self.0.visit_i64(value as i64),
+            value => self.0.visit_f64(value),
+        }
+    }
+}
+
 /// The visitor of a struct, which gets maps only: some formats give what is there, whatever they are asked
 /// for.
 struct Fields<V>(V);
@@ -314,6 +362,21 @@ mod tests {
         let list = || SeqDeserializer::<_, serde::de::value::Error>::new([1_u8, 2].into_iter());
         assert!(Bounds::deserialize(list()).is_ok(), "what serde derives takes it");
         assert!(Bounds::deserialize(Objects(list())).is_err());
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_with_a_fraction_of_zero() {
+        let read = |low: &str| from_str::<Bounds>(&format!(r#"{{"low":{low},"high":2.0}}"#));
+        assert_eq!(read("4.0").unwrap(), Bounds { low: 4, high: 2 });
+        assert_eq!(read("4e1").unwrap().low, 40);
+        for wrong in ["4.5", "-4.0", "256.0", "1e300", "\"4\"", "null", "true"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        let most: u64 = from_str("18446744073709549568.0").unwrap();
+        assert_eq!(most, u64::MAX - 2_047, "the largest below 2^64 that a double can hold");
+        assert!(from_str::<u64>("18446744073709551616.0").is_err());
+        assert_eq!(from_str::<i64>("-9223372036854775808.0").unwrap(), i64::MIN);
+        assert_eq!(from_value::<Vec<u8>>(json!([1.0, 2])).unwrap(), [1, 2]);
     }
 
     #[derive(Debug, PartialEq, serde::Deserialize)]
