@@ -11,10 +11,13 @@ use crate::formats;
 #[serde(deny_unknown_fields)]
 pub struct AccountAdd {
     /// Name to log in with: lower-case letters, digits and `-_.@+`.
+    #[schema(value_type = formats::AccountName)]
     pub name: String,
     /// Password in clear text; the service stores only a hash of it.
+    #[schema(value_type = formats::Password)]
     pub password: String,
     /// `admin`, `manager` or `viewer`.
+    #[schema(value_type = formats::AccountRole)]
     pub role: String,
     /// Community whose jobs the account submits, sees and cancels; a manager also manages its shares and
     /// subscriptions.
@@ -33,12 +36,15 @@ pub struct AccountAdd {
 pub struct AccountChange {
     /// New password in clear text.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::Password>)]
     pub password: Option<String>,
     /// `admin`, `manager` or `viewer`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::AccountRole>)]
     pub role: Option<String>,
     /// New community; an empty text takes the account out of its community.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::CommunityOrEmpty>)]
     pub community: Option<String>,
     /// Sites that the account manages, for the role `manager`; an empty list means none.
     #[serde(skip_serializing_if = "Option::is_none")]

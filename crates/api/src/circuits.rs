@@ -479,10 +479,13 @@ pub struct CircuitRequest {
     #[schema(value_type = formats::StorageName)]
     pub source: StorageName,
     /// Target: a site, or one of its storages.
+    #[schema(value_type = formats::SiteOrStorage)]
     pub target: String,
     /// Bandwidth in Mbit/s.
+    #[schema(value_type = formats::CircuitMbit)]
     pub mbit: u64,
     /// Lifetime from now, in seconds.
+    #[schema(value_type = formats::CircuitSeconds)]
     pub seconds: u64,
     /// True: a present circuit stays in use until the new one is up, and is then released. False: a present
     /// circuit satisfies the request.

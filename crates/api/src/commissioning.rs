@@ -116,11 +116,11 @@ pub struct LinkCommission {
 pub struct Commissioning {
     /// Links whose test begins, as pairs of source and target.
     #[serde(default)]
-    #[schema(value_type = Vec<Vec<String>>)]
+    #[schema(value_type = Vec<formats::SitePair>)]
     pub begin: Vec<(SiteName, SiteName)>,
     /// Links whose test was abandoned; they return to their former state.
     #[serde(default)]
-    #[schema(value_type = Vec<Vec<String>>)]
+    #[schema(value_type = Vec<formats::SitePair>)]
     pub give_up: Vec<(SiteName, SiteName)>,
     /// Completed tests.
     #[serde(default)]

@@ -28,6 +28,7 @@ pub struct JobSubmit {
     pub files: Vec<JobFileSubmit>,
     /// Order within the activity, from 1 (least) to 5; default 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::JobPriority>)]
     pub priority: Option<u8>,
     /// Class of work within the community.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,6 +51,7 @@ pub struct JobSubmit {
     /// Where to compare the given checksums: `source`, `target`, `both` or `none`; default `target` if there
     /// are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::ChecksumEnd>)]
     pub verify: Option<String>,
     /// How to choose one of several sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,7 +102,7 @@ hides_secrets!(JobSubmit, JobFileSubmit);
 #[serde(deny_unknown_fields)]
 pub struct JobChange {
     /// New priority, from 1 (least) to 5.
-    #[schema(minimum = 1, maximum = 5)]
+    #[schema(value_type = formats::JobPriority)]
     pub priority: u8,
 }
 

@@ -4,6 +4,8 @@ use longhaul_model::StorageName;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::formats;
+
 /// Kind of thing that a limit applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -38,12 +40,14 @@ pub struct LimitChange {
     /// Kind of thing to limit.
     pub of: LimitKind,
     /// A storage, a community, or `SOURCE:TARGET`.
+    #[schema(value_type = formats::LimitedName)]
     pub name: String,
     /// Files under way at the same time; 0 stops all traffic, absent lifts this limit.
     #[serde(default)]
     pub active: Option<u32>,
     /// Bytes per second, at least 1; absent lifts this limit.
     #[serde(default)]
+    #[schema(value_type = Option<formats::BytesPerSecond>)]
     pub bytes_per_s: Option<u64>,
 }
 

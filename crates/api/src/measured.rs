@@ -34,6 +34,7 @@ pub struct HostsChange {
     /// `explicit`, the default, or `imported`: from a directory of sites, which never overrides explicit
     /// entries.
     #[serde(default)]
+    #[schema(value_type = Option<formats::HostMapping>)]
     pub mapping: Option<String>,
     /// Entries to add or replace.
     pub hosts: Vec<HostOfSite>,
@@ -51,9 +52,11 @@ pub struct HostOfSite {
     /// `bandwidth`, `latency`, `both` (default), or `storage` for an end point whose domain tells which hosts
     /// are near it.
     #[serde(default)]
+    #[schema(value_type = Option<formats::HostRole>)]
     pub role: Option<String>,
     /// `v4` or `v6`: only measurements over that protocol. Absent: both.
     #[serde(default)]
+    #[schema(value_type = Option<formats::AddressFamily>)]
     pub family: Option<String>,
 }
 

@@ -10,8 +10,8 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::native::Page;
 use crate::routes::{
-    self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, Method, QUERY_VALUE_BYTES_MAX, Query, QueryKind,
-    Route, SESSION_COOKIE, SESSION_COOKIE_TLS,
+    self, Access, Body, CSRF_HEADER, IDEMPOTENCY_HEADER, IDEMPOTENCY_KEY_SYNTAX, Method,
+    QUERY_VALUE_BYTES_MAX, Query, QueryKind, Route, SESSION_COOKIE, SESSION_COOKIE_TLS,
 };
 use crate::{
     Problem, accounts, agent, circuits, commissioning, jobs, limits, measured, native, network, steering,
@@ -128,7 +128,9 @@ fn parameters(route: &Route) -> Vec<Value> {
     });
     let in_query = route.query.iter().map(query_parameter);
     let key = route.idempotency_key.then(|| {
-        json!({ "name": IDEMPOTENCY_HEADER, "in": "header", "required": false, "schema": { "type": "string" },
+        let syntax = IDEMPOTENCY_KEY_SYNTAX;
+        json!({ "name": IDEMPOTENCY_HEADER, "in": "header", "required": false,
+            "schema": { "type": "string", "pattern": syntax.pattern, "maxLength": syntax.chars_max },
             "description": "A repetition with the same key gets the first answer and does nothing." })
     });
     in_path.chain(in_query).chain(key).collect()
@@ -140,7 +142,15 @@ fn query_parameter(query: &Query) -> Value {
         // An empty value is the same as none.
         QueryKind::Name(syntax) => json!({ "type": "string", "pattern": format!("^$|{}", syntax.pattern),
             "maxLength": syntax.chars_max }),
-        QueryKind::Integer(most) => json!({ "type": "integer", "minimum": 0, "maximum": most }),
+        QueryKind::Word(words) => {
+            let words = [&[""], words].concat();
+            json!({ "type": "string", "enum": words })
+        }
+        QueryKind::Time => {
+            let none = json!({ "type": "string", "maxLength": 0 });
+            json!({ "anyOf": [none, { "type": "string", "format": "date-time" }] })
+        }
+        QueryKind::Integer(least, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
         QueryKind::Boolean => json!({ "type": "boolean" }),
     };
     json!({ "name": query.name, "in": "query", "required": query.required, "description": query.summary,
@@ -289,7 +299,28 @@ fn schemas() -> Map<String, Value> {
     let as_json = |schema| serde_json::to_value(schema).unwrap_or_default();
     let mut schemas = collected.into_iter().map(|(name, schema)| (name, as_json(schema))).collect();
     merge_flattened_requests(&mut schemas);
+    schemas.values_mut().for_each(bound_integers);
     schemas
+}
+
+/// A whole number without a range of its own has the one of its type.
+fn bound_integers(schema: &mut Value) {
+    if let Some(format) = schema["format"].as_str().filter(|_| schema["minimum"] == 0) {
+        let most = match format {
+            "int32" => u64::from(u32::MAX),
+            "int64" => u64::MAX,
+            _ => return,
+        };
+        if schema.get("maximum").is_none() {
+            schema["maximum"] = most.into();
+        }
+        return;
+    }
+    match schema {
+        Value::Object(keys) => keys.values_mut().for_each(bound_integers),
+        Value::Array(items) => items.iter_mut().for_each(bound_integers),
+        _ => {}
+    }
 }
 
 /// A request with a flattened part is one object without further keys. Composed with `allOf`, each part would

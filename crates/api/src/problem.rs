@@ -64,6 +64,12 @@ impl Problem {
         Problem { status: 429, retry_after_s: Some(retry_after_s.max(1)), ..self }
     }
 
+    /// Turns the problem into a 422 reply: the request is well-formed, but what it says cannot be done
+    /// (RFC 9110, section 15.5.21), such as a deadline that has passed.
+    pub fn unprocessable(self) -> Self {
+        Problem { status: 422, ..self }
+    }
+
     /// The detail and the causes known to this process, for its logs.
     pub fn detail_chain(&self) -> ErrorChain<'_> {
         ErrorChain::with_head(&self.detail, self.cause.as_source())

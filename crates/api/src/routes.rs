@@ -17,6 +17,8 @@ pub const QUERY_VALUE_BYTES_MAX: usize = 4_096;
 
 /// Header with a key that repetitions of a request share; see [`Route::idempotency_key`].
 pub const IDEMPOTENCY_HEADER: &str = "idempotency-key";
+/// Syntax of that key: visible ASCII characters.
+pub const IDEMPOTENCY_KEY_SYNTAX: Syntax = Syntax { pattern: "^[!-~]+$", chars_max: 128 };
 /// Header with the CSRF token of a login session, for requests that change something.
 pub const CSRF_HEADER: &str = "x-csrf-token";
 /// Cookie that holds a login session on the plain port.
@@ -114,8 +116,12 @@ pub enum QueryKind {
     Text,
     /// A name; an empty one is none.
     Name(Syntax),
-    /// A number from 0 to this one.
-    Integer(u64),
+    /// One of these words; an empty one is none.
+    Word(&'static [&'static str]),
+    /// A time (RFC 3339); an empty one is none.
+    Time,
+    /// A number from the first to the second of these.
+    Integer(u64, u64),
     /// `true` or `false`.
     Boolean,
 }
@@ -247,8 +253,12 @@ const fn name(name: &'static str, syntax: Syntax, summary: &'static str) -> Quer
     Query { name, kind: QueryKind::Name(syntax), required: false, summary }
 }
 
+const fn word(name: &'static str, words: &'static [&'static str], summary: &'static str) -> Query {
+    Query { name, kind: QueryKind::Word(words), required: false, summary }
+}
+
 const fn integer(name: &'static str, most: u64, summary: &'static str) -> Query {
-    Query { name, kind: QueryKind::Integer(most), required: false, summary }
+    Query { name, kind: QueryKind::Integer(0, most), required: false, summary }
 }
 
 /// Most in a query that is read as 32 bits.
@@ -261,6 +271,7 @@ pub fn parameter_syntax(parameter: &str) -> Option<Syntax> {
         "site" => Some(SiteName::SYNTAX),
         "storage" | "source" | "target" => Some(StorageName::SYNTAX),
         "agent" | "subscription" | "task" | "transfer" => Some(STAMPED_SYNTAX),
+        "job" => Some(JobId::SYNTAX),
         _ => None,
     }
 }
@@ -268,6 +279,11 @@ pub fn parameter_syntax(parameter: &str) -> Option<Syntax> {
 const fn required(query: Query) -> Query {
     Query { required: true, ..query }
 }
+
+/// Words of `of` for the audit log.
+pub const AUDIT_KINDS: &[&str] = &["changes", "logins"];
+/// Words of `of` for access decisions.
+pub const DECISION_KINDS: &[&str] = &["refused", "allowed"];
 
 const LIMIT: Query = integer("limit", U32_MAX, "Page size; 100 if absent, at most 1,000.");
 const AFTER: Query = text("after", "Cursor: `next` of the previous page.");
@@ -295,8 +311,12 @@ macro_rules! routes {
 
 use Body::{Document, Events, Json, Lines, Text};
 use longhaul_model::id::STAMPED_SYNTAX;
+use longhaul_model::limits::WHAT_IF_FILES_MAX;
 use longhaul_model::percent::encode_component;
-use longhaul_model::{DatasetName, SiteName, StorageName, Syntax};
+use longhaul_model::{
+    BlockName, CommunityName, DatasetName, JobId, JobState, SiteName, StorageName, SubscriptionState, Syntax,
+    TransferState,
+};
 
 routes! {
     DATASET_LIST = Get "/api/v1/datasets" "dataset_list" Viewer,
@@ -318,7 +338,8 @@ routes! {
         asks(PAGE), gives(200, Json("Page_BlockView"));
     DATASET_FILES = Get "/api/v1/datasets/{dataset}/files" "dataset_files" Viewer,
         "Lists the files of a dataset",
-        asks(&[text("block", "Only this block."), LIMIT, AFTER]), gives(200, Json("Page_FileView"));
+        asks(&[name("block", BlockName::SYNTAX, "Only this block."), LIMIT, AFTER]),
+        gives(200, Json("Page_FileView"));
     DATASET_REPLICAS = Get "/api/v1/datasets/{dataset}/replicas" "dataset_replicas" Viewer,
         "Lists the replicas of a dataset, one row per storage",
         gives(200, Json("Page_ReplicaView"));
@@ -360,7 +381,7 @@ routes! {
         asks(&[
             DATASET,
             STORAGE,
-            text("state", "Only in this state: active, suspended or cancelled."),
+            word("state", SubscriptionState::WORDS, "Only in this state."),
             LIMIT,
             AFTER
         ]),
@@ -381,7 +402,7 @@ routes! {
             DATASET,
             name("source", StorageName::SYNTAX, "Only from this storage."),
             name("target", StorageName::SYNTAX, "Only to this storage."),
-            text("state", "Only in this state: waiting, leased, done, failed or cancelled."),
+            word("state", TransferState::WORDS, "Only in this state."),
             LIMIT,
             AFTER
         ]),
@@ -396,11 +417,11 @@ routes! {
     JOB_LIST = Get "/api/v1/jobs" "job_list" Submitter,
         "Lists copy jobs, newest first",
         asks(&[
-            text("state", "Only in this state, such as ACTIVE."),
-            text("community", "Only this community."),
+            word("state", JobState::WORDS, "Only in this state."),
+            name("community", CommunityName::SYNTAX, "Only this community."),
             text("source", "Only from this host, or scheme://host."),
             text("target", "Only to this host, or scheme://host."),
-            text("since", "Only submitted at this time or later."),
+            Query { kind: QueryKind::Time, ..text("since", "Only submitted at this time or later.") },
             LIMIT,
             AFTER
         ]),
@@ -485,15 +506,15 @@ routes! {
         takes(Json("LimitChange")), gives(200, Json("Page_LimitView"));
     AUDIT_LIST = Get "/api/v1/audit" "audit_list" Viewer,
         "Lists the audit log, newest first: changes of settings and accounts, and log-ins",
-        asks(&[text("of", "Only `changes`, or only `logins`."), LIMIT, AFTER]),
+        asks(&[word("of", AUDIT_KINDS, "Only changes, or only log-ins."), LIMIT, AFTER]),
         gives(200, Json("Page_AuditEntry"));
 
     DECISION_LIST = Get "/api/v1/audit/decisions" "decision_list" Manager,
         "Lists access decisions, newest first: every refusal with its reason, and allowed changes",
         asks(&[
-            text("of", "Only `refused`, or only `allowed`."),
+            word("of", DECISION_KINDS, "Only refusals, or only what was allowed."),
             text("who", "Only this name."),
-            text("site", "Only the doors of this site."),
+            name("site", SiteName::SYNTAX, "Only the doors of this site."),
             LIMIT,
             AFTER,
         ]),
@@ -570,14 +591,13 @@ routes! {
         asks(&[
             integer(
                 "files",
-                U32_MAX,
+                WHAT_IF_FILES_MAX as u64,
                 "Forecast the rate for so many more files, up to 10,000; 1, 4 and 16 if absent."
             ),
-            integer(
-                "bytes",
-                u64::MAX,
-                "Forecast the time for this many bytes; 1 GB, 100 GB and 10 TB if absent."
-            )
+            Query {
+                kind: QueryKind::Integer(1, u64::MAX),
+                ..text("bytes", "Forecast the time for this many bytes; 1 GB, 100 GB and 10 TB if absent.")
+            }
         ]),
         gives(200, Json("NetworkLinkDetail"));
     NETWORK_EXPORT = Get "/api/v1/network/export" "network_export" Viewer,

@@ -22,10 +22,11 @@ pub struct Terms {
     /// `file-throughput`, `pending-data`, `waiting-time`, `waiting-time-with-error` or `duration`; by default
     /// the setting of the target, or else of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::Strategy>)]
     pub strategy: Option<String>,
     /// Time by which all files shall be at the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::Time>)]
     pub deadline: Option<Timestamp>,
 }
 
@@ -34,15 +35,19 @@ pub struct Terms {
 pub struct TermsChange {
     /// Community whose share is charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::CommunityOrNone>)]
     pub community: Option<String>,
     /// Class of work within the community.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::ActivityOrNone>)]
     pub activity: Option<String>,
     /// How sources are chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::StrategyOrNone>)]
     pub strategy: Option<String>,
     /// Time by which all files shall be at the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::TimeOrNone>)]
     pub deadline: Option<String>,
 }
 
@@ -80,12 +85,15 @@ pub struct ShareView {
 #[serde(deny_unknown_fields)]
 pub struct ShareChange {
     /// A community, or `*`: each community that is not named.
+    #[schema(value_type = formats::CommunityOrAll)]
     pub community: String,
     /// An activity; `*`: each activity that is not named, and work without one. Absent: the community as a
     /// whole.
     #[serde(default)]
+    #[schema(value_type = Option<formats::ActivityOrOthers>)]
     pub activity: Option<String>,
     /// Weight, 0 to 1,000,000; with 0 it gets only what no other can use. Absent: removes the entry.
+    #[schema(value_type = Option<formats::Weight>)]
     pub weight: Option<f64>,
 }
 
@@ -111,6 +119,7 @@ pub struct MoverGrantChange {
     #[schema(value_type = formats::SiteName)]
     pub site: SiteName,
     /// A community, or `*`: all.
+    #[schema(value_type = formats::CommunityOrAll)]
     pub community: String,
     /// Whether its agents may stream for the community.
     pub allowed: bool,
@@ -135,6 +144,7 @@ pub struct LinksView {
 
 /// A link over which files may go.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AllowedLink {
     /// Source storage.
     #[schema(value_type = formats::StorageName)]
@@ -181,10 +191,12 @@ pub struct StorageChange {
     /// How sources are chosen for files that go here, unless the subscription says; `none`: the service's
     /// setting.
     #[serde(default)]
+    #[schema(value_type = Option<formats::StrategyOrNone>)]
     pub strategy: Option<String>,
     /// What happens to a subscription that the storage has no room for, with all that is promised already:
     /// `warn` accepts it with a warning, `refuse` refuses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::SpacePolicy>)]
     pub space_policy: Option<String>,
 }
 

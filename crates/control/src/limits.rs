@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use longhaul_api::formats::BytesPerSecond;
 use longhaul_catalog::{Catalog, CatalogError, DatabaseFailure};
 use longhaul_model::mark::MarkTable;
 use longhaul_model::{ActivityName, CircuitUse, CommunityName, Fault, FaultCode, StorageId, Timestamp};
@@ -57,10 +58,7 @@ impl KeptLimits {
 
     /// Sets a limit, or lifts it.
     pub fn set(&mut self, of: Of, limit: Limit) -> Result<(), Fault> {
-        if limit.bytes_per_s == Some(0) {
-            let detail = "a rate is at least 1 byte per second: to let nothing begin, allow 0 files at once";
-            return Err(Fault::new(FaultCode::BadRequest, detail));
-        }
+        limit.bytes_per_s.map_or(Ok(()), check_rate)?;
         if limit.is_none() {
             self.0.remove(&of);
             return Ok(());
@@ -72,6 +70,21 @@ impl KeptLimits {
         }
         Ok(())
     }
+}
+
+/// Checks the rate of a limit, in bytes per second.
+///
+/// # Errors
+/// Nothing can be that slow or that fast.
+pub fn check_rate(bytes_per_s: u64) -> Result<(), Fault> {
+    if BytesPerSecond::RANGE.contains(&bytes_per_s) {
+        return Ok(());
+    }
+    let detail = match bytes_per_s {
+        0 => "a rate is at least 1 byte per second: to let nothing begin, allow 0 files at once".to_owned(),
+        _ => format!("a rate is at most {} bytes per second", BytesPerSecond::RANGE.end()),
+    };
+    Err(Fault::new(FaultCode::BadRequest, detail))
 }
 
 /// Links that carry test transfers only. What cannot be read opens none of them.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use longhaul_api::formats::WEIGHT_MAX;
 use longhaul_catalog::{Catalog, CatalogError, DatabaseFailure};
 use longhaul_model::mark::MarkTable;
 use longhaul_model::{ActivityName, CommunityName, Fault, FaultCode, StorageId, Timestamp};
@@ -15,8 +16,6 @@ use crate::{commissioning, limits};
 pub const SHARES: &str = "shares";
 pub const LINKS: &str = "links";
 
-/// The most a weight can be.
-pub const WEIGHT_MAX: f64 = 1e6;
 /// Communities and activities that are named, all together.
 const NAMED_MAX: usize = 10_000;
 /// Links that are listed.

@@ -7,6 +7,8 @@ macro_rules! words {
         impl $name {
             /// All variants, in the order of declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),*];
+            /// The words of all variants, in the same order.
+            pub const WORDS: &'static [&'static str] = &[$($word),*];
             /// The variant's word in the API, in stored rows and on the command line.
             pub fn word(self) -> &'static str {
                 match self { $($name::$variant => $word),* }

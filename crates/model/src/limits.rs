@@ -30,6 +30,14 @@ pub const BLOCK_FILES: u64 = 1_000;
 /// An automatically created block of this many bytes is closed even with fewer files.
 pub const BLOCK_BYTES: u64 = 1_000_000_000_000;
 
+/// Files at once that a forecast can be asked for: more than any link has.
+pub const WHAT_IF_FILES_MAX: u32 = 10_000;
+
+/// Characters of a password that is the only factor (NIST SP 800-63B-4, section 3.1.1.2).
+pub const PASSWORD_CHARS_MIN: usize = 15;
+/// Bytes of a password: sentences fit, and nobody can make us hash megabytes.
+pub const PASSWORD_BYTES_MAX: usize = 1_024;
+
 /// Host names and addresses of agents, in bytes.
 pub const HOST_BYTES_MAX: usize = 255;
 /// Addresses of one agent's data port.

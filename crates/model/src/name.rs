@@ -259,6 +259,13 @@ pub struct BlockName(Arc<str>);
 text_type!(BlockName);
 
 impl BlockName {
+    /// How it is written.
+    pub const SYNTAX: Syntax = Syntax {
+        pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/[A-Za-z0-9][A-Za-z0-9._-]{0,63})*\
+            #[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        chars_max: DATASET_CHARS_MAX + 1 + WORD_CHARS_MAX,
+    };
+
     /// Parses `dataset#part`.
     ///
     /// # Errors

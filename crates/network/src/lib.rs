@@ -42,8 +42,8 @@ pub use change::{CauseLocation, Change, ChangeScope, Evidence, RouteChange, Shif
 pub use ewma::{FastEwma, RATE_BYTES_PER_S_ASSUMED};
 pub use knowledge::{
     AttemptEnd, Backlog, Basis, Bottleneck, Estimate, Forecast, IntakeRate, Knowledge, LINKS_MAX, Link,
-    LinkReport, OwnLimits, PathReport, RateSummary, WHAT_IF_FILE_BYTES, WHAT_IF_FILES_MAX,
-    WHAT_IF_QUERIES_MAX, WhatIfAnswer, WhatIfQuery, Work,
+    LinkReport, OwnLimits, PathReport, RateSummary, WHAT_IF_FILE_BYTES, WHAT_IF_QUERIES_MAX, WhatIfAnswer,
+    WhatIfQuery, Work,
 };
 pub use observation::{
     CLOCK_AHEAD_MAX, Endpoint, HOPS_MAX, Mapping, Metric, OBSERVATION_AGE_MAX, Observation, ObservationError,

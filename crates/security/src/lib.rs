@@ -55,10 +55,7 @@ pub use lock_file::LockFile;
 pub use login_throttle::{LoginAttempt, LoginThrottle, client_network};
 pub use mapping_callout::{MappingCallout, MappingCalloutSettings, parse_mapping_answer};
 pub use origin::check_origin;
-pub use password::{
-    PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordVerdict, check_new_password, hash_password,
-    verify_password,
-};
+pub use password::{PasswordVerdict, check_new_password, hash_password, verify_password};
 pub use pending_logins::{LoginRedirect, PENDING_LOGIN_TTL, PendingLogin, PendingLogins};
 pub use permit::{Permit, PermitVerifier, list_digest};
 pub use private_files::{

@@ -8,6 +8,7 @@
 use std::sync::LazyLock;
 
 use argon2::{Algorithm, Argon2, Params, PasswordHash, PasswordHasher, PasswordVerifier, Version};
+use longhaul_model::limits::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN};
 use longhaul_model::{Fault, FaultCode};
 
 use crate::authority::random_bytes;
@@ -26,11 +27,6 @@ const ARGON2_MEMORY_KIB_MAX: u32 = 256 * 1024;
 const ARGON2_PASSES_MAX: u32 = 64;
 /// Bytes of salt, as RFC 9106 recommends.
 const SALT_BYTES: usize = 16;
-
-/// Characters of a password that is the only factor (NIST SP 800-63B-4, section 3.1.1.2).
-pub const PASSWORD_CHARS_MIN: usize = 15;
-/// Bytes of a password: sentences fit, and nobody can make us hash megabytes.
-pub const PASSWORD_BYTES_MAX: usize = 1_024;
 
 /// The result of checking a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason, StorageKind};
 use longhaul_api::native::{
-    AttemptView, BlockView, CopyView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteState,
-    SourceShare, StorageView, TaskProblem, TaskView, TransferView, VerifiedCount,
+    AttemptView, BlockView, CopyView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteLimitsSet,
+    SiteState, SourceShare, StorageView, TaskProblem, TaskView, TransferView, VerifiedCount,
 };
 use longhaul_catalog as catalog;
 use longhaul_catalog::{VerificationCounts, VerificationState};
@@ -226,7 +226,7 @@ pub fn limits(limits: &catalog::SiteLimits) -> SiteLimits {
     }
 }
 
-pub fn to_limits(limits: &SiteLimits) -> catalog::SiteLimits {
+pub fn to_limits(limits: &SiteLimitsSet) -> catalog::SiteLimits {
     catalog::SiteLimits {
         active_in: limits.active_in,
         active_out: limits.active_out,

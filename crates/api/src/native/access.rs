@@ -35,15 +35,19 @@ pub struct WhoAmI {
 #[serde(deny_unknown_fields)]
 pub struct TokenCreate {
     /// Name of the token, unique in the deployment.
+    #[schema(value_type = formats::TokenName)]
     pub name: String,
     /// Role: `admin`, `manager`, `viewer` or `observer`.
+    #[schema(value_type = formats::TokenRole)]
     pub role: String,
     /// Seconds until the token expires; absent: it does not expire.
     #[serde(default)]
+    #[schema(value_type = Option<formats::TokenSeconds>)]
     pub seconds: Option<u64>,
     /// Areas that the token is confined to (`jobs`, `data`, `sites`, `steering`, `network`, `access`), each
     /// with `:read` appended for reading only; empty: everything that the role allows.
     #[serde(default)]
+    #[schema(value_type = Vec<formats::Scope>)]
     pub scopes: Vec<String>,
     /// Community whose jobs alone the token is good for; a manager also manages its shares and subscriptions.
     #[serde(default)]

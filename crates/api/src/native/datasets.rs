@@ -107,7 +107,7 @@ pub struct ScanRequest {
     pub path: String,
     /// Digests to compute; by default adler32 and crc32c.
     #[serde(default)]
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<formats::Algorithm>)]
     pub algorithms: Vec<Algorithm>,
 }
 

@@ -20,6 +20,7 @@ pub struct SiteAdd {
     pub name: SiteName,
     /// Seconds until the token expires; default one day.
     #[serde(default)]
+    #[schema(value_type = Option<formats::JoinTokenSeconds>)]
     pub token_seconds: Option<u64>,
 }
 
@@ -29,6 +30,7 @@ pub struct SiteAdd {
 pub struct JoinTokenCreate {
     /// Seconds until the token expires; default one day.
     #[serde(default)]
+    #[schema(value_type = Option<formats::JoinTokenSeconds>)]
     pub token_seconds: Option<u64>,
 }
 
@@ -66,12 +68,14 @@ pub struct SiteChange {
     pub state: Option<SiteState>,
     /// Reason for the state, shown to everyone who waits for this site.
     #[serde(default)]
+    #[schema(value_type = Option<formats::ReasonOrEmpty>)]
     pub reason: Option<String>,
     /// New limits, in place of all former ones.
     #[serde(default)]
-    pub limits: Option<SiteLimits>,
+    pub limits: Option<SiteLimitsSet>,
     /// Region where the site lies; empty takes it out of its region.
     #[serde(default)]
+    #[schema(value_type = Option<formats::RegionOrEmpty>)]
     pub region: Option<String>,
 }
 
@@ -90,6 +94,37 @@ pub struct SiteLimits {
     /// Rate out of the site in bytes per second.
     #[serde(default)]
     pub out_bytes_per_s: Option<u64>,
+}
+
+/// New limits of a site; an absent one means not limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SiteLimitsSet {
+    /// Files under way to the site at the same time.
+    #[serde(default)]
+    pub active_in: Option<u32>,
+    /// Files under way from the site at the same time.
+    #[serde(default)]
+    pub active_out: Option<u32>,
+    /// Rate into the site in bytes per second.
+    #[serde(default)]
+    #[schema(value_type = Option<formats::BytesPerSecond>)]
+    pub in_bytes_per_s: Option<u64>,
+    /// Rate out of the site in bytes per second.
+    #[serde(default)]
+    #[schema(value_type = Option<formats::BytesPerSecond>)]
+    pub out_bytes_per_s: Option<u64>,
+}
+
+impl From<SiteLimits> for SiteLimitsSet {
+    fn from(limits: SiteLimits) -> Self {
+        SiteLimitsSet {
+            active_in: limits.active_in,
+            active_out: limits.active_out,
+            in_bytes_per_s: limits.in_bytes_per_s,
+            out_bytes_per_s: limits.out_bytes_per_s,
+        }
+    }
 }
 
 /// A site with its storages, agents and traffic.
@@ -178,6 +213,7 @@ pub struct StorageView {
 #[serde(deny_unknown_fields)]
 pub struct AgentRefusal {
     /// Why, for whoever meets the refusal.
+    #[schema(value_type = formats::Reason)]
     pub reason: String,
     /// True, the default: refuse nothing, only preview.
     #[serde(default = "yes")]

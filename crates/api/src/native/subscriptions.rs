@@ -22,14 +22,14 @@ pub struct Subscribe {
     pub dataset: DatasetName,
     /// Only this block; by default the whole dataset, including files added later.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<formats::BlockName>)]
     pub block: Option<BlockName>,
     /// Target storage.
     #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
     /// Order within the activity, from 1 (least) to 9; default 5.
     #[serde(default)]
-    #[schema(minimum = 1, maximum = 9)]
+    #[schema(value_type = Option<formats::SubscriptionPriority>)]
     pub priority: Option<u8>,
     /// How thoroughly to verify each file; default `end-to-end`.
     #[serde(default)]
@@ -55,7 +55,7 @@ pub struct SubscriptionChange {
     pub state: Option<SubscriptionState>,
     /// New priority, from 1 (least) to 9.
     #[serde(default)]
-    #[schema(minimum = 1, maximum = 9)]
+    #[schema(value_type = Option<formats::SubscriptionPriority>)]
     pub priority: Option<u8>,
     /// Changes of community, activity, strategy and deadline.
     #[serde(flatten)]

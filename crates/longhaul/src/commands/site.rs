@@ -170,7 +170,7 @@ pub async fn run(context: &Context, remote: &Remote, command: SiteCommand) -> Re
         }
         SiteCommand::Limit(args) => {
             let old: SiteView = remote.get(&routes::SITE_SHOW, &[args.site.as_str()], &[]).await?;
-            let limits = Some(args.bounds.merge_into(old.limits));
+            let limits = Some(args.bounds.merge_into(old.limits).into());
             let change = SiteChange { limits, ..SiteChange::default() };
             let view: SiteView = remote.patch(&routes::SITE_CHANGE, &[args.site.as_str()], &change).await?;
             context.output.sentence(&view, |view| format!("{}: {}", view.name, limits_text(&view.limits)))?;

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::Syntax;
 use crate::units::printable;
 
 /// UUID of a job (RFC 9562). Prints in the canonical form, in lower case; parses either case.
@@ -26,6 +27,14 @@ impl fmt::Debug for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+impl JobId {
+    /// How it is written (RFC 9562).
+    pub const SYNTAX: Syntax = Syntax {
+        pattern: "^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$",
+        chars_max: 36,
+    };
 }
 
 impl FromStr for JobId {

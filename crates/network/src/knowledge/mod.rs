@@ -33,7 +33,7 @@ pub(crate) use link::{LinkState, StorageEndState};
 pub(crate) use observe::{PathKey, Uplink};
 pub use own_limits::OwnLimits;
 pub use report::{Bottleneck, LinkReport, PathReport};
-pub use what_if::{WHAT_IF_FILE_BYTES, WHAT_IF_FILES_MAX, WHAT_IF_QUERIES_MAX, WhatIfAnswer, WhatIfQuery};
+pub use what_if::{WHAT_IF_FILE_BYTES, WHAT_IF_QUERIES_MAX, WhatIfAnswer, WhatIfQuery};
 
 use crate::calibration::Calibration;
 use crate::change::ChangeLog;

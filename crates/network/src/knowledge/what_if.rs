@@ -1,6 +1,7 @@
 //! What-if questions: so many more files, so many more bytes, one more attempt. Answers for people; the
 //! scheduler asks for the same numbers one at a time. Start with [`Knowledge::what_if`].
 
+use longhaul_model::limits::WHAT_IF_FILES_MAX;
 use longhaul_model::{Blame, Timestamp};
 
 use super::{Backlog, Estimate, Forecast, Knowledge, Link, Work};
@@ -9,8 +10,6 @@ use super::{Backlog, Estimate, Forecast, Knowledge, Link, Work};
 pub const WHAT_IF_QUERIES_MAX: usize = 16;
 /// File size assumed for bytes that are asked about: the mean of the grid (1.5 GB) in round numbers.
 pub const WHAT_IF_FILE_BYTES: u64 = 1_000_000_000;
-/// Bound of the concurrency: more than any link has.
-pub const WHAT_IF_FILES_MAX: u32 = 10_000;
 
 /// What is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use longhaul_identity::{Caller, Visitor, not_authenticated};
 
-use crate::operations::{AgentPeer, PageQuery, bad_request};
+use crate::operations::{AgentPeer, PageQuery, bad_request, unprocessable};
 
 #[derive(Clone)]
 pub struct Call {
@@ -55,7 +55,8 @@ impl Call {
     }
 
     pub fn lfn(&self) -> Result<Lfn, Problem> {
-        self.query("lfn")?.ok_or_else(|| bad_request("the parameter lfn is missing"))
+        let text = self.query.get("lfn").ok_or_else(|| bad_request("the parameter lfn is missing"))?;
+        text.parse().map_err(|error| unprocessable(printable(&format!("lfn: {error}"))))
     }
 
     pub fn page(&self) -> Result<PageQuery, Problem> {

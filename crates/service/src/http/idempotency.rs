@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use longhaul_api::Problem;
-use longhaul_api::routes::{IDEMPOTENCY_HEADER, Route};
+use longhaul_api::routes::{IDEMPOTENCY_HEADER, IDEMPOTENCY_KEY_SYNTAX, Route};
 use longhaul_model::hex;
 use longhaul_model::{Fault, FaultCode};
 use parking_lot::Mutex;
@@ -14,8 +14,6 @@ use super::answer::{Answer, Content};
 use super::call::Call;
 use super::{Http, dispatch};
 use crate::operations::{bad_request, problem};
-
-const KEY_BYTES_MAX: usize = 128;
 
 /// Keys whose first request is still being answered.
 #[derive(Default)]
@@ -41,10 +39,9 @@ pub fn key(route: &Route, headers: &HeaderMap, call: &Call) -> Result<Option<Str
     };
     let text = value.to_str().unwrap_or_default();
     let plain = text.chars().all(|c| c.is_ascii_graphic());
-    if text.is_empty() || text.len() > KEY_BYTES_MAX || !plain {
-        return Err(bad_request(format!(
-            "an Idempotency-Key has 1 to {KEY_BYTES_MAX} visible ASCII characters"
-        )));
+    let chars_max = IDEMPOTENCY_KEY_SYNTAX.chars_max;
+    if text.is_empty() || text.len() > chars_max || !plain {
+        return Err(bad_request(format!("an Idempotency-Key has 1 to {chars_max} visible ASCII characters")));
     }
     Ok(Some(format!("{}/{}/{text}", call.caller()?.owner_key(), route.operation)))
 }

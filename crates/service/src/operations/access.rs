@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use longhaul_api::Problem;
+use longhaul_api::formats::{TOKEN_NAME_SYNTAX, TokenSeconds};
 use longhaul_api::native::{Page, TokenCreate, TokenCreated, TokenView, WhoAmI};
 use longhaul_catalog::NewApiToken;
 use longhaul_identity::Caller;
-use longhaul_model::{Fault, FaultCode, Timestamp};
+use longhaul_model::{CommunityName, Fault, FaultCode, SiteName, Timestamp};
 use longhaul_security::{ManagerScope, Role, Scopes, hash_secret, new_secret};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem};
-
-const NAME_BYTES_MAX: usize = 64;
+use super::{Operations, PageQuery, bad_request, not_found, page, problem, unprocessable};
 
 impl Operations {
     pub fn whoami(&self, caller: &Caller) -> WhoAmI {
@@ -54,17 +53,22 @@ impl Operations {
 
     pub fn token_create(&self, caller: &Caller, request: &TokenCreate) -> Result<TokenCreated, Problem> {
         let name = &request.name;
-        let plain = name.chars().all(|c| c.is_alphanumeric() || "-_.@+ ".contains(c));
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !plain {
-            let detail = format!("a token's name has 1 to {NAME_BYTES_MAX} letters, digits or -_.@+");
+        let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@+ ".contains(c));
+        let chars_max = TOKEN_NAME_SYNTAX.chars_max;
+        if name.is_empty() || name.len() > chars_max || !plain {
+            let detail =
+                format!("a token's name has 1 to {chars_max} letters (a to z), digits, spaces or -_.@+");
             return Err(Fault::new(FaultCode::BadName, detail).into());
         }
         let role: Role = request.role.parse()?;
-        if request.seconds == Some(0) {
-            return Err(bad_request("a token must live for at least a second"));
+        if let Some(seconds) = request.seconds.filter(|seconds| !TokenSeconds::RANGE.contains(seconds)) {
+            let (least, most) = TokenSeconds::RANGE.into_inner();
+            return Err(bad_request(format!("a token lives for {least} to {most} s, not for {seconds} s")));
         }
         if role == Role::Observer && request.community.is_some() {
-            return Err(bad_request("the role observer has no jobs: it cannot be for those of a community"));
+            return Err(unprocessable(
+                "the role observer has no jobs: it cannot be for those of a community",
+            ));
         }
         let scopes: Option<Scopes> = match request.scopes.as_slice() {
             [] => None,
@@ -75,7 +79,7 @@ impl Operations {
         {
             caller.check_unconfined("token_create")?;
         }
-        let charge = ManagerScope::new(role, request.sites.iter().cloned(), request.community.as_ref())?;
+        let charge = manager_scope(role, &request.sites, request.community.as_ref())?;
         self.check_sites(&charge)?;
         let now = self.now();
         let wanted = request.seconds.map(|seconds| now + Duration::from_secs(seconds));
@@ -111,6 +115,16 @@ impl Operations {
         tracing::info!(token = %longhaul_model::units::printable(name), sessions, "token revoked");
         Ok(())
     }
+}
+
+/// Which sites and community a role manages, if they go with it.
+pub(super) fn manager_scope(
+    role: Role,
+    sites: &[SiteName],
+    community: Option<&CommunityName>,
+) -> Result<ManagerScope, Problem> {
+    let scope = ManagerScope::new(role, sites.iter().cloned(), community);
+    scope.map_err(|fault| Problem::from(fault).unprocessable())
 }
 
 /// A token that nobody gave an end gets that of the credential it is made with; one that should live longer

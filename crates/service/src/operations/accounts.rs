@@ -8,7 +8,8 @@ use longhaul_identity::{ACCOUNT_NAME_BYTES_MAX, Caller, charge};
 use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
 use longhaul_security::{ManagerScope, Role, check_new_password, hash_password};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use super::access::manager_scope;
+use super::{Operations, PageQuery, bad_request, not_found, page, problem, unprocessable};
 
 impl Operations {
     pub fn account_list(&self, query: &PageQuery) -> Result<Page<AccountView>, Problem> {
@@ -20,7 +21,7 @@ impl Operations {
     pub fn account_add(&self, caller: &Caller, request: &AccountAdd) -> Result<AccountView, Problem> {
         caller.check_unconfined("account_add")?;
         let role = checked_role(&request.role)?;
-        let charge = ManagerScope::new(role, request.sites.iter().cloned(), request.community.as_ref())?;
+        let charge = manager_scope(role, &request.sites, request.community.as_ref())?;
         self.check_sites(&charge)?;
         let account = NewAccount {
             name: checked_name(&request.name)?,
@@ -65,7 +66,7 @@ impl Operations {
             && change.sites.is_none()
             && patch.disabled.is_none()
         {
-            return Err(bad_request(
+            return Err(unprocessable(
                 "nothing is said that shall change: password, role, community, sites or disabled",
             ));
         }
@@ -110,7 +111,7 @@ impl Operations {
         let role: Role = patch.role.as_ref().unwrap_or(&row.role).parse()?;
         let community = patch.community.as_ref().unwrap_or(&row.community).as_ref();
         let charge = match said {
-            Some(sites) => ManagerScope::new(role, sites.iter().cloned(), community)?,
+            Some(sites) => manager_scope(role, sites, community)?,
             None if role == Role::Manager => charge(role, row.sites.as_deref(), community)?,
             None => ManagerScope::default(),
         };
@@ -120,7 +121,7 @@ impl Operations {
     }
 
     fn hashed(&self, name: &str, password: &str) -> Result<String, Problem> {
-        check_new_password(name, password)?;
+        check_new_password(name, password).map_err(|fault| Problem::from(fault).unprocessable())?;
         Ok(hash_password(password)?)
     }
 }

@@ -15,7 +15,7 @@ use longhaul_model::units::printable;
 use longhaul_model::{AgentId, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_netops::circuits::{LinkKey, RecordedCircuit, RecordedOrder, ReportedLink, is_circuit_id};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Operations, PageQuery, bad_request, not_found, page, problem, unprocessable};
 
 /// Circuits of one link in a view.
 const CIRCUITS_PER_LINK_MAX: usize = 20;
@@ -64,7 +64,7 @@ impl Operations {
             Some((Timestamp(at.parse().ok()?), id))
         });
         let before = match cursor {
-            Some(None) => return Err(bad_request("that is no cursor of this list")),
+            Some(None) => return Err(unprocessable("that is no cursor of this list")),
             cursor => cursor.flatten(),
         };
         let limit = query.limit();

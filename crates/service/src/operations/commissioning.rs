@@ -16,7 +16,7 @@ use longhaul_identity::{Belonging, Caller};
 use longhaul_model::{Fault, FaultCode, SiteName, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Operations, bad_request, problem};
+use super::{Operations, bad_request, problem, unprocessable};
 
 /// The setting of the catalog that holds the records.
 const SETTING: &str = "commissioning";
@@ -220,7 +220,7 @@ fn check(site: &SiteName, said: &Commissioning) -> Result<(), Problem> {
     let links = said.begin.iter().chain(&said.give_up).map(|(source, target)| (source, target));
     for (source, target) in links.chain(said.tests.iter().map(|test| (&test.source, &test.target))) {
         if source == target || (source != site && target != site) {
-            return Err(bad_request(format!("{source} → {target} is no link of {site} with another site")));
+            return Err(unprocessable(format!("{source} → {target} is no link of {site} with another site")));
         }
     }
     for test in &said.tests {

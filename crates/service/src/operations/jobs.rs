@@ -18,7 +18,7 @@ use longhaul_model::{CommunityName, Fault, FaultCode, JobId, JobState, Timestamp
 use longhaul_storage_remote::Checksum;
 use serde_json::{Value, json};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Operations, PageQuery, bad_request, not_found, page, problem, unprocessable};
 
 /// Schemes under which a host may be asked for by its name alone.
 const SCHEMES: [&str; 6] = ["https", "davs", "http", "dav", "s3s", "s3"];
@@ -186,7 +186,9 @@ fn body(request: &JobSubmit) -> Result<Value, Problem> {
             ..JobSubmit::default()
         };
         if serde_json::to_value(request).ok() != serde_json::to_value(alone).ok() {
-            return Err(bad_request("beside fts only community can be given: put the rest into its params"));
+            return Err(unprocessable(
+                "beside fts only community can be given: put the rest into its params",
+            ));
         }
         return Ok(Value::Object(fts.clone()));
     }
@@ -194,7 +196,7 @@ fn body(request: &JobSubmit) -> Result<Value, Problem> {
         return Err(bad_request("the priority of a job is 1 (least) to 5"));
     }
     if request.files.is_empty() {
-        return Err(bad_request("files is empty: a job copies at least one file"));
+        return Err(unprocessable("files is empty: a job copies at least one file"));
     }
     let file = |file: &JobFileSubmit| {
         json!({
@@ -234,9 +236,15 @@ fn in_full(body: &Value, rules: &Rules, refusal: Refusal) -> Problem {
     });
     let wrong: Vec<(usize, String)> = wrong.collect();
     if wrong.is_empty() {
-        return Problem::from(refusal).with_remedy(NOTHING_BEGAN);
+        return refused(refusal);
     }
     wrong_files(wrong, entries.len())
+}
+
+/// Each file by itself is what the API document says; what it says is no job.
+fn refused(refusal: Refusal) -> Problem {
+    let problem = Problem::from(refusal).with_remedy(NOTHING_BEGAN);
+    if problem.status == 400 { problem.unprocessable() } else { problem }
 }
 
 const NOTHING_BEGAN: &str = "correct it and submit it again: nothing was begun";
@@ -255,7 +263,7 @@ fn wrong_files(wrong: Vec<(usize, String)>, of: usize) -> Problem {
         told.push(format!("and {} more", count - ERRORS_LISTED_MAX));
     }
     let files = if of == 1 { "the file is".to_owned() } else { format!("{count} of {of} files are") };
-    bad_request(format!("{files} wrong: {}", told.join("; "))).with_remedy(NOTHING_BEGAN)
+    unprocessable(format!("{files} wrong: {}", told.join("; "))).with_remedy(NOTHING_BEGAN)
 }
 
 /// A checksum that nobody can compare is refused now, not by each copy.
@@ -288,7 +296,7 @@ fn give_tokens(submission: &mut Submission, files: &[JobFileSubmit]) -> Result<(
                 () => continue,
             };
             let detail = format!("file {}: the token of a storage {why}", place + 1);
-            return Err(bad_request(detail).with_remedy(NOTHING_BEGAN));
+            return Err(unprocessable(detail).with_remedy(NOTHING_BEGAN));
         }
         file.source_token.clone_from(&given.source_token);
         file.target_token.clone_from(&given.target_token);

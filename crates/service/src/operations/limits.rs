@@ -18,7 +18,7 @@ use longhaul_model::{StorageId, StorageName};
 use longhaul_scheduler::Limit;
 
 use super::steering::{Refused, listed};
-use super::{Operations, bad_request, problem};
+use super::{Operations, bad_request, problem, unprocessable};
 
 impl Operations {
     pub fn limit_list(&self) -> Result<Page<LimitView>, Problem> {
@@ -52,7 +52,7 @@ impl Operations {
             let directory = self.shared.kernel.directory();
             let name = |id| directory.name(id).map(|name| name.to_string()).unwrap_or_default();
             let (source, target) = (name(pair.0), name(pair.1));
-            return Err(bad_request(format!("{source}:{target} cannot be commissioned and not, at once")));
+            return Err(unprocessable(format!("{source}:{target} cannot be commissioned and not, at once")));
         }
         let mut what = Vec::new();
         for (verb, list) in
@@ -117,7 +117,7 @@ impl Operations {
     }
 
     fn limit_scope(&self, change: &LimitChange) -> Result<Of, Problem> {
-        let wrong = |error: String| bad_request(printable(&format!("{}: {error}", change.name)));
+        let wrong = |error: String| unprocessable(printable(&format!("{}: {error}", change.name)));
         let storage = |name: StorageName| self.storage_row(&name).map(|row| row.id);
         let named =
             || StorageName::parse(&change.name).map_err(|error| wrong(error.to_string()).with_source(error));

@@ -9,12 +9,11 @@ use longhaul_catalog::HostRow;
 use longhaul_control::metrics::Gauges;
 use longhaul_gateways::perfsonar::push;
 use longhaul_identity::Caller;
-use longhaul_model::Fault;
 use longhaul_model::units::printable;
 use longhaul_netops::measured;
 use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping, Role};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Operations, PageQuery, bad_request, not_found, page, problem, unprocessable};
 
 /// Entries of one request; `longhaul network map import` splits its input by this.
 const HOSTS_PER_REQUEST_MAX: usize = longhaul_model::limits::BATCH_ITEMS_MAX;
@@ -30,7 +29,8 @@ impl Operations {
         let from = observer.unwrap_or(&caller.principal.name);
         let harvest = push::read(body).inspect_err(|fault| {
             tracing::info!(%from, fault = %fault.chain(), "a pushed result makes no sense");
-        })?;
+        });
+        let harvest = harvest.map_err(|fault| Problem::from(fault).unprocessable())?;
         Ok(measured::take(&self.shared.netops, harvest, from, "push")?)
     }
 
@@ -69,7 +69,7 @@ impl Operations {
     }
 
     pub fn host_remove(&self, host: &str) -> Result<(), Problem> {
-        let what = HostOrNetwork::parse(host).map_err(bad_request)?;
+        let what = HostOrNetwork::parse(host).map_err(unprocessable)?;
         if !self.shared.kernel.catalog.remove_host(&what).map_err(problem)? {
             return Err(not_found("host or network", host, "longhaul network map list"));
         }
@@ -135,10 +135,8 @@ impl Operations {
 }
 
 fn entry(host: &HostOfSite, mapping: Mapping) -> Result<Entry, Problem> {
-    let what = HostOrNetwork::parse(&host.host).map_err(bad_request)?;
-    let wrong = |error: String| {
-        Problem::from(Fault::new(longhaul_model::FaultCode::BadRequest, format!("{what}: {error}")))
-    };
+    let what = HostOrNetwork::parse(&host.host).map_err(unprocessable)?;
+    let wrong = |error: String| unprocessable(format!("{what}: {error}"));
     let family = host.family.as_deref().map(str::parse).transpose().map_err(wrong)?;
     let role = host.role.as_deref().map(str::parse).transpose().map_err(wrong)?;
     let role = match &what {

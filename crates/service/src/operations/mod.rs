@@ -89,7 +89,7 @@ impl PageQuery {
     /// The cursor as whatever the list is ordered by.
     pub(crate) fn after<T: std::str::FromStr>(&self) -> Result<Option<T>, Problem> {
         let parse = |text: &String| {
-            text.parse().map_err(|_| bad_request(format!("{text:?} is no cursor of this list")))
+            text.parse().map_err(|_| unprocessable(format!("{text:?} is no cursor of this list")))
         };
         self.after.as_ref().map(parse).transpose()
     }
@@ -245,6 +245,11 @@ pub(crate) fn bad_request(detail: impl Into<String>) -> Problem {
     Fault::new(FaultCode::BadRequest, detail).into()
 }
 
+/// The body is as the API document says, but what it says as a whole makes no sense.
+pub(crate) fn unprocessable(detail: impl Into<String>) -> Problem {
+    bad_request(detail).unprocessable()
+}
+
 pub(crate) fn busy(detail: impl Into<String>) -> Problem {
     Fault::new(FaultCode::Busy, detail).into()
 }
@@ -266,6 +271,28 @@ pub(crate) fn add_problem(error: AddError) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::str::FromStr;
+
+    #[test]
+    fn the_words_of_the_api_document_are_those_that_are_accepted() {
+        use longhaul_api::formats::*;
+        fn accepted<T: std::str::FromStr>(words: &[&str]) -> usize {
+            words.iter().filter(|word| word.parse::<T>().is_ok()).count()
+        }
+        use longhaul_security::{Role, Scopes};
+        assert_eq!(accepted::<Role>(TokenRole::ALL), TokenRole::ALL.len());
+        assert_eq!(AccountRole::ALL, TokenRole::ALL.split_first().unwrap().1, "an observer has no account");
+        assert_eq!(accepted::<Scopes>(Scope::ALL), Scope::ALL.len());
+        assert!(Scopes::from_str("other").is_err());
+        // `auto` is a strategy under another name.
+        assert_eq!(accepted::<longhaul_scheduler::Strategy>(Strategy::ALL), Strategy::ALL.len());
+        assert_eq!(Strategy::ALL.len(), longhaul_scheduler::Strategy::ALL.len() + 1);
+        assert_eq!(StrategyOrNone::ALL.split_first().unwrap().1, Strategy::ALL);
+        assert_eq!(accepted::<longhaul_catalog::SpacePolicy>(SpacePolicy::ALL), SpacePolicy::ALL.len());
+        use longhaul_network::mapping::{Family, Role as HostDuty};
+        assert_eq!(accepted::<HostDuty>(HostRole::ALL), HostRole::ALL.len());
+        assert_eq!(accepted::<Family>(AddressFamily::ALL), AddressFamily::ALL.len());
+    }
 
     #[test]
     fn a_page_has_a_cursor_only_if_there_is_more() {

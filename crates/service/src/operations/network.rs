@@ -10,15 +10,14 @@ use longhaul_api::network::{
     NetworkLinkDetail, NetworkRate, NetworkTime, NetworkView, NetworkWhatIf,
 };
 use longhaul_control::Directory;
+use longhaul_model::limits::WHAT_IF_FILES_MAX;
 use longhaul_model::{SiteId, StorageId, StorageName, Timestamp, json};
 use longhaul_netops::measured::{changes, probe_state};
 use longhaul_network::exchange::Exchange;
-use longhaul_network::{
-    ChangeScope, Knowledge, Link, LinkReport, WHAT_IF_FILES_MAX, WhatIfAnswer, WhatIfQuery,
-};
+use longhaul_network::{ChangeScope, Knowledge, Link, LinkReport, WhatIfAnswer, WhatIfQuery};
 use longhaul_scheduler::{ImportedKnowledge, Scheduler};
 
-use super::{Operations, PageQuery, bad_request, busy, page};
+use super::{Operations, PageQuery, bad_request, busy, page, unprocessable};
 
 /// What is told of a link with more work unless something else is asked.
 const MORE_DEFAULT: [u32; 3] = [1, 4, 16];
@@ -157,7 +156,7 @@ impl Operations {
 
     pub fn network_import(&self, request: NetworkImport) -> Result<NetworkImported, Problem> {
         let document: Exchange = json::from_value(request.document)
-            .map_err(|error| bad_request(format!("the document is no network knowledge: {error}")))?;
+            .map_err(|error| unprocessable(format!("the document is no network knowledge: {error}")))?;
         document.check()?;
         let sites = self.shared.kernel.directory();
         let sites = sites.sites.values().map(|site| (site.name.as_str().to_owned(), site.id)).collect();

@@ -1,21 +1,23 @@
 //! Agents that are to be let in no more.
 
 use longhaul_api::Problem;
+use longhaul_api::formats::REASON_CHARS_MAX;
 use longhaul_api::native::{AgentRefusal, AgentRefused};
 use longhaul_control::commit_loop::{CommitWork, RefuseAgent};
 use longhaul_model::AgentId;
 use longhaul_model::units::printable;
 
-use super::{Operations, bad_request, not_found, problem};
-
-const REASON_BYTES_MAX: usize = 500;
+use super::{Operations, bad_request, not_found, problem, unprocessable};
 
 impl Operations {
     /// Tells what the refusal of an agent means; refuses it if it is no dry run.
     pub fn agent_refuse(&self, agent: AgentId, request: &AgentRefusal) -> Result<AgentRefused, Problem> {
         let reason = printable(request.reason.trim());
-        if reason.is_empty() || reason.len() > REASON_BYTES_MAX {
-            return Err(bad_request(format!("a reason has 1 to {REASON_BYTES_MAX} bytes")));
+        if request.reason.chars().count() > REASON_CHARS_MAX {
+            return Err(bad_request(format!("a reason has at most {REASON_CHARS_MAX} characters")));
+        }
+        if reason.is_empty() {
+            return Err(unprocessable("the reason says nothing: whoever meets the refusal reads it"));
         }
         let catalog = &self.shared.kernel.catalog;
         let row = catalog.agent(agent).map_err(problem)?;

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::agent::AgentSettings;
+use longhaul_api::formats::{JoinTokenSeconds, REASON_CHARS_MAX};
 use longhaul_api::native::{
     ChangeKind, JoinTokenCreate, Page, SiteAdd, SiteAdded, SiteChange, SiteState, SiteView, StorageView,
 };
 use longhaul_api::rights;
 use longhaul_catalog::{SitePatch, SiteRow, StorageRow};
+use longhaul_control::limits::check_rate;
 use longhaul_identity::{Belonging, Caller};
 use longhaul_model::{RegionName, SiteName, StorageId, StorageName};
 use longhaul_security::{JoinToken, hash_secret, new_secret};
@@ -17,8 +19,6 @@ use super::{Operations, PageQuery, bad_request, not_found, page, problem};
 use crate::views;
 
 const TOKEN_LIFE_S: u64 = 24 * 3_600;
-const TOKEN_LIFE_S_MAX: u64 = 30 * 24 * 3_600;
-const REASON_BYTES_MAX: usize = 500;
 
 impl Operations {
     pub fn site_list(&self, query: &PageQuery) -> Result<Page<SiteView>, Problem> {
@@ -70,9 +70,11 @@ impl Operations {
         change: &SiteChange,
     ) -> Result<SiteView, Problem> {
         caller.check(&rights::SITE_CHANGE, &[Belonging::Site(name)])?;
-        if change.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
-            return Err(bad_request(format!("a reason has at most {REASON_BYTES_MAX} bytes")));
+        if change.reason.as_ref().is_some_and(|reason| reason.chars().count() > REASON_CHARS_MAX) {
+            return Err(bad_request(format!("a reason has at most {REASON_CHARS_MAX} characters")));
         }
+        let rates = change.limits.iter().flat_map(|limits| [limits.in_bytes_per_s, limits.out_bytes_per_s]);
+        rates.flatten().try_for_each(check_rate)?;
         self.site_row(name)?;
         // Whoever opens a site again has dealt with why it was closed.
         let reason = match (&change.reason, change.state) {
@@ -187,7 +189,7 @@ impl Operations {
 fn token_life(seconds: Option<u64>) -> Result<Duration, Problem> {
     match seconds.unwrap_or(TOKEN_LIFE_S) {
         0 => Err(bad_request("a join token must live for at least a second")),
-        seconds if seconds > TOKEN_LIFE_S_MAX => Err(bad_request("a join token lives for at most 30 days")),
-        seconds => Ok(Duration::from_secs(seconds)),
+        seconds if JoinTokenSeconds::RANGE.contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        _ => Err(bad_request("a join token lives for at most 30 days")),
     }
 }

@@ -21,7 +21,7 @@ use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::Strategy;
 
-use super::{Operations, PageQuery, bad_request, page, problem};
+use super::{Operations, PageQuery, bad_request, page, problem, unprocessable};
 use crate::views;
 
 const OTHERS: &str = "*";
@@ -88,7 +88,9 @@ impl Operations {
         let changed =
             self.shared.kernel.catalog.change_setting::<Refused>(SHARES, who, self.now(), |present| {
                 shares = KeptShares::read(present);
-                shares.set_all(weights).map_err(|fault| Refused::Change(fault.into()))?;
+                shares
+                    .set_all(weights)
+                    .map_err(|fault| Refused::Change(Problem::from(fault).unprocessable()))?;
                 let text = serde_json::to_string(&shares).unwrap_or_default();
                 Ok((text, what.to_owned()))
             });
@@ -181,7 +183,7 @@ impl Operations {
         for link in list {
             let (source, target) = (self.storage_row(&link.source)?.id, self.storage_row(&link.target)?.id);
             if source == target {
-                return Err(bad_request(format!("{} to itself is no link", link.source)));
+                return Err(unprocessable(format!("{} to itself is no link", link.source)));
             }
             pairs.insert((source, target));
         }
@@ -287,7 +289,7 @@ fn whose(change: &ShareChange) -> Result<Whose, Problem> {
     if change.community == OTHERS {
         return match change.activity {
             None => Ok(Whose::OtherCommunities),
-            Some(_) => Err(bad_request("activities are those of one community: name it")),
+            Some(_) => Err(unprocessable("activities are those of one community: name it")),
         };
     }
     let name = parse("community", &change.community)?;
@@ -374,7 +376,7 @@ fn ahead(deadline: Timestamp, now: Timestamp) -> Result<Timestamp, Problem> {
     if deadline > now {
         return Ok(deadline);
     }
-    Err(bad_request(format!("the deadline {deadline} has passed already: it is {now}")))
+    Err(unprocessable(format!("the deadline {deadline} has passed already: it is {now}")))
 }
 
 pub(super) fn terms(terms: &Terms, now: Timestamp) -> Result<catalog::Terms, Problem> {

@@ -7,7 +7,7 @@ use longhaul_catalog::{TaskKind, TaskRow};
 use longhaul_identity::{Belonging, Caller};
 use longhaul_model::{Algorithm, DatasetName, Fault, FaultCode, StorageName, TaskId};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Operations, PageQuery, not_found, page, problem, unprocessable};
 use crate::views;
 
 /// Datasets whose tasks are looked through when a list names none.
@@ -39,7 +39,7 @@ impl Operations {
         let storage = self.storage_row(&request.storage)?;
         if !request.path.is_empty() {
             longhaul_model::Lfn::parse(&request.path).map_err(|error| {
-                bad_request(format!("the path is relative to the storage's root: {error}"))
+                unprocessable(format!("the path is relative to the storage's root: {error}"))
             })?;
         }
         let algorithms = if request.algorithms.is_empty() {

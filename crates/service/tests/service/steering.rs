@@ -121,7 +121,7 @@ async fn shares_take_effect_at_once_and_stay() {
     let mut world = World::new().await;
     let [_alpha, mut beta] = agents(&world, ["alpha", "beta"]).await;
     // Few at a time, so that each next one shows whose turn it is.
-    let limits = Some(SiteLimits { active_in: Some(4), ..SiteLimits::default() });
+    let limits = Some(SiteLimitsSet { active_in: Some(4), ..SiteLimitsSet::default() });
     let change = SiteChange { limits, ..SiteChange::default() };
     let _: SiteView =
         world.admin().request(&routes::SITE_CHANGE).parameter("beta").json(&change).send().await.unwrap();

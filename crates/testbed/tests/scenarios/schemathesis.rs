@@ -15,6 +15,15 @@ const NOT_ASKED: &str = "^/api/v1/(events|agent/|join)";
 /// Takes lines of JSON, which the program cannot write; the manifests' own tests do.
 const NOT_WRITTEN: &str = "dataset_add_files";
 
+/// What the document cannot say is answered 422: a deadline that has passed, a link from a storage to itself.
+/// A path or query that is too long is one of a head that is too long, too.
+const CONFIGURATION: &str = "\
+[checks.positive_data_acceptance]
+expected-statuses = [\"2xx\", \"401\", \"403\", \"404\", \"409\", \"422\", \"429\"]
+[checks.negative_data_rejection]
+expected-statuses = [\"400\", \"401\", \"403\", \"404\", \"405\", \"409\", \"415\", \"422\", \"429\", \"431\"]
+";
+
 #[test]
 fn answers_are_those_of_the_document() {
     let Some(python) = std::env::var_os("LONGHAUL_SCHEMATHESIS_PYTHON") else {
@@ -35,15 +44,15 @@ fn answers_are_those_of_the_document() {
     let manager = token("operator", &["manager", "--site", "alpha"]);
     // The administrator last, who changes most.
     let callers = [None, Some(&viewer), Some(&manager), Some(&deployment.token)];
-    for caller in callers {
-        make_up_requests(&deployment, &python, caller.map(String::as_str));
-    }
+    let ran = callers.map(|caller| make_up_requests(&deployment, &python, caller.map(String::as_str)));
+    let failed: Vec<_> = ran.iter().filter(|ran| ran.status != 0).map(ToString::to_string).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
     deployment.check();
     deployment.assert_alive();
 }
 
 /// By the caller with this token, or by nobody.
-fn make_up_requests(deployment: &Deployment, python: &OsStr, token: Option<&str>) {
+fn make_up_requests(deployment: &Deployment, python: &OsStr, token: Option<&str>) -> CommandOutput {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../openapi/native.json");
     let examples = std::env::var("LONGHAUL_SOAK_EXAMPLES").unwrap_or_else(|_| EXAMPLES.to_owned());
     let mut command = Command::new(python);
@@ -56,10 +65,9 @@ fn make_up_requests(deployment: &Deployment, python: &OsStr, token: Option<&str>
     // Ten seconds otherwise, which a busy disk may take for one write.
     command.args(["--request-timeout", "60"]);
     command.args(["--exclude-path-regex", NOT_ASKED, "--exclude-operation-id", NOT_WRITTEN]);
-    let checks =
-        "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
-    command.args(["--checks", checks, "--suppress-health-check", "all"]);
+    command.args(["--checks", "all", "--suppress-health-check", "all"]);
+    // Read from the working directory.
+    std::fs::write(deployment.directory().join("schemathesis.toml"), CONFIGURATION).unwrap();
     command.current_dir(deployment.directory());
-    let ran = CommandOutput::from_command(&mut command, std::time::Duration::from_secs(1_200));
-    assert_eq!(ran.status, 0, "{ran}");
+    CommandOutput::from_command(&mut command, std::time::Duration::from_secs(1_200))
 }
