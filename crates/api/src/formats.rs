@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use longhaul_model::Syntax;
 use longhaul_model::id::STAMPED_SYNTAX;
 use longhaul_model::limits::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN};
-use utoipa::openapi::schema::{ArrayBuilder, KnownFormat, OneOfBuilder, SchemaFormat};
+use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, KnownFormat, SchemaFormat};
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -55,6 +55,10 @@ macro_rules! ranges {
         impl $name {
             /// Values that are accepted.
             pub const RANGE: RangeInclusive<u64> = $range;
+            /// Whether a number is accepted.
+            pub fn accepts(number: impl Into<u64>) -> bool {
+                Self::RANGE.contains(&number.into())
+            }
         }
     )*};
 }
@@ -208,7 +212,7 @@ fn time(description: &str) -> RefOr<Schema> {
 
 fn time_or_none() -> RefOr<Schema> {
     let none = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["none"]));
-    OneOfBuilder::new().item(none).item(time("A time (RFC 3339).")).into()
+    AnyOfBuilder::new().item(none).item(time("A time (RFC 3339).")).into()
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ impl Problem {
     /// Turns the problem into a 422 reply: the request is well-formed, but what it says cannot be done
     /// (RFC 9110, section 15.5.21), such as a deadline that has passed.
     pub fn unprocessable(self) -> Self {
-        Problem { status: 422, ..self }
+        Problem { status: 422, title: "the request makes no sense as it stands".to_owned(), ..self }
     }
 
     /// The detail and the causes known to this process, for its logs.

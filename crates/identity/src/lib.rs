@@ -37,8 +37,8 @@ pub use grid_users::GridUsers;
 pub use identity::{AccessRules, Clock, Clocks, Identity, IdentitySettings};
 pub use job_owner::{KnownBy, OwnerCache, job_details};
 pub use logins::{
-    ACCOUNT_NAME_BYTES_MAX, CertificateRule, CertificateStatus, ClaimRule, LoginBegun, LoginConfig,
-    LoginMethods, LoginReturn, LoginRole, Logins, OpenIdConfig, OpenIdMethod, OpenIdReturn,
+    CertificateRule, CertificateStatus, ClaimRule, LoginBegun, LoginConfig, LoginMethods, LoginReturn,
+    LoginRole, Logins, OpenIdConfig, OpenIdMethod, OpenIdReturn,
 };
 pub use origin::{Origin, Visitor};
 pub use person::{JobScope, Method as AuthMethod, Person, Token};

@@ -30,7 +30,6 @@ use crate::{Identity, Login, Visitor, catalog_problem, charge};
 
 pub use config::{CertificateRule, ClaimRule, LoginConfig, LoginRole, OpenIdConfig};
 pub use openid::{LoginBegun, LoginReturn, OpenIdReturn};
-pub use password::ACCOUNT_NAME_BYTES_MAX;
 
 /// Passwords hashed at a time; each takes a core and 19 MiB for some 30 ms.
 const HASHING_MAX: usize = 2;

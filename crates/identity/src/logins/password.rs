@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use longhaul_api::Problem;
+use longhaul_api::formats::ACCOUNT_NAME_SYNTAX;
 use longhaul_catalog::AccountRow;
 use longhaul_model::{Fault, FaultCode};
 use longhaul_security::{LoginAttempt, PasswordVerdict, hash_password, verify_password};
@@ -13,9 +14,6 @@ use zeroize::Zeroizing;
 
 use super::{UNKNOWN, Visitor, account_holder, came_in, shown};
 use crate::{Identity, Login, catalog_problem};
-
-/// Names of accounts are shorter than this.
-pub const ACCOUNT_NAME_BYTES_MAX: usize = 64;
 
 const METHOD: &str = "password";
 
@@ -28,7 +26,8 @@ impl Identity {
         password: Zeroizing<String>,
     ) -> Result<Login, Problem> {
         // Names of accounts are in small letters. One that is too long is nobody's, and takes the same way.
-        let name: String = name.trim().to_lowercase().chars().take(ACCOUNT_NAME_BYTES_MAX + 1).collect();
+        let name: String =
+            name.trim().to_lowercase().chars().take(ACCOUNT_NAME_SYNTAX.chars_max + 1).collect();
         let attempt = self.attempt(METHOD, Some(&name), visitor, self.now())?;
         let logins = &self.logins;
         let Ok(_waiting) = logins.hashing_waiting.try_acquire() else {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use longhaul_api::formats::JobPriority;
 use longhaul_api::jobs::{JobChange, JobDetail, JobFileView, JobView};
 use longhaul_api::native::Page;
 use longhaul_api::routes;
@@ -19,7 +20,8 @@ use crate::terminal::{Style, Tone};
 use crate::time_format;
 
 /// Priorities of jobs: 1 (lowest) to 5.
-pub const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=5;
+pub const PRIORITIES: std::ops::RangeInclusive<i64> =
+    *JobPriority::RANGE.start() as i64..=*JobPriority::RANGE.end() as i64;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Subcommand)]

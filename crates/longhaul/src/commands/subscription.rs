@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use longhaul_api::formats::SubscriptionPriority;
 use longhaul_api::native::{Page, Subscribe, SubscriptionChange, SubscriptionView};
 use longhaul_api::routes;
 use longhaul_api::steering::{Terms, TermsChange};
@@ -25,7 +26,8 @@ use crate::time_format;
 /// A wait shows that the service is silent from here on; a slow answer is no news.
 const SILENCE_SHOWN_AFTER: Duration = Duration::from_secs(2);
 /// Priorities of subscriptions: 1 (lowest) to 9.
-const PRIORITIES: std::ops::RangeInclusive<i64> = 1..=9;
+const PRIORITIES: std::ops::RangeInclusive<i64> =
+    *SubscriptionPriority::RANGE.start() as i64..=*SubscriptionPriority::RANGE.end() as i64;
 
 #[derive(Debug, Args)]
 pub struct SubscribeArgs {

@@ -2,9 +2,10 @@
 
 use longhaul_api::Problem;
 use longhaul_api::accounts::{AccountAdd, AccountChange, AccountView};
+use longhaul_api::formats::ACCOUNT_NAME_SYNTAX;
 use longhaul_api::native::Page;
 use longhaul_catalog::{AccountPatch, AccountRow, NewAccount};
-use longhaul_identity::{ACCOUNT_NAME_BYTES_MAX, Caller, charge};
+use longhaul_identity::{Caller, charge};
 use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
 use longhaul_security::{ManagerScope, Role, check_new_password, hash_password};
 
@@ -144,9 +145,10 @@ fn view(row: AccountRow) -> AccountView {
 /// In small letters only, so that no two are taken for one.
 fn checked_name(name: &str) -> Result<String, Problem> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.@+".contains(c);
-    if name.is_empty() || name.len() > ACCOUNT_NAME_BYTES_MAX || !name.chars().all(fits) {
+    let chars_max = ACCOUNT_NAME_SYNTAX.chars_max;
+    if name.is_empty() || name.len() > chars_max || !name.chars().all(fits) {
         let detail = format!(
-            "an account's name has 1 to {ACCOUNT_NAME_BYTES_MAX} letters (small ones, a to z), digits or \
+            "an account's name has 1 to {chars_max} letters (small ones, a to z), digits or \
                 -_.@+"
         );
         return Err(Fault::new(FaultCode::BadName, detail).into());

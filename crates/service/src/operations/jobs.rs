@@ -2,6 +2,7 @@
 //! rules.
 
 use longhaul_api::Problem;
+use longhaul_api::formats::JobPriority;
 use longhaul_api::fts::submission::Rules;
 use longhaul_api::fts::{Refusal, Submission};
 use longhaul_api::jobs::{
@@ -24,7 +25,6 @@ use super::{Operations, PageQuery, bad_request, not_found, page, problem, unproc
 const SCHEMES: [&str; 6] = ["https", "davs", "http", "dav", "s3s", "s3"];
 /// Errors about files of a submission that one answer lists.
 const ERRORS_LISTED_MAX: usize = 10;
-const PRIORITIES: std::ops::RangeInclusive<u8> = 1..=5;
 const TOKEN_BYTES_MAX: usize = 32 << 10;
 
 /// Query of `job_list`.
@@ -109,7 +109,7 @@ impl Operations {
     }
 
     pub fn job_change(&self, caller: &Caller, id: JobId, change: &JobChange) -> Result<JobView, Problem> {
-        if !PRIORITIES.contains(&change.priority) {
+        if !JobPriority::accepts(change.priority) {
             return Err(bad_request("the priority of a job is 1 (least) to 5"));
         }
         let person = self.submitter(caller)?;
@@ -192,7 +192,7 @@ fn body(request: &JobSubmit) -> Result<Value, Problem> {
         }
         return Ok(Value::Object(fts.clone()));
     }
-    if request.priority.is_some_and(|priority| !PRIORITIES.contains(&priority)) {
+    if request.priority.is_some_and(|priority| !JobPriority::accepts(priority)) {
         return Err(bad_request("the priority of a job is 1 (least) to 5"));
     }
     if request.files.is_empty() {

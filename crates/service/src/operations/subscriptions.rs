@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use longhaul_api::Problem;
+use longhaul_api::formats::SubscriptionPriority;
 use longhaul_api::native::{
     self, ChangeKind, Expected, Page, StuckFiles, Subscribe, SubscriptionChange, SubscriptionView,
 };
@@ -306,10 +307,10 @@ fn changes_to_existing(
 }
 
 fn priority(priority: Option<u8>) -> Result<Option<u8>, Problem> {
-    match priority {
-        Some(0) | Some(10..) => Err(bad_request("a priority is 1 (least) to 9")),
-        other => Ok(other),
+    if priority.is_some_and(|priority| !SubscriptionPriority::accepts(priority)) {
+        return Err(bad_request("a priority is 1 (least) to 9"));
     }
+    Ok(priority)
 }
 
 fn average(bytes: u64, since: Timestamp, until: Timestamp) -> f64 {

@@ -155,7 +155,7 @@ async fn a_confined_token_makes_no_wider_one() {
         assert!(answer["detail"].as_str().unwrap().contains("scope"), "{answer}");
     }
     let body = json!({ "name": "bad", "role": "observer", "community": "higgs" }).to_string();
-    assert_eq!(world.request(&world.admin_token, "POST", "/api/v1/tokens", &body).await.0, 400);
+    assert_eq!(world.request(&world.admin_token, "POST", "/api/v1/tokens", &body).await.0, 422);
 }
 
 /// Whoever runs wild is told so, on each of the ways in; others are served.

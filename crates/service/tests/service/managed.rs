@@ -512,9 +512,9 @@ async fn a_manager_is_one_of_something_that_there_is() {
     world.join_token("gamma").await;
     let admin = &world.admin_token;
     for (body, wanted, why) in [
-        (json!({ "name": "a", "role": "manager" }), 400, "name them"),
+        (json!({ "name": "a", "role": "manager" }), 422, "name them"),
         (json!({ "name": "a", "role": "manager", "sites": ["nowhere"] }), 404, "nowhere"),
-        (json!({ "name": "a", "role": "viewer", "sites": ["gamma"] }), 400, "role manager"),
+        (json!({ "name": "a", "role": "viewer", "sites": ["gamma"] }), 422, "role manager"),
         (json!({ "name": "a", "role": "manager", "sites": ["gamma"] }), 201, ""),
     ] {
         let (status, answer) = world.request(admin, "POST", "/api/v1/tokens", &body.to_string()).await;

@@ -630,7 +630,7 @@ fn wrong_requests_get_one_clear_error() {
         (api.send("GET", "/api/v1/datasets?limit=many", &[], b"").unwrap(), 400),
         (api.send("GET", "/api/v1/datasets?limit=-1", &[], b"").unwrap(), 400),
         (api.send("GET", "/api/v1/datasets?colour=red", &[], b"").unwrap(), 400),
-        (api.send("GET", "/api/v1/datasets?after=%00%ff", &[], b"").unwrap(), 400),
+        (api.send("GET", "/api/v1/datasets?after=%00%ff", &[], b"").unwrap(), 422),
         (api.send("GET", "/api/v1/transfers?state=lost", &[], b"").unwrap(), 400),
         (api.send("GET", "/api/v1/replicas", &[], b"").unwrap(), 400),
         (api.send("GET", "/api/v1/datasets/%2e%2e%2f", &[], b"").unwrap(), 400),
