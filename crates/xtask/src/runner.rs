@@ -33,6 +33,8 @@ pub(crate) struct TestProgram {
     folder: PathBuf,
     /// For the test harness.
     arguments: Vec<String>,
+    /// Where its output goes.
+    log: PathBuf,
 }
 
 /// A single test and how long it took by the program's own clock.
@@ -122,7 +124,8 @@ fn parts(mut program: TestProgram) -> Vec<TestProgram> {
     if program.name != SCENARIOS {
         return vec![program];
     }
-    let mut long = TestProgram { name: format!("{SCENARIOS}, the long ones"), ..program.clone() };
+    let log = program.executable.with_extension("long.log");
+    let mut long = TestProgram { name: format!("{SCENARIOS}, the long ones"), log, ..program.clone() };
     long.arguments = vec![threads(LONG_SCENARIOS_AT_ONCE)];
     long.arguments.extend(LONG_SCENARIOS.map(str::to_owned));
     let skipped = LONG_SCENARIOS.into_iter().flat_map(|name| ["--skip", name]);
@@ -142,7 +145,8 @@ fn program(message: &str) -> Option<TestProgram> {
     let target = message["target"]["name"].as_str()?;
     let unit = message["target"]["kind"].as_array()?.iter().any(|kind| kind == "lib");
     let name = if unit { package.to_owned() } else { format!("{package}::{target}") };
-    Some(TestProgram { name, executable, folder, arguments: Vec::new() })
+    let log = executable.with_extension("log");
+    Some(TestProgram { name, executable, folder, arguments: Vec::new(), log })
 }
 
 /// Runs all of them, prints a line for each and the slowest tests, and adds up.
@@ -205,8 +209,7 @@ fn run_to_end(
     output: &mut String,
 ) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", program.executable.display());
-    let log = program.executable.with_file_name(format!("{}.log", program.name));
-    let file = std::fs::File::create(&log).map_err(failed)?;
+    let file = std::fs::File::create(&program.log).map_err(failed)?;
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
     // Each test's time is an unstable option of the test harness, which this variable allows.
@@ -227,7 +230,7 @@ fn run_to_end(
         }
         std::thread::sleep(POLL_INTERVAL);
     };
-    *output = String::from_utf8_lossy(&std::fs::read(&log).map_err(failed)?).into_owned();
+    *output = String::from_utf8_lossy(&std::fs::read(&program.log).map_err(failed)?).into_owned();
     let status = status?;
     if status.success() { Ok(()) } else { Err(status.to_string()) }
 }
@@ -325,16 +328,17 @@ mod tests {
     fn each_scenario_is_in_one_of_two_parts() {
         let named = |name: &str| TestProgram {
             name: name.to_owned(),
-            executable: PathBuf::new(),
+            executable: PathBuf::from("/t/scenarios-1"),
             folder: PathBuf::new(),
             arguments: Vec::new(),
+            log: PathBuf::from("/t/scenarios-1.log"),
         };
         let [long, others] = &parts(named(SCENARIOS))[..] else { panic!("two parts") };
         let chosen: Vec<&str> = long.arguments.iter().skip(1).map(String::as_str).collect();
         assert_eq!(chosen, LONG_SCENARIOS);
         let skipped = others.arguments.iter().filter(|argument| !argument.starts_with("--"));
         assert_eq!(skipped.collect::<Vec<_>>(), LONG_SCENARIOS);
-        assert_ne!(long.name, others.name, "each has a log of its own");
+        assert_ne!(long.log, others.log);
         assert!(parts(named("wire")).iter().all(|program| program.arguments.is_empty()));
     }
 
@@ -349,6 +353,8 @@ mod tests {
         };
         assert_eq!(program(&message("lib", "longhaul_wire")).unwrap().name, "wire");
         assert_eq!(program(&message("test", "frames")).unwrap().name, "wire::frames");
+        // Two programs may have one name: that of a binary and of its integration tests.
+        assert_eq!(program(&message("test", "frames")).unwrap().log, Path::new("/t/x.log"));
         assert!(program("{\"reason\":\"build-finished\"}").is_none());
     }
 }

@@ -113,7 +113,10 @@ impl Operations {
         let community = patch.community.as_ref().unwrap_or(&row.community).as_ref();
         let charge = match said {
             Some(sites) => manager_scope(role, sites, community)?,
-            None if role == Role::Manager => charge(role, row.sites.as_deref(), community)?,
+            None if role == Role::Manager => {
+                let kept = charge(role, row.sites.as_deref(), community);
+                kept.map_err(|fault| Problem::from(fault).unprocessable())?
+            }
             None => ManagerScope::default(),
         };
         self.check_sites(&charge)?;

@@ -529,8 +529,8 @@ async fn a_manager_is_one_of_something_that_there_is() {
         json!({ "name": "gina", "password": password, "role": role, "sites": sites }).to_string()
     };
     for (body, wanted) in [
-        (add("manager", json!([])), 400),
-        (add("viewer", json!(["gamma"])), 400),
+        (add("manager", json!([])), 422),
+        (add("viewer", json!(["gamma"])), 422),
         (add("manager", json!(["nowhere"])), 404),
         (add("manager", json!(["gamma"])), 201),
     ] {
@@ -538,13 +538,13 @@ async fn a_manager_is_one_of_something_that_there_is() {
         assert_eq!(status, wanted, "{body}: {answer}");
     }
     for (change, wanted, sites, role) in [
-        (json!({ "sites": [] }), 400, None, ""),
+        (json!({ "sites": [] }), 422, None, ""),
         (json!({ "community": "higgs", "sites": [] }), 200, None, "manager"),
-        (json!({ "community": "" }), 400, None, ""),
+        (json!({ "community": "" }), 422, None, ""),
         (json!({ "sites": ["gamma"] }), 200, Some(json!(["gamma"])), "manager"),
         // Who is a manager no more is one of no site.
         (json!({ "role": "viewer" }), 200, None, "viewer"),
-        (json!({ "role": "manager", "community": "" }), 400, None, ""),
+        (json!({ "role": "manager", "community": "" }), 422, None, ""),
     ] {
         let (status, answer) =
             world.request(admin, "PATCH", "/api/v1/accounts/gina", &change.to_string()).await;
