@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use axum::body::Bytes;
 use longhaul_api::Problem;
-use longhaul_api::routes::{QUERY_VALUE_BYTES_MAX, Route};
+use longhaul_api::routes::{QUERY_VALUE_BYTES_MAX, QueryKind, Route};
 use longhaul_model::units::printable;
 use longhaul_model::{Lfn, json};
 use serde::de::DeserializeOwned;
@@ -72,10 +72,15 @@ pub fn parse_query(route: &Route, query: Option<&str>) -> Result<BTreeMap<String
         .map_err(|error| bad_request(format!("the query: {error}")))?;
     let mut known = BTreeMap::new();
     for (name, value) in pairs.0 {
-        if !route.query.iter().any(|query| query.name == name) {
+        let Some(kind) = route.query.iter().find(|query| query.name == name).map(|query| query.kind) else {
             let names: Vec<&str> = route.query.iter().map(|query| query.name).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(bad_request(format!("there is no parameter {}; known: {known}", printable(&name))));
+        };
+        if value.is_empty() && matches!(kind, QueryKind::Integer(..) | QueryKind::Boolean) {
+            return Err(bad_request(format!(
+                "the parameter {name} is empty: leave it out, or give its value"
+            )));
         }
         if value.len() > QUERY_VALUE_BYTES_MAX {
             return Err(bad_request(format!(
@@ -103,6 +108,8 @@ mod tests {
         let parse = |query| parse_query(&routes::TRANSFER_LIST, Some(query));
         assert_eq!(parse("state=done&limit=5").unwrap().len(), 2);
         assert!(parse("stat=done").unwrap_err().detail.contains("known: dataset"));
+        assert!(parse("limit=").unwrap_err().detail.contains("empty"), "no number is written so");
+        assert_eq!(parse("state=").unwrap().len(), 1, "as forms send what nobody chose");
         assert!(parse("limit=1&limit=2").unwrap_err().detail.contains("twice"));
         assert!(parse(&format!("dataset={}", "x".repeat(5_000))).is_err());
         assert_eq!(parse_query(&routes::REPLICA_OF_FILE, Some("lfn=a%2Fb%0A")).unwrap()["lfn"], "a/b\n");

@@ -158,7 +158,7 @@ impl Operations {
     fn find_circuit(&self, which: &str) -> Result<(LinkKey, Option<String>), Problem> {
         if let Some((source, target)) = which.split_once(':') {
             let source = StorageName::parse(source)
-                .map_err(|error| bad_request(printable(&format!("{source}: {error}"))))?;
+                .map_err(|error| unprocessable(printable(&format!("{source}: {error}"))))?;
             return Ok((self.find_link(&source, target)?, None));
         }
         let links = self.shared.netops.circuits.links();
@@ -168,7 +168,7 @@ impl Operations {
         });
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(one),
-            (Some(_), Some(_)) => Err(bad_request(format!("more than one circuit begins with {which}"))),
+            (Some(_), Some(_)) => Err(unprocessable(format!("more than one circuit begins with {which}"))),
             (None, _) => Err(not_found("circuit or link", which, "longhaul circuit list")),
         }
     }
@@ -195,7 +195,7 @@ impl Operations {
                         or {source}:{}",
                     first.0, second.0
                 );
-                Err(bad_request(printable(&detail)))
+                Err(unprocessable(printable(&detail)))
             }
             (None, _) => {
                 let link = printable(&format!("{source}:{target}"));
