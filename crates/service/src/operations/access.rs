@@ -10,7 +10,9 @@ use longhaul_identity::Caller;
 use longhaul_model::{CommunityName, Fault, FaultCode, SiteName, Timestamp};
 use longhaul_security::{ManagerScope, Role, Scopes, hash_secret, new_secret};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem, unprocessable};
+use super::{
+    Operations, PageQuery, bad_request, not_found, page, problem, unprocessable, unprocessable_fault,
+};
 
 impl Operations {
     pub fn whoami(&self, caller: &Caller) -> WhoAmI {
@@ -124,7 +126,7 @@ pub(super) fn manager_scope(
     community: Option<&CommunityName>,
 ) -> Result<ManagerScope, Problem> {
     let scope = ManagerScope::new(role, sites.iter().cloned(), community);
-    scope.map_err(|fault| Problem::from(fault).unprocessable())
+    scope.map_err(unprocessable_fault)
 }
 
 /// A token that nobody gave an end gets that of the credential it is made with; one that should live longer

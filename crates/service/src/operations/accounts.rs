@@ -10,7 +10,9 @@ use longhaul_model::{CommunityName, Fault, FaultCode, SiteName};
 use longhaul_security::{ManagerScope, Role, check_new_password, hash_password};
 
 use super::access::manager_scope;
-use super::{Operations, PageQuery, bad_request, not_found, page, problem, unprocessable};
+use super::{
+    Operations, PageQuery, bad_request, not_found, page, problem, unprocessable, unprocessable_fault,
+};
 
 impl Operations {
     pub fn account_list(&self, query: &PageQuery) -> Result<Page<AccountView>, Problem> {
@@ -115,7 +117,7 @@ impl Operations {
             Some(sites) => manager_scope(role, sites, community)?,
             None if role == Role::Manager => {
                 let kept = charge(role, row.sites.as_deref(), community);
-                kept.map_err(|fault| Problem::from(fault).unprocessable())?
+                kept.map_err(unprocessable_fault)?
             }
             None => ManagerScope::default(),
         };
@@ -125,7 +127,7 @@ impl Operations {
     }
 
     fn hashed(&self, name: &str, password: &str) -> Result<String, Problem> {
-        check_new_password(name, password).map_err(|fault| Problem::from(fault).unprocessable())?;
+        check_new_password(name, password).map_err(unprocessable_fault)?;
         Ok(hash_password(password)?)
     }
 }

@@ -13,7 +13,9 @@ use longhaul_model::units::printable;
 use longhaul_netops::measured;
 use longhaul_network::mapping::{Entry, HostOrNetwork, Mapping, Role};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem, unprocessable};
+use super::{
+    Operations, PageQuery, bad_request, not_found, page, problem, unprocessable, unprocessable_fault,
+};
 
 /// Entries of one request; `longhaul network map import` splits its input by this.
 const HOSTS_PER_REQUEST_MAX: usize = longhaul_model::limits::BATCH_ITEMS_MAX;
@@ -30,7 +32,7 @@ impl Operations {
         let harvest = push::read(body).inspect_err(|fault| {
             tracing::info!(%from, fault = %fault.chain(), "a pushed result makes no sense");
         });
-        let harvest = harvest.map_err(|fault| Problem::from(fault).unprocessable())?;
+        let harvest = harvest.map_err(unprocessable_fault)?;
         Ok(measured::take(&self.shared.netops, harvest, from, "push")?)
     }
 

@@ -250,6 +250,11 @@ pub(crate) fn unprocessable(detail: impl Into<String>) -> Problem {
     bad_request(detail).unprocessable()
 }
 
+/// The same, told by a fault.
+pub(crate) fn unprocessable_fault(fault: Fault) -> Problem {
+    Problem::from(fault).unprocessable()
+}
+
 pub(crate) fn busy(detail: impl Into<String>) -> Problem {
     Fault::new(FaultCode::Busy, detail).into()
 }

@@ -21,7 +21,7 @@ use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::Strategy;
 
-use super::{Operations, PageQuery, bad_request, page, problem, unprocessable};
+use super::{Operations, PageQuery, bad_request, page, problem, unprocessable, unprocessable_fault};
 use crate::views;
 
 const OTHERS: &str = "*";
@@ -88,9 +88,7 @@ impl Operations {
         let changed =
             self.shared.kernel.catalog.change_setting::<Refused>(SHARES, who, self.now(), |present| {
                 shares = KeptShares::read(present);
-                shares
-                    .set_all(weights)
-                    .map_err(|fault| Refused::Change(Problem::from(fault).unprocessable()))?;
+                shares.set_all(weights).map_err(|fault| Refused::Change(unprocessable_fault(fault)))?;
                 let text = serde_json::to_string(&shares).unwrap_or_default();
                 Ok((text, what.to_owned()))
             });
