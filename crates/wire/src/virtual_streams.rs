@@ -603,6 +603,24 @@ fn an_unreachable_source_fails_the_files() {
     assert!((6..40).contains(&dials), "{dials} attempts, with backoff");
 }
 
+/// The time in which this process did not run is none in which the source could have come back.
+#[test]
+fn a_source_is_not_unreachable_because_the_target_stood_still() {
+    let mut world = World::new(1, vec![10, 5 * CHUNK], 4, false);
+    world.add_files();
+    while world.streams.is_empty() {
+        world.step();
+    }
+    while let Some(stream) = world.pick_stream() {
+        world.cut_stream(stream);
+    }
+    world.step();
+    world.now += 2 * crate::limits::RECONNECT_FOR;
+    world.run(100_000);
+    assert_eq!((world.complete.len(), world.failed.len()), (2, 0), "{:?}", world.failed);
+    world.check_complete();
+}
+
 #[test]
 fn a_changed_source_is_an_error_and_never_a_mixed_file() {
     let mut world = World::new(3, vec![30 * CHUNK], 4, false);

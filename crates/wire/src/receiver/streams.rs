@@ -369,13 +369,19 @@ impl Receiver {
         self.release_stream(stream, now);
     }
 
-    /// If this process was not running itself, peers were not silent.
+    /// If this process was not running itself, peers were not silent, and a source without a stream had no
+    /// chance to come back.
     fn check_local_stall(&mut self, now: Duration) {
-        if now.saturating_sub(self.timeouts_checked_at) >= LOCAL_STALL_MIN {
+        let stall = now.saturating_sub(self.timeouts_checked_at);
+        if stall >= LOCAL_STALL_MIN {
             for stream in &mut self.streams {
                 if let State::Up(up) = &mut stream.state {
                     up.keepalive.note_received(now);
                 }
+            }
+            for origin in self.all_origins() {
+                let source = self.origin(origin);
+                source.cut_off_since = source.cut_off_since.map(|since| now.min(since + stall));
             }
         }
         self.timeouts_checked_at = self.timeouts_checked_at.max(now);
