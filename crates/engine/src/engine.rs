@@ -421,6 +421,14 @@ impl Engine {
     }
 }
 
+#[cfg(test)]
+impl Engine {
+    /// For tests of parts that need one.
+    pub(crate) fn context(&self) -> &Arc<EngineContext> {
+        &self.shared
+    }
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
         self.shut_down();

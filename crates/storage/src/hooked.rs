@@ -3,15 +3,19 @@
 //!
 //! [`memory`](crate::memory) injects faults as well; this one also has real files, links and devices inside.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use longhaul_model::{Fault, Pfn, StorageName};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
+
+/// Longer than anything takes on a busy machine: who waits so long waits for what never comes.
+const GATE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Receives the number of the write, counted from 1.
 type WriteHook = Arc<dyn Fn(u64) + Send + Sync>;
@@ -55,16 +59,13 @@ impl HookedStorage {
         })
     }
 
-    /// Signals when this write begins, and does not block it.
-    pub fn tells_at(inner: Arc<dyn Storage>, write: u64) -> (Arc<Self>, Receiver<()>) {
-        let (reached, at_write) = channel();
-        let reached = Mutex::new(reached);
-        let hooked = HookedStorage::new(inner, move |number| {
-            if number == write {
-                let _ = reached.lock().send(());
-            }
-        });
-        (hooked, at_write)
+    /// Holds all writes from the first of these numbers on until the gate is opened, then those from the next
+    /// one on. The numbers ascend. So no more is written while a test looks around, whatever it takes.
+    pub fn gated(inner: Arc<dyn Storage>, stops: &[u64]) -> (Arc<Self>, WriteGate) {
+        let stops = Stops { left: stops.iter().copied().collect(), reached: false };
+        let gate = Arc::new(Gate { stops: Mutex::new(stops), changed: Condvar::new() });
+        let passed = gate.clone();
+        (HookedStorage::new(inner, move |number| passed.pass(number)), WriteGate(gate))
     }
 
     /// The hook is called before each read of files that are opened from now on.
@@ -89,6 +90,64 @@ impl HookedStorage {
 
     fn wrap(&self, inner: Box<dyn TargetFile>) -> Box<dyn TargetFile> {
         Box::new(HookedTarget { inner, hook: self.write_hook.clone(), writes: self.writes.clone() })
+    }
+}
+
+/// The test's side of [`HookedStorage::gated`]. Dropped, it holds nothing any more.
+pub struct WriteGate(Arc<Gate>);
+
+struct Gate {
+    stops: Mutex<Stops>,
+    changed: Condvar,
+}
+
+struct Stops {
+    /// Numbers of writes.
+    left: VecDeque<u64>,
+    /// A write is held at the first of them.
+    reached: bool,
+}
+
+impl Gate {
+    /// Called by the writers. They give up at last, so that a test that failed can end.
+    fn pass(&self, number: u64) {
+        let deadline = Instant::now() + GATE_TIMEOUT;
+        let mut stops = self.stops.lock();
+        while stops.left.front().is_some_and(|&stop| number >= stop) {
+            if !std::mem::replace(&mut stops.reached, true) {
+                self.changed.notify_all();
+            }
+            if self.changed.wait_until(&mut stops, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+}
+
+impl WriteGate {
+    /// Waits until a write is held at the next stop.
+    ///
+    /// # Panics
+    /// If none is within two minutes.
+    pub fn wait(&self) {
+        let mut stops = self.0.stops.lock();
+        let _ = self.0.changed.wait_while_for(&mut stops, |stops| !stops.reached, GATE_TIMEOUT);
+        assert!(stops.reached, "no write was held at the stops {:?}", stops.left);
+    }
+
+    /// Lets the writes go on up to the next stop.
+    pub fn open(&self) {
+        let mut stops = self.0.stops.lock();
+        stops.left.pop_front();
+        stops.reached = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Drop for WriteGate {
+    fn drop(&mut self) {
+        self.0.stops.lock().left.clear();
+        self.0.changed.notify_all();
     }
 }
 

@@ -171,7 +171,9 @@ impl Connection {
                 self.sample(shared);
             }
         }
-        self.write()?;
+        if let Err(fault) = self.write() {
+            return Err(self.read_reason(shared).unwrap_or(fault));
+        }
         if let Some(fault) = self.handler.link.take_close() {
             return fault.map_or(Ok(ConnectionProgress::Closed), Err);
         }
@@ -242,6 +244,12 @@ impl Connection {
             }
         }
         Ok(ConnectionProgress::HasMore)
+    }
+
+    /// The reason that a peer gave before it closed the connection. A peer that has not read everything
+    /// resets it, and then writing fails; Linux still delivers what had arrived before.
+    fn read_reason(&mut self, shared: &Arc<EngineContext>) -> Option<Fault> {
+        self.read(shared).err().filter(|told| told.code != FaultCode::ConnectionLost)
     }
 
     /// Whether the peer may connect, once it is authenticated. A peer that dialled this agent receives the
@@ -350,5 +358,94 @@ impl OutgoingProgress {
         let payload = self.outgoing.payload.as_ref()?.bytes();
         let at = self.at - head.len();
         (at < payload.len()).then(|| &payload[at..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::sync::mpsc::channel;
+
+    use longhaul_model::{DataSecurity, Timestamp};
+    use longhaul_security::{Access, PermitVerifier, data_server_tls};
+    use longhaul_testkit::wait_until;
+    use rustls::ServerConnection;
+
+    use super::*;
+    use crate::calls::CallClient;
+    use crate::net::{Dialler, NetworkThread};
+    use crate::tls::tests::{authority, credentials};
+    use crate::{Config, Engine, Path, PathProfile};
+
+    /// The network thread is about to write, and has not looked whether anything came.
+    #[test]
+    fn the_reason_of_a_refusal_is_read_although_the_connection_is_reset() {
+        let home = tempfile::tempdir().unwrap();
+        let authority = authority();
+        let credentials = credentials(&authority);
+        let config = Config {
+            agent: AgentId(7),
+            deployment: "test".into(),
+            listen: Vec::new(),
+            state_dir: home.path().to_owned(),
+            memory_bytes: 1,
+            streams_per_session: 1,
+            fixed_streams: false,
+            local_addresses: Vec::new(),
+            network_threads: 1,
+            cores: Vec::new(),
+            data_security: DataSecurity::Tls,
+            path: PathProfile::default(),
+            responder: None,
+            access: Access::default(),
+            marking: None,
+        };
+        let permits = PermitVerifier::new(&authority.permit_key_pem()).unwrap();
+        let clock = Arc::new(|| Timestamp(0));
+        let engine = Engine::start(config, &credentials, permits, Vec::new(), clock, |_| ()).unwrap();
+        let shared = engine.context();
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ((shaken, is_shaken), (refuse, may_refuse)) = (channel(), channel::<()>());
+        let peer = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut tls = ServerConnection::new(data_server_tls(&credentials).unwrap()).unwrap();
+            while tls.is_handshaking() {
+                tls.complete_io(&mut socket).unwrap();
+            }
+            shaken.send(()).unwrap();
+            may_refuse.recv().unwrap();
+            let fault = Fault::new(FaultCode::NotFound, "nothing to call here");
+            tls.writer().write_all(&Frame::Goodbye { fault: Some(fault) }.encode(0)).unwrap();
+            while tls.wants_write() {
+                tls.write_tls(&mut socket).unwrap();
+            }
+        });
+
+        let poll = mio::Poll::new().unwrap();
+        let link = Link::new(NetworkThread::idle(&poll), 1);
+        let way = ResolvedPath { address, path: Arc::new(Path::new(address.to_string())) };
+        let dialler = Dialler::Calls(CallClient::new(None));
+        let race = Arc::new(DialRace::new(dialler, vec![way.clone()], shared.now()));
+        let mut conn = Connection::dialled(race, way, link.clone(), shared).unwrap();
+        let shakes = || {
+            conn.drive(true, shared).unwrap();
+            is_shaken.try_recv().is_ok()
+        };
+        wait_until(shakes, || "the handshake is not complete".into());
+        // The peer does not read this, so that its end is a reset.
+        link.send_frame(&Frame::Ping { number: 1 });
+        conn.drive(false, shared).unwrap();
+        refuse.send(()).unwrap();
+        peer.join().unwrap();
+        let mut ended = None;
+        let writes = || {
+            link.send_frame(&Frame::Ping { number: 2 });
+            ended = conn.drive(false, shared).err();
+            ended.is_some()
+        };
+        wait_until(writes, || "the connection is not reset".into());
+        assert_eq!(ended.map(|fault| fault.code), Some(FaultCode::NotFound));
     }
 }

@@ -380,4 +380,4 @@ impl Tls {
 #[cfg(test)]
 mod openssl_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -48,13 +48,13 @@ fn now() -> Timestamp {
     Timestamp(std::time::UNIX_EPOCH.elapsed().unwrap().as_micros() as i64)
 }
 
-pub(super) fn authority() -> Authority {
+pub(crate) fn authority() -> Authority {
     let directory = tempfile::tempdir().unwrap();
     Authority::create(&directory.path().join("a"), "test", now()).unwrap()
 }
 
 /// The certificate of agent number 7.
-pub(super) fn credentials(authority: &Authority) -> Credentials {
+pub(crate) fn credentials(authority: &Authority) -> Credentials {
     let (request, key_pem) = new_signing_request().unwrap();
     let issued = authority.issue_agent(&request, AgentId(7), &"site".parse().unwrap(), now()).unwrap();
     Credentials { certificate_pem: issued.certificate_pem, key_pem, ca_pem: authority.ca_pem().to_owned() }

@@ -17,7 +17,7 @@ use longhaul_wire::{
 };
 
 use crate::common::fake::{self, Wire, good_hello, hello};
-use crate::common::{Agent, Deployment, content, wish};
+use crate::common::{Agent, Deployment, assert_moved, content, wish};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
@@ -330,7 +330,8 @@ fn damaged_chunks_are_requested_again() {
     two.target.engine.fetch(batch_by_hand(&two, address, &bytes));
     let end = &two.target.finished(1)[0];
     assert!(end.result.is_ok(), "{:?}", end.result);
-    assert_eq!((end.bytes_moved, end.bytes_resent), (5 * CHUNK as u64, 2 * CHUNK as u64));
+    assert_moved(end, 5 * CHUNK);
+    assert_eq!(end.bytes_resent, end.bytes_moved - 3 * CHUNK as u64);
     assert!(two.beta.contents("by-hand").unwrap() == bytes);
 }
 
@@ -410,7 +411,8 @@ fn streams_beyond_the_memory_budget_are_refused() {
         }
     });
     assert_eq!(refused.expect("a bound").code, FaultCode::Busy);
-    assert_eq!(held.len(), 32);
+    // More, if some of the first ones were given up meanwhile, since nobody answers their pings.
+    assert!(held.len() >= 32, "{}", held.len());
     drop(held);
     two.still_serves();
 }

@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_engine::Snapshot;
@@ -109,22 +108,15 @@ fn a_refused_peer_loses_its_streams_in_the_middle_of_a_file() {
         let bytes = content(5, 80 * CHUNK_BYTES as usize);
         storage.put("f", &bytes);
         let beta = store("beta");
-        let (reached, at_write) = channel();
-        let (let_go, held) = channel::<()>();
-        let gate = Mutex::new((reached, held));
         // The first write waits until the refusal has arrived.
-        let hooked = HookedStorage::new(Arc::new(beta.clone()), move |write| {
-            let gate = gate.lock().unwrap();
-            let _ = gate.0.send(write);
-            let _ = gate.1.recv();
-        });
+        let (hooked, gate) = HookedStorage::gated(Arc::new(beta.clone()), &[1]);
         let target = deployment.agent(2, hooked);
         let wanted = vec![wish(1, "f", &bytes)];
         target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", wanted));
-        at_write.recv().unwrap();
+        gate.wait();
         let (refusing, refused) = if by_source { (&source, &target) } else { (&target, &source) };
         refusing.engine.refuse_peers(BTreeSet::from([refused.agent]));
-        drop(let_go);
+        gate.open();
         let fault = target.finished(1).remove(0).result.unwrap_err();
         assert!(fault.detail.contains("refused"), "{fault}");
         assert_eq!(beta.names(), Vec::<String>::new());

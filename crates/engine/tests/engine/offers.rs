@@ -1,7 +1,6 @@
 //! Offered streams (push): the source dials, and the target uses its streams as if it had dialled them.
 
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use longhaul_engine::{FetchBatch, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
@@ -89,24 +88,17 @@ fn broken_offered_streams_are_redialled() {
     let deployment = Deployment::new();
     let (alpha, beta) = (store("alpha"), store("beta"));
     let file = put(&alpha, 1, 60 * CHUNK);
-    let (reached, at_write) = channel();
-    let (go, may_go) = channel::<()>();
-    let (reached, may_go) = (Mutex::new(reached), Mutex::new(may_go));
-    let hooked = HookedStorage::new(Arc::new(beta.clone()), move |write| {
-        if write == 5 || write == 25 {
-            reached.lock().unwrap().send(()).unwrap();
-            let _ = may_go.lock().unwrap().recv();
-        }
-    });
+    // What is in flight at the first stop does not suffice for the second.
+    let (hooked, gate) = HookedStorage::gated(Arc::new(beta.clone()), &[5, 40]);
     let source = hidden(&deployment, 1, alpha.clone());
     let target = deployment.agent(2, hooked);
     let relay = Relay::to(&target.addresses()[0]);
     let offer = source.engine.offer(std::slice::from_ref(&relay.address), 2).unwrap();
     target.engine.fetch(batch(&deployment, &source, &target, vec![file.clone()]));
     for _ in 0..2 {
-        at_write.recv().unwrap();
+        gate.wait();
         assert!(relay.cut() > 0);
-        go.send(()).unwrap();
+        gate.open();
     }
     let end = target.finished(1).remove(0);
     assert!(end.result.is_ok(), "{:?}", end.result);
@@ -134,7 +126,9 @@ fn offers_of_unused_sources_are_bounded() {
         }
         assert!(wires.len() < 1_000);
     };
-    assert_eq!((refused.code, wires.len()), (FaultCode::Busy, 32));
+    assert_eq!(refused.code, FaultCode::Busy);
+    // More, if some of the first ones were given up meanwhile, since nobody answers their pings.
+    assert!(wires.len() >= 32, "{}", wires.len());
     // Unrequested data ends the stream and frees its place.
     let mut wire = wires.pop().unwrap();
     wire.send(&Frame::Welcome(longhaul_wire::Welcome { version: 1, incarnation: 1 }), &[]);

@@ -11,7 +11,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longhaul_engine::{AttemptOutcome, Config, Engine, Event, Export, FetchBatch, FetchFile, PathProfile};
+use longhaul_engine::{
+    AttemptOutcome, Config, Engine, Event, Export, FetchBatch, FetchFile, PathProfile, Snapshot,
+};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::tree::{chunk_value, values_of};
 use longhaul_model::{
@@ -24,9 +26,12 @@ use longhaul_security::{
 use longhaul_storage::memory::FaultyStore;
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, PosixTuning, Storage};
 pub use longhaul_testkit::content;
+use longhaul_testkit::wait_until;
 
 /// The timeout of every wait in the tests.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// All receive buffers of an agent here: what it can have requested at once.
+pub const IN_FLIGHT_MAX: u64 = 24 * CHUNK_BYTES as u64;
 
 pub fn now() -> Timestamp {
     Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64)
@@ -198,6 +203,15 @@ impl Agent {
         finished
     }
 
+    /// Fetches a batch, and requests nothing of it before the agent is ready: a stream that is up late finds
+    /// as much work as the first one. (One byte a second lets a single chunk through.)
+    pub fn fetch_when(&self, batch: FetchBatch, is_ready: impl Fn(&Snapshot) -> bool) {
+        self.engine.set_limits(Some(1), None);
+        self.engine.fetch(batch);
+        wait_until(|| is_ready(&self.engine.snapshot()), || format!("{:?}", self.engine.snapshot()));
+        self.engine.set_limits(None, None);
+    }
+
     /// Waits until an attempt has begun.
     pub fn started(&self) -> AttemptId {
         loop {
@@ -206,6 +220,22 @@ impl Agent {
             }
         }
     }
+}
+
+/// Most bytes of an attempt that may have come twice though no stream broke: none, unless it took long. A
+/// stream that is silent for two seconds is given up, and the last chunks are requested twice after one: on a
+/// busy machine both happen, and what was in flight comes again.
+pub fn again_max(end: &AttemptOutcome) -> u64 {
+    let times = &end.times;
+    let took = times.started.zip(times.last_byte).map_or(0, |(started, last)| last.0 - started.0);
+    took.max(0) as u64 / 1_000_000 * IN_FLIGHT_MAX
+}
+
+/// Asserts that so many bytes had to be moved, and nothing without need a second time.
+#[track_caller]
+pub fn assert_moved(end: &AttemptOutcome, bytes: usize) {
+    let bytes = bytes as u64;
+    assert!((bytes..=bytes + again_max(end)).contains(&end.bytes_moved), "{bytes} bytes: {end:?}");
 }
 
 pub fn digests(bytes: &[u8], algorithms: &[Algorithm]) -> DigestSet {

@@ -32,12 +32,14 @@ impl Relay {
                 kept.peers.lock().unwrap().insert(peer.ip());
                 // The forwarding target may be gone by now.
                 let Ok(far) = TcpStream::connect(&target) else { continue };
-                for (from, to) in [(&near, &far), (&far, &near)] {
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                let ways = [(&near, &far), (&far, &near)]
+                    .map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()));
+                // Known before anything passes, so that a cut reaches whatever has carried data.
+                kept.sockets.lock().unwrap().extend([near, far]);
+                for (from, to) in ways {
                     let shared = kept.clone();
                     std::thread::spawn(move || shared.pump(from, to));
                 }
-                kept.sockets.lock().unwrap().extend([near, far]);
             }
         });
         Relay { address, shared }
