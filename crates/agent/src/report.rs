@@ -137,6 +137,9 @@ impl Reporter {
         }
         match applied {
             Ok(()) => {
+                if self.context.session.is_greeted() {
+                    self.context.storage_health.note_told(self.health_changes);
+                }
                 if self.backoff.is_failing() {
                     tracing::info!("the service answers again");
                 }

@@ -3,8 +3,10 @@
 //! Trouble begins when the engine fails to write, when less than [`free_bytes_margin`] is free, or when a
 //! probe (a small temporary file is written, flushed and removed) fails. It ends at the first check at which
 //! a probe succeeds and there is room: the margin plus the size of the file that was refused, but at most a
-//! twentieth of the storage, so that one huge file does not block all small ones. Each storage has a thread
-//! of its own, so that one that hangs does not hide the others.
+//! twentieth of the storage, so that one huge file does not block all small ones. Trouble does not end before
+//! the service has heard of it: the service would let the storage rest after the failures, and only the end
+//! of a trouble tells it that files are accepted again. Each storage has a thread of its own, so that one
+//! that hangs does not hide the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +38,8 @@ pub(crate) struct StorageHealth {
     /// Notified when trouble begins or ends.
     pub changed: Notify,
     changes: AtomicU64,
+    /// The changes that the service has heard of.
+    changes_told: AtomicU64,
     failures: Vec<Arc<FailureQueue>>,
 }
 
@@ -101,6 +105,7 @@ impl StorageHealth {
             latest: Mutex::new(Vec::new()),
             changed: Notify::new(),
             changes: AtomicU64::new(0),
+            changes_told: AtomicU64::new(0),
             failures: failures.clone(),
         });
         let watches = storages.iter().zip(failures).map(|(storage, failures)| StorageWatch {
@@ -118,6 +123,11 @@ impl StorageHealth {
     /// How often trouble has begun or ended.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// Notes that the service has heard of the first `changes` changes.
+    pub(crate) fn note_told(&self, changes: u64) {
+        self.changes_told.fetch_max(changes, Ordering::AcqRel);
     }
 
     pub(crate) fn latest(&self) -> Vec<StorageSpace> {
@@ -139,10 +149,13 @@ impl StorageHealth {
         self.failures.iter().for_each(|failures| failures.close());
     }
 
-    fn publish(&self, space: StorageSpace) {
+    fn publish(&self, mut space: StorageSpace) {
         let mut latest = self.latest.lock();
         let place = latest.iter().position(|known| known.storage == space.storage);
         let before = place.and_then(|place| latest[place].trouble.clone());
+        if space.trouble.is_none() && self.changes_told.load(Ordering::Acquire) < self.changes() {
+            space.trouble.clone_from(&before);
+        }
         if before.as_ref().map(|fault| fault.code) != space.trouble.as_ref().map(|fault| fault.code) {
             match &space.trouble {
                 Some(fault) => {
@@ -214,7 +227,8 @@ impl PeriodicLoop for StorageWatch {
                 self.watcher.trouble = Some(failure);
                 self.health.publish(self.watcher.state(self.watcher.storage.space().ok()));
             }
-            None if !is_due => return self.check_at,
+            // Further failures say nothing new before the check.
+            _ if !is_due => return self.check_at,
             _ => {
                 self.is_settling = false;
                 self.health.publish(self.watcher.check());
@@ -371,8 +385,18 @@ mod tests {
         assert_eq!(watch.step(s(5)), Some(s(15)), "as it is");
         assert_eq!((code(health.latest()[0].clone()), health.changes()), (Some(FaultCode::TargetFull), 1));
         assert_eq!(watch.step(s(6)), Some(s(15)), "the others say nothing new");
+        health.note_write_failure(storage.name(), &fault, 7);
+        assert_eq!(watch.step(s(7)), Some(s(15)), "nor does a later one");
         assert_eq!(watch.step(s(15)), Some(s(25)));
-        assert_eq!((code(health.latest()[0].clone()), health.changes()), (None, 2), "there is room");
+        let seen = || (code(health.latest()[0].clone()), health.changes());
+        assert_eq!(
+            seen(),
+            (Some(FaultCode::TargetFull), 1),
+            "there is room, but nobody knows that there was none"
+        );
+        health.note_told(health.changes());
+        assert_eq!(watch.step(s(25)), Some(s(35)));
+        assert_eq!(seen(), (None, 2), "there is room");
     }
 
     #[tokio::test]

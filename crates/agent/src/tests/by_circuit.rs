@@ -8,8 +8,8 @@ use std::time::Duration;
 use longhaul_api::circuits::{CircuitOrder, CircuitState, CircuitWish};
 use longhaul_model::{CircuitOrderId, CircuitUse};
 
-use super::lease;
 use super::one_agent::{Running, TestSite};
+use super::{lease, until};
 
 /// Logs what it fetches from where, and waits for the test with one file.
 const MOVER: &str = r##"
@@ -65,9 +65,7 @@ impl World {
     }
 
     async fn until_said(&self, lines: usize) {
-        while self.said().len() < lines {
-            tokio::task::yield_now().await;
-        }
+        until("the command", || self.said().len() >= lines).await;
     }
 
     fn set_order(&self, wanted: bool) {
@@ -105,8 +103,9 @@ async fn a_command_uses_the_circuit_that_is_up_when_it_begins() {
     until_paths(&agent, true).await;
     // A lease that never uses circuits stays on the plain path.
     for (attempt, circuits) in [(2, CircuitUse::Prefer), (4, CircuitUse::Never), (5, CircuitUse::Only)] {
+        let lines = world.said().len() + 1;
         world.lease(attempt, circuits);
-        world.until_said(world.said().len() + 1).await;
+        world.until_said(lines).await;
     }
     let outcomes = world.site.service.wait_for_outcomes(4).await;
     assert!(outcomes.iter().all(|outcome| outcome.fault.is_none()), "{outcomes:?}");

@@ -14,6 +14,7 @@ mod two_agents;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use longhaul_api::agent::{Lease, LeaseBatch, SourcePeer};
 use longhaul_engine::Clock;
@@ -84,7 +85,7 @@ impl Deployment {
 
     /// Leases for agent 2 (beta) of files at agent 1 (alpha), with a true permit.
     fn batch(&self, addresses: Vec<String>, leases: Vec<Lease>) -> LeaseBatch {
-        let start_by = self.clock.now().plus(std::time::Duration::from_secs(600));
+        let start_by = self.clock.now().plus(Duration::from_secs(600));
         let permit = Permit {
             deployment: "tests".into(),
             target_agent: AgentId(2),
@@ -104,6 +105,17 @@ impl Deployment {
             mark: longhaul_model::Mark::default(),
         }
     }
+}
+
+/// Polls for what no signal tells; what takes two minutes never comes.
+pub(crate) async fn until(what: &str, met: impl Fn() -> bool) {
+    for _ in 0..12_000 {
+        if met() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what} did not come about");
 }
 
 fn lease(attempt: u64, lfn: &str, bytes: &[u8]) -> Lease {

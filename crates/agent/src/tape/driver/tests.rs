@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::StorageConfig;
 use crate::config::tape::TapeConfig;
+use crate::tests::until;
 use longhaul_doors::StageState;
 use std::fs;
 use std::path::PathBuf;
@@ -107,16 +108,6 @@ fn wanted(path: &str) -> RequestedFile {
 
 fn states(driver: &TapeDriver, id: &str) -> Vec<StageState> {
     driver.report(id).unwrap().files.iter().map(|file| file.state).collect()
-}
-
-async fn until(what: &str, met: impl Fn() -> bool) {
-    for _ in 0..3_000 {
-        if met() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{what} did not come about");
 }
 
 #[tokio::test(flavor = "multi_thread")]
