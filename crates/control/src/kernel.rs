@@ -26,7 +26,7 @@ use crate::recorded::Recorded;
 use crate::turns::LoopTurns;
 
 /// The scheduler loop answers within milliseconds; longer means that it is stopping.
-const ANSWER_WAIT: Duration = Duration::from_secs(5);
+const ANSWER_WAIT: Duration = Duration::from_secs(20);
 
 pub struct Kernel {
     /// Never steps.

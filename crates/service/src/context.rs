@@ -31,6 +31,6 @@ pub struct ServiceContext {
     pub(crate) last_check: LastCheck,
     /// Since the last start the state directory has come to another place.
     pub(crate) place_change: Option<PlaceChange>,
-    /// The state directory is ours as long as this lives.
-    pub _lock: longhaul_security::LockFile,
+    /// The state directory is ours as long as this lives: here, and in each thread that works on it.
+    pub state_lock: Arc<longhaul_security::LockFile>,
 }

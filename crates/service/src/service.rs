@@ -17,6 +17,7 @@ use longhaul_model::{Fault, FaultCode};
 use longhaul_netops::measured::puller;
 use longhaul_netops::{Level, plan};
 use longhaul_scheduler::Scheduler;
+use longhaul_security::LockFile;
 use longhaul_threads::{end_process, panic_text, spawn_core_loop};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -87,7 +88,12 @@ impl Service {
         let operations = Arc::new(Operations::new(shared.clone()));
         // Dropped before what the loops take their inputs from: they may end when the start fails.
         let (stop, stopped) = watch::channel(false);
-        let starting = CoreStart { clock: &clock, turns: &shared.kernel.turns, stopped: &stopped };
+        let starting = CoreStart {
+            clock: &clock,
+            turns: &shared.kernel.turns,
+            stopped: &stopped,
+            state_lock: &shared.state_lock,
+        };
         let mut threads = Threads::start(&starting, brain, commit_loop, query_loop)?;
         let recovering = shared.clone();
         tokio::task::spawn_blocking(move || recover_live_state(&recovering))
@@ -243,6 +249,7 @@ struct CoreStart<'a> {
     clock: &'a Clock,
     turns: &'a LoopTurns,
     stopped: &'a watch::Receiver<bool>,
+    state_lock: &'a Arc<LockFile>,
 }
 
 impl CoreStart<'_> {
@@ -258,7 +265,13 @@ impl CoreStart<'_> {
         work: impl FnOnce(&mut S) + Send + 'static,
         end: impl FnOnce(S) -> T + Send + 'static,
     ) -> Result<JoinHandle<T>, Fault> {
-        let stopped = self.stopped.clone();
+        let (stopped, state_lock) = (self.stopped.clone(), self.state_lock.clone());
+        // No other service takes the state directory while a thread of this one still works on it.
+        let end = move |state| {
+            let ended = end(state);
+            drop(state_lock);
+            ended
+        };
         let started = spawn_core_loop(name, move || may_end(&stopped), state, work, end);
         started.map_err(|error| thread_fault(name, error))
     }

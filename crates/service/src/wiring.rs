@@ -148,7 +148,7 @@ fn share(
         messages,
         last_check,
         place_change,
-        _lock: state.lock,
+        state_lock: Arc::new(state.lock),
     })
 }
 

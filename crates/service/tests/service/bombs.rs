@@ -91,7 +91,7 @@ fn harmful_json_is_refused_and_nothing_of_it_stays() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "run by the test above, as a process"]
 async fn in_a_process_of_its_own() {
-    let world = World::with(|config| config.limits = longhaul_service::HttpLimits::default()).await;
+    let world = World::new().await;
     let kept = || async {
         let mut kept = Vec::new();
         for path in ["/jobs", "/config/se", "/ban/se", "/config/links"] {

@@ -40,7 +40,10 @@ async fn who_was_refused_and_who_was_allowed_is_kept() {
     let refused = entries(&play, "refused", None).await;
     let of_bob = entries(&play, "refused", Some("bob")).await;
     let once = find(&of_bob, "fts DELETE /jobs/{}", &path);
-    assert_eq!((once.who.as_str(), once.credential.as_str(), once.times), ("bob", "API token", 3));
+    assert_eq!((once.who.as_str(), once.credential.as_str()), ("bob", "API token"));
+    // Alike ones are counted in one entry, unless the log was written in between, as it is every two seconds.
+    let alike = of_bob.iter().filter(|one| one.operation == once.operation && one.object == once.object);
+    assert_eq!(alike.map(|one| one.times).sum::<u64>(), 3);
     assert_eq!((once.allowed, once.origin.as_str()), (false, "127.0.0.1"));
     assert_eq!(once.why, "not theirs", "{once:?}");
     assert_eq!(find(&refused, "fts GET /jobs/{}", &job).times, 2, "each job of a list");

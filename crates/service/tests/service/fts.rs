@@ -42,7 +42,6 @@ async fn the_unmodified_client_sees_what_the_reference_promises() {
         config.jobs.allow_networks = vec!["127.0.0.0/8".into()];
         config.jobs.authorities = vec![authority.file()];
         config.fts.trust_dir = Some(authority.trusted());
-        config.limits = longhaul_service::HttpLimits::default();
         config.fts.people = PEOPLE.map(person).to_vec();
         config.fts.voms_dir = member.as_ref().map(|(_, folder)| folder.clone());
         issuer.is_trusted_by(config);

@@ -15,7 +15,7 @@ use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes;
 use longhaul_identity::{FtsIssuer, FtsPerson, Reach};
 use longhaul_security::{ForeignServerTrust, foreign_client_tls_with_certificate};
-use longhaul_service::{Config, FTS_ROUTES, HttpLimits};
+use longhaul_service::{Config, FTS_ROUTES};
 use longhaul_testkit::http::{self, Response};
 use longhaul_testkit::{CertificateAuthority, TokenSigner, server_tls};
 use serde_json::{Value, json};
@@ -287,7 +287,6 @@ impl Play {
         issuer.serve();
         let world = World::with(|config| {
             config.jobs.allow_networks = vec!["127.0.0.0/8".into()];
-            config.limits = HttpLimits::default();
             config.fts.trust_dir = Some(authority.trusted());
             config.fts.people = PEOPLE.map(person).to_vec();
             issuer.is_trusted_by(config);

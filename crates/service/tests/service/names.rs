@@ -41,7 +41,6 @@ async fn a_name_with_a_slash_delegates_for_nobody_else() {
     let authority = Authority::new(grid.path(), "authority");
     let world = World::with(|config| {
         config.fts.trust_dir = Some(authority.trusted());
-        config.limits = longhaul_service::HttpLimits::default();
     })
     .await;
     let dora = Person { world: &world, holder: authority.user("dora") };

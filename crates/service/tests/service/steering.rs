@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::world::{Agent, World, manifest_line};
+use crate::world::{Agent, World, manifest_line, until};
 use longhaul_api::Problem;
 use longhaul_api::agent::*;
 use longhaul_api::commissioning::{Commissioning, Grade, LinkTest};
@@ -15,7 +15,7 @@ use longhaul_api::steering::*;
 use longhaul_model::{Fault, FaultCode, TransferState};
 
 /// So large that there is something to wait for.
-const LARGE: u64 = 64_000_000;
+const LARGE_BYTES: u64 = 64_000_000;
 
 fn wish(dataset: &str, storage: &str, terms: Terms) -> Subscribe {
     Subscribe {
@@ -33,10 +33,10 @@ async fn subscribe(world: &World, wish: &Subscribe) -> SubscriptionView {
     world.admin().request(&routes::SUBSCRIPTION_CREATE).json(wish).send().await.unwrap()
 }
 
-async fn large(world: &World, dataset: &str, storage: &str, files: usize) {
+async fn large(world: &World, dataset: &str, storage: &str, files: usize, bytes: u64) {
     let create = DatasetCreate { name: dataset.parse().unwrap(), community: None };
     let _: DatasetView = world.admin().request(&routes::DATASET_CREATE).json(&create).send().await.unwrap();
-    let lines: String = (0..files).map(|n| manifest_line(&format!("{dataset}/f{n:05}"), LARGE)).collect();
+    let lines: String = (0..files).map(|n| manifest_line(&format!("{dataset}/f{n:05}"), bytes)).collect();
     world.register(dataset, Some(storage), lines).await.unwrap();
 }
 
@@ -98,11 +98,19 @@ async fn terms_are_kept_shown_changed_and_survive_a_restart() {
     world.assert_sound().await;
 }
 
-/// Which of two communities the next `count` leases were charged to; each is done before the next is taken.
-async fn charged(beta: &mut Agent, held: &mut Vec<Lease>, count: usize) -> BTreeMap<String, usize> {
+/// Which of two communities the next `count` leases of files at alpha were charged to; each is done before
+/// the next is taken.
+async fn charged(
+    alpha: &Agent,
+    beta: &mut Agent,
+    held: &mut Vec<Lease>,
+    count: usize,
+) -> BTreeMap<String, usize> {
     let mut charged = BTreeMap::new();
     for _ in 0..count {
         if held.is_empty() {
+            // A source that is silent for 15 s is out of contact.
+            alpha.report(&alpha.empty_report()).await.unwrap();
             held.extend(beta.leases(1).await.into_iter().map(|(_, lease)| lease));
         }
         let lease = held.remove(0);
@@ -119,14 +127,14 @@ async fn charged(beta: &mut Agent, held: &mut Vec<Lease>, count: usize) -> BTree
 #[tokio::test(flavor = "multi_thread")]
 async fn shares_take_effect_at_once_and_stay() {
     let mut world = World::new().await;
-    let [_alpha, mut beta] = agents(&world, ["alpha", "beta"]).await;
+    let [alpha, mut beta] = agents(&world, ["alpha", "beta"]).await;
     // Few at a time, so that each next one shows whose turn it is.
     let limits = Some(SiteLimitsSet { active_in: Some(4), ..SiteLimitsSet::default() });
     let change = SiteChange { limits, ..SiteChange::default() };
     let _: SiteView =
         world.admin().request(&routes::SITE_CHANGE).parameter("beta").json(&change).send().await.unwrap();
     for dataset in ["red", "blue"] {
-        large(&world, dataset, "alpha", 400).await;
+        large(&world, dataset, "alpha", 400, LARGE_BYTES).await;
     }
     share(&world, "red", None, 9.0).await;
     share(&world, "blue", None, 1.0).await;
@@ -136,16 +144,16 @@ async fn shares_take_effect_at_once_and_stay() {
     }
     let mut held = Vec::new();
     // What was given out before both wanted something does not count.
-    charged(&mut beta, &mut held, 20).await;
-    let before = charged(&mut beta, &mut held, 80).await;
+    charged(&alpha, &mut beta, &mut held, 20).await;
+    let before = charged(&alpha, &mut beta, &mut held, 80).await;
     assert!(before["red"] >= 6 * before["blue"], "{before:?}");
 
     share(&world, "red", None, 1.0).await;
     let shares = share(&world, "blue", None, 9.0).await;
     let blue = shares.items.iter().find(|row| row.community == "blue" && row.activity.is_none()).unwrap();
     assert_eq!((blue.weight, (blue.part * 11.0).round()), (9.0, 9.0));
-    charged(&mut beta, &mut held, 20).await;
-    let after = charged(&mut beta, &mut held, 80).await;
+    charged(&alpha, &mut beta, &mut held, 20).await;
+    let after = charged(&alpha, &mut beta, &mut held, 80).await;
     assert!(after["blue"] >= 6 * after.get("red").copied().unwrap_or(0), "{after:?}");
 
     let zero = ShareChange { community: "blue".into(), activity: Some("*".into()), weight: Some(0.0) };
@@ -168,7 +176,7 @@ async fn shares_take_effect_at_once_and_stay() {
 async fn a_deadline_is_answered_and_warned_of() {
     let world = World::new().await;
     let [_alpha, _beta] = agents(&world, ["alpha", "beta"]).await;
-    large(&world, "d", "alpha", 50).await;
+    large(&world, "d", "alpha", 50, 20 * LARGE_BYTES).await;
     let now = world.service().operations().now();
     let terms =
         |seconds: u64| Terms { deadline: Some(now + Duration::from_secs(seconds)), ..Terms::default() };
@@ -193,7 +201,7 @@ async fn a_deadline_is_answered_and_warned_of() {
         promise.words
     );
 
-    let soon = (now + Duration::from_secs(20)).to_string();
+    let soon = (now + Duration::from_secs(400)).to_string();
     set_deadline(&world, &made.id.to_string(), &soon).await;
     let warned = |problems: &Page<ProblemView>| {
         let is_it =
@@ -349,8 +357,12 @@ async fn tests_of_links_decide_which_are_used_where_that_is_wished() {
         world.dataset("d", "alpha", 2).await;
         let made = world.subscribe("d", "beta").await;
         if wished {
-            let why = held_up_by(&world, made.id).await;
-            assert!(why.contains("alpha, which is not commissioned"), "{why}");
+            // Once its files have been looked up.
+            until("the reason", async || {
+                let why = held_up_by(&world, made.id).await;
+                if why.contains("alpha, which is not commissioned") { Ok(()) } else { Err(why) }
+            })
+            .await;
             assert_eq!(tested(Grade::Slow).await, [link("alpha", "beta")], "still not good");
         }
         assert!(tested(Grade::Commissioned).await.is_empty());

@@ -302,9 +302,9 @@ async fn what_is_cancelled_or_late_is_not_waited_for() {
     assert_eq!((state(&job), file_state(&files[1])), ("CANCELED", "CANCELED"));
     play.at_tapes("the end of the request", |play| play.source.tapes().ended == ["request-1"]).await;
 
-    let id = play.submit(play.files(&["/c/late"]), json!({ "bring_online": 300 })).await;
+    let id = play.submit(play.files(&["/c/late"]), json!({ "bring_online": 9_000 })).await;
     play.started(&id).await;
-    play.pass(301);
+    play.pass(9_001);
     let (job, files) = play.ended(&id).await;
     assert_eq!(
         (state(&job), reason(&files[0])),
@@ -328,7 +328,7 @@ async fn what_is_written_is_watched_until_it_is_on_tape() {
         let mut tapes = play.target.tapes();
         (tapes.never, tapes.lost) = (vec!["never".into()], vec!["lost".into()]);
     }
-    let params = json!({ "archive_timeout": 900 });
+    let params = json!({ "archive_timeout": 9_000 });
     let id = play.submit(play.files(&["/a/good", "/a/never", "/a/lost"]), params.clone()).await;
     let (job, files) = play
         .until("archiving", &id, |_, files| {
@@ -342,7 +342,7 @@ async fn what_is_written_is_watched_until_it_is_on_tape() {
     let (_, files) = play.until("a file on tape", &id, |_, files| file_state(&files[0]) == "FINISHED").await;
     assert!(files[0]["archive_finish_time"].is_string());
     assert!(play.target.tapes().files["/a/good"].on_tape);
-    play.pass(900);
+    play.pass(9_000);
     let (job, files) = play.ended(&id).await;
     assert_eq!(state(&job), "FINISHEDDIRTY");
     assert_eq!(reason(&files[1]), "ARCHIVING [110] archive timeout has been exceeded");

@@ -20,7 +20,7 @@ use longhaul_service::{Config, HttpLimits, Service, init};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 pub struct World {
     pub directory: TempDir,
@@ -30,6 +30,16 @@ pub struct World {
     /// Added to the real time, in seconds.
     pub shift_s: Arc<AtomicI64>,
     service: Option<Service>,
+    /// Ports stay ours over restarts: nobody else gets one that a socket is bound to.
+    _ports: [TcpSocket; 2],
+}
+
+/// A socket with a port of its own that never listens: whoever asks for the port by its number may.
+fn hold_port() -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    socket
 }
 
 impl World {
@@ -44,14 +54,15 @@ impl World {
                 tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_test_writer().try_init();
         }
         let directory = tempfile::tempdir().unwrap();
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let [secure, plain] = [(); 2].map(|()| hold_port());
         let mut config = Config {
             state_dir: directory.path().join("state"),
-            listen: vec![any],
-            http: Some(any),
+            listen: vec![secure.local_addr().unwrap()],
+            http: Some(plain.local_addr().unwrap()),
             deployment: "test".into(),
             report_every_ms: 100,
-            limits: HttpLimits { head_ms: 500, stall_ms: 500, ..HttpLimits::default() },
+            // A starved machine reaches no limit of time: a test of one sets it.
+            limits: HttpLimits { head_ms: 120_000, stall_ms: 120_000, ..HttpLimits::default() },
             ..Config::default()
         };
         change(&mut config);
@@ -64,11 +75,9 @@ impl World {
             ca_pem: made.ca_pem,
             shift_s,
             service: None,
+            _ports: [secure, plain],
         };
         world.start().await;
-        // Ports stay over restarts, as in a real deployment.
-        world.config.listen = world.service().addresses().to_vec();
-        world.config.http = world.service().http_address();
         world
     }
 
@@ -196,7 +205,7 @@ impl World {
 }
 
 /// Longest wait for a condition.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval between two polls of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
