@@ -47,7 +47,9 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of an upload. Registering a manifest of a million lines takes under a minute on a good disk.
 pub const UPLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Shorter than a service keeps a silent connection (`limits.head_ms`, 10 s by default): a request over one
+/// that the service closes in that moment is lost, and the client cannot know whether it was heard.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Http = hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, RequestBody>;
 
