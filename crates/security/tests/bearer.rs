@@ -374,6 +374,18 @@ fn keys_are_asked_for_when_wanted_and_not_more_than_once_a_minute() {
     assert!(world.refused(&old, NOW + MINUTE).detail.contains("publishes no key"));
 }
 
+#[test]
+fn keys_that_did_not_come_in_time_are_asked_for_twice_a_minute() {
+    let world = World::new();
+    let failed = |code, at| world.trust.install(ISSUER, Err(Fault::new(code, "no keys")), at).is_err();
+    let is_asked = |at| world.trust.fetch(ISSUER, at).is_some();
+    let late = NOW + HOUR;
+    assert!(failed(FaultCode::Stalled, late) && !is_asked(late + MINUTE / 3) && is_asked(late + MINUTE / 2));
+    let answered = NOW + 2 * HOUR;
+    assert!(failed(FaultCode::ProtocolError, answered) && !is_asked(answered + MINUTE / 2));
+    assert!(is_asked(answered + MINUTE));
+}
+
 /// Tokens are judged by the wall clock, which may be set back: new keys would not be asked for in as long.
 #[test]
 fn keys_are_asked_for_after_the_clock_was_set_back() {

@@ -34,6 +34,8 @@ pub struct KeyFetch {
     url: String,
     /// The document has been read; the answer to come is the keys.
     keys: bool,
+    /// The fault of a document that did not come in time.
+    stalled: Option<Fault>,
 }
 
 /// What to do after a response.
@@ -56,7 +58,8 @@ impl KeyFetch {
             vec![format!("{origin}{OAUTH_WELL_KNOWN}{path}"), format!("{origin}{WELL_KNOWN}{path}")];
         documents.dedup();
         documents.retain(|document| *document != format!("{base}{WELL_KNOWN}"));
-        KeyFetch { issuer: issuer.to_owned(), documents, url: format!("{base}{WELL_KNOWN}"), keys: false }
+        let url = format!("{base}{WELL_KNOWN}");
+        KeyFetch { issuer: issuer.to_owned(), documents, url, keys: false, stalled: None }
     }
 
     pub fn issuer(&self) -> &str {
@@ -77,13 +80,18 @@ impl KeyFetch {
                 self.keys = true;
                 FetchStep::More
             }
-            Err(fault) => match self.documents.pop() {
-                Some(url) => {
-                    self.url = url;
-                    FetchStep::More
+            Err(fault) => {
+                // That one did not come says more than that the others are not there.
+                let told = self.stalled.take().unwrap_or(fault);
+                match self.documents.pop() {
+                    Some(url) => {
+                        self.url = url;
+                        self.stalled = Some(told).filter(|told| told.code == FaultCode::Stalled);
+                        FetchStep::More
+                    }
+                    None => FetchStep::Done(Err(told)),
                 }
-                None => FetchStep::Done(Err(fault)),
-            },
+            }
         }
     }
 
@@ -137,6 +145,15 @@ mod tests {
         assert_eq!(fetch.url(), "https://a.example/keys");
         let FetchStep::Done(Ok(keys)) = fetch.handle_response(found("keys")) else { panic!("not done") };
         assert_eq!(keys.body, b"keys");
+    }
+
+    #[test]
+    fn a_document_that_did_not_come_in_time_is_the_reason() {
+        let mut fetch = KeyFetch::new("https://a.example");
+        let late = Err(Fault::new(FaultCode::Stalled, "no answer within 10 s"));
+        assert!(matches!(fetch.handle_response(late), FetchStep::More));
+        let FetchStep::Done(Err(fault)) = fetch.handle_response(missing()) else { panic!("not done") };
+        assert_eq!(fault.code, FaultCode::Stalled);
     }
 
     #[test]

@@ -27,6 +27,9 @@ const KEYS_REFRESH_INTERVAL_MIN: Duration = Duration::from_secs(3600);
 const KEYS_STALE_MAX: Duration = Duration::from_secs(2 * 86_400);
 /// Time between two fetches from one issuer, however many tokens with unknown keys come.
 const FETCH_INTERVAL_MIN: Duration = Duration::from_secs(60);
+/// The same after one that was not answered in time. Not less than such a fetch takes: who comes meanwhile
+/// waits for its end, and not for further ones.
+const STALLED_FETCH_INTERVAL_MIN: Duration = Duration::from_secs(30);
 /// Issuers in the settings.
 const ISSUERS_MAX: usize = 1_000;
 
@@ -86,6 +89,8 @@ struct Issuer {
     last_fetch: Option<Timestamp>,
     /// The fault of the last fetch, if it failed.
     failure: Option<String>,
+    /// The last fetch was not answered in time.
+    is_stalled: bool,
 }
 
 impl TokenTrust {
@@ -106,6 +111,7 @@ impl TokenTrust {
                 refresh: Timestamp(i64::MIN),
                 last_fetch: None,
                 failure: None,
+                is_stalled: false,
             };
             if issuers.insert(normalized_issuer(&rule.issuer).to_owned(), issuer).is_some() {
                 return bad(format!("the issuer {} is there twice", rule.issuer));
@@ -168,9 +174,9 @@ impl TokenTrust {
         claims.identity(expected, now, self.settings.leeway).map_err(refuse)
     }
 
-    /// The question to an issuer, if it is time for one: nobody is asked more often than once a minute,
-    /// whatever tokens say. The caller asks one question of an issuer at a time, and tells the answer to
-    /// [`TokenTrust::install`].
+    /// The question to an issuer, if it is time for one: nobody is asked more often than once a minute, or
+    /// twice where no answer came in time, whatever tokens say. The caller asks one question of an issuer at
+    /// a time, and tells the answer to [`TokenTrust::install`].
     pub fn fetch(&self, issuer: &str, now: Timestamp) -> Option<KeyFetch> {
         let issuers = self.issuers();
         let issuer = issuers.get(normalized_issuer(issuer))?;
@@ -201,6 +207,7 @@ impl TokenTrust {
             ));
         };
         issuer.last_fetch = Some(now);
+        issuer.is_stalled = parsed.as_ref().is_err_and(|fault| fault.code == FaultCode::Stalled);
         match parsed {
             Ok((keys, max_age)) => {
                 issuer.keys = keys;
@@ -298,8 +305,9 @@ impl Issuer {
     }
 
     fn may_fetch(&self, now: Timestamp) -> bool {
+        let apart = if self.is_stalled { STALLED_FETCH_INTERVAL_MIN } else { FETCH_INTERVAL_MIN };
         // Tokens are judged by the wall clock: after it was set back, a time ahead of it says nothing.
-        self.last_fetch.is_none_or(|asked| asked > now || now.since(asked) >= FETCH_INTERVAL_MIN)
+        self.last_fetch.is_none_or(|asked| asked > now || now.since(asked) >= apart)
     }
 }
 
