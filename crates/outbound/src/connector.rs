@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use longhaul_model::address::Family;
@@ -11,6 +12,9 @@ use tokio::time::timeout;
 
 use crate::policy::AddressPolicy;
 use crate::resolver::Resolver;
+
+/// After this part of the time for a connection a second one is tried beside it.
+const SECOND_DIAL_DIVISOR: u32 = 4;
 
 /// Dials one address of a host after the other until one answers. The caller limits the whole time.
 #[derive(Clone, Debug)]
@@ -69,6 +73,31 @@ impl Connector {
             }
         }
         Err(last)
+    }
+}
+
+/// A server can lose a connection between its kernel and itself: XRootD 5.5 does, where a socket's number is
+/// used again while the one before it is closed. So a connection that hangs gets a second beside it, and
+/// whichever stands first is taken. `within` is the time for a connection; the caller limits the whole time.
+pub async fn dial_twice<T, E>(
+    within: Duration,
+    first: impl Future<Output = Result<T, E>>,
+    second: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let mut first = pin!(first);
+    if let Ok(dialled) = timeout(within / SECOND_DIAL_DIVISOR, &mut first).await {
+        return dialled;
+    }
+    let mut second = pin!(second);
+    tokio::select! {
+        dialled = &mut first => match dialled {
+            Ok(stream) => Ok(stream),
+            Err(_) => second.await,
+        },
+        dialled = &mut second => match dialled {
+            Ok(stream) => Ok(stream),
+            Err(_) => first.await,
+        },
     }
 }
 

@@ -23,7 +23,7 @@ mod tls;
 
 pub use authorities::{SYSTEM_AUTHORITIES, read as read_authorities};
 pub use client::{HttpClient, client, send_bounded};
-pub use connector::{ConnectError, Connector};
+pub use connector::{ConnectError, Connector, dial_twice};
 pub use expectation::expect_continue;
 pub use http1::{Http1Connection, IdlePool, handshake_http1};
 pub use policy::AddressPolicy;

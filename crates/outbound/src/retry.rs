@@ -16,8 +16,10 @@ pub struct RetryPolicy {
     pub statuses: &'static [u16],
     /// Nobody could be connected to: the request was not sent.
     pub unreachable: bool,
-    /// The connection broke or timed out: nobody knows what became of the request.
-    pub unknown: bool,
+    /// The connection broke: nobody knows what became of the request.
+    pub lost: bool,
+    /// No answer came in time: nobody knows that either.
+    pub timed_out: bool,
     pub backoff: Backoff,
     /// The longest time that a server may ask for; a longer one counts as this.
     pub retry_after_max: Duration,
@@ -54,7 +56,8 @@ mod tests {
             tries: 3,
             statuses: &[429, 503],
             unreachable: true,
-            unknown: false,
+            lost: false,
+            timed_out: false,
             backoff: Backoff {
                 first: Duration::from_secs(1),
                 max: Duration::from_secs(60),

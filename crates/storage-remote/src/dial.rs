@@ -1,12 +1,11 @@
 //! Connections to storages, with the TLS settings that a credential needs.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::address::{Family, IpNetwork};
 use longhaul_outbound::{
-    AddressPolicy, CertificateId, ConnectError, Connector, TlsConfigError, TlsConfigs, TlsError,
+    AddressPolicy, CertificateId, ConnectError, Connector, TlsConfigError, TlsConfigs, TlsError, dial_twice,
     handshake_tls,
 };
 use rustls::{ClientConfig, RootCertStore};
@@ -22,8 +21,6 @@ use crate::url::RemoteUrl;
 const ADDRESSES_MAX: usize = 8;
 /// An address that does not answer by then is down; a few lost packets take less.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(15);
-/// After this part of the time for a connection a second one is tried beside it.
-const SECOND_CONNECTION_DIVISOR: u32 = 4;
 
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
@@ -64,34 +61,17 @@ impl Dialler {
         url: &RemoteUrl,
         credential: &Credential,
     ) -> Result<Box<dyn Duplex>, Failure> {
-        match timeout(self.within, self.dial_twice(url, credential)).await {
+        let second = async {
+            tracing::debug!(to = url.authority(), "a connection hangs; a second is tried beside it");
+            self.dial_once(url, credential).await
+        };
+        let dialled = dial_twice(self.within, self.dial_once(url, credential), second);
+        match timeout(self.within, dialled).await {
             Ok(dialled) => dialled,
             Err(_) => {
                 let text = format!("{}: no connection within {} s", url.authority(), self.within.as_secs());
                 Err(Failure::new(Kind::Unreachable, text))
             }
-        }
-    }
-
-    /// A server can lose a connection between its kernel and itself: XRootD 5.5 does, where a socket's number
-    /// is used again while the one before it is closed. So one that hangs gets a second beside it, and
-    /// whichever stands first is taken.
-    async fn dial_twice(&self, url: &RemoteUrl, credential: &Credential) -> Result<Box<dyn Duplex>, Failure> {
-        let mut first = pin!(self.dial_once(url, credential));
-        if let Ok(dialled) = timeout(self.within / SECOND_CONNECTION_DIVISOR, &mut first).await {
-            return dialled;
-        }
-        tracing::debug!(to = url.authority(), "a connection hangs; a second is tried beside it");
-        let mut second = pin!(self.dial_once(url, credential));
-        tokio::select! {
-            dialled = &mut first => match dialled {
-                Ok(stream) => Ok(stream),
-                Err(_) => second.await,
-            },
-            dialled = &mut second => match dialled {
-                Ok(stream) => Ok(stream),
-                Err(_) => first.await,
-            },
         }
     }
 

@@ -19,7 +19,8 @@ pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 fn is_retried(policy: &RetryPolicy, failure: &Failure) -> bool {
     match failure.kind {
         Kind::Unreachable => policy.unreachable,
-        Kind::Lost | Kind::TimedOut => policy.unknown,
+        Kind::Lost => policy.lost,
+        Kind::TimedOut => policy.timed_out,
         _ => false,
     }
 }

@@ -30,13 +30,16 @@ impl<'a> Resource<'a> {
     }
 }
 
-/// Reads change nothing, so they are sent again after a failure of the server. Busy ones lose connections of
-/// their own now and then (XRootD 5.5 answers 500 then), and a copy should not fail for that.
+/// Reads change nothing, so they are sent again after a failure of the server. Busy ones lose connections
+/// now and then, those of their own (XRootD 5.5 answers 500 then) and ours, and a copy should not fail for
+/// that. A server that was silent for the whole time is not asked again, and dialling tries two connections
+/// by itself.
 const READ_RETRIES: RetryPolicy = RetryPolicy {
     tries: 3,
     statuses: &[500, 502],
     unreachable: false,
-    unknown: false,
+    lost: true,
+    timed_out: false,
     backoff: BACKOFF,
     retry_after_max: RETRY_AFTER_MAX,
 };

@@ -2,6 +2,7 @@
 //! only to the host they are for, redirects are bounded.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +14,13 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use longhaul_model::units::printable;
 use longhaul_outbound::{
-    AddressPolicy, ConnectError, Connector, CredentialScope, Origin, REDIRECTS_MAX, TlsError,
+    AddressPolicy, ConnectError, Connector, CredentialScope, Origin, REDIRECTS_MAX, TlsError, dial_twice,
     handshake_http1, handshake_tls, keeps_method,
 };
 use tokio::io::BufReader;
 use tokio::net::TcpStream;
+use tokio_io_timeout::TimeoutWriter;
+use tokio_rustls::client::TlsStream;
 
 use super::error::CopyError;
 use super::markers::{Progress, one_line};
@@ -25,6 +28,7 @@ use crate::answer::{Outcome, Refusal};
 use crate::listen::with_write_timeout;
 use crate::settings::Outgoing;
 
+/// For connecting, and again for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// A storage may read the whole file for its checksum before it answers.
@@ -42,6 +46,8 @@ const HEADERS_MAX: usize = 32;
 /// A body of a request to the other party.
 pub(crate) type RequestBody = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
 
+type RemoteStream = TlsStream<BufReader<Pin<Box<TimeoutWriter<TcpStream>>>>>;
+
 /// The file at the remote side, and the headers of each request for it.
 pub(crate) struct Remote {
     outgoing: Arc<Outgoing>,
@@ -49,6 +55,7 @@ pub(crate) struct Remote {
     url: Uri,
     /// The client's `TransferHeader…`s, for the host in `url` and no other.
     headers: HeaderMap,
+    connect_timeout: Duration,
     stall: Duration,
     progress: Progress,
 }
@@ -72,7 +79,8 @@ impl Remote {
         let headers = transfer_headers(request)?;
         let policy = AddressPolicy::public(outgoing.allow.clone());
         let connector = Connector::new(policy, usize::MAX, CONNECT_TIMEOUT);
-        Ok(Remote { outgoing, connector, url, headers, stall, progress })
+        let connect_timeout = CONNECT_TIMEOUT;
+        Ok(Remote { outgoing, connector, url, headers, connect_timeout, stall, progress })
     }
 
     /// Sends a request and follows redirects; `body` makes it anew for each hop.
@@ -120,20 +128,12 @@ impl Remote {
     }
 
     async fn connect(&self, url: &Uri) -> Result<SendRequest<RequestBody>, CopyError> {
-        let dial = tokio::time::timeout(CONNECT_TIMEOUT, self.dial(url)).await;
-        let (stream, address) = dial.map_err(|_| CopyError::ConnectTimeout)??;
+        let second = async {
+            tracing::debug!(host = url.host(), "a connection hangs; a second is tried beside it");
+            self.connect_tls(url).await
+        };
+        let (stream, address) = dial_twice(self.connect_timeout, self.connect_tls(url), second).await?;
         self.progress.connected(address);
-        let host = host_of(url)?;
-        let stream = BufReader::with_capacity(SOCKET_READ_BYTES, with_write_timeout(stream, self.stall));
-        let handshake = handshake_tls(stream, host, self.outgoing.tls.clone(), Some(TLS_BUFFER_BYTES));
-        let stream = tokio::time::timeout(CONNECT_TIMEOUT, handshake).await;
-        let stream = stream.map_err(|_| CopyError::HandshakeTimeout)?;
-        let stream = stream.map_err(|error| match error {
-            TlsError::HostName => CopyError::NoHostName(host.to_owned()),
-            TlsError::Handshake(error) => {
-                CopyError::Tls { host: printable(host), fault: longhaul_security::io_fault(error) }
-            }
-        })?;
         let shaken = handshake_http1(stream, BUFFER_BYTES_MAX).await;
         let (sender, connection) = shaken.map_err(CopyError::Connection)?;
         // Ends when the exchange is dropped.
@@ -143,6 +143,23 @@ impl Remote {
             }
         });
         Ok(sender)
+    }
+
+    async fn connect_tls(&self, url: &Uri) -> Result<(RemoteStream, SocketAddr), CopyError> {
+        let dial = tokio::time::timeout(self.connect_timeout, self.dial(url)).await;
+        let (stream, address) = dial.map_err(|_| CopyError::ConnectTimeout)??;
+        let host = host_of(url)?;
+        let stream = BufReader::with_capacity(SOCKET_READ_BYTES, with_write_timeout(stream, self.stall));
+        let handshake = handshake_tls(stream, host, self.outgoing.tls.clone(), Some(TLS_BUFFER_BYTES));
+        let stream = tokio::time::timeout(self.connect_timeout, handshake).await;
+        let stream = stream.map_err(|_| CopyError::HandshakeTimeout)?;
+        let stream = stream.map_err(|error| match error {
+            TlsError::HostName => CopyError::NoHostName(host.to_owned()),
+            TlsError::Handshake(error) => {
+                CopyError::Tls { host: printable(host), fault: longhaul_security::io_fault(error) }
+            }
+        })?;
+        Ok((stream, address))
     }
 
     /// Resolved once, and exactly what was judged is dialled.
@@ -301,6 +318,8 @@ pub(crate) fn no_client_tls() -> Refusal {
 mod tests {
     use super::*;
     use longhaul_outbound::Resolver;
+    use longhaul_testkit::{CertificateAuthority, server_tls};
+    use tokio_rustls::TlsAcceptor;
 
     #[test]
     fn only_https_without_users_is_dialled() {
@@ -367,6 +386,28 @@ mod tests {
             let waiting = listener.into_std().unwrap().accept();
             assert_eq!(waiting.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
         }
+    }
+
+    /// A server whose kernel took a connection of which it knows nothing.
+    #[tokio::test]
+    async fn a_second_connection_is_tried_beside_one_that_hangs() {
+        let authority = CertificateAuthority::new("storages");
+        let acceptor = TlsAcceptor::from(server_tls(&authority.issue("storage", &["127.0.0.1"])));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/x", listener.local_addr().unwrap());
+        let trust = longhaul_security::ForeignServerTrust::Authorities(&authority.ca_pem);
+        let tls = longhaul_security::foreign_client_tls(trust).unwrap();
+        let outgoing = Arc::new(Outgoing { tls, allow: vec!["127.0.0.1/32".parse().unwrap()] });
+        let stall = Duration::from_secs(20);
+        let remote = Remote::new(outgoing, &url, &HeaderMap::new(), stall, Progress::default()).unwrap();
+        let remote = Remote { connect_timeout: Duration::from_secs(8), ..remote };
+        let serving = async {
+            let lost = listener.accept().await.unwrap();
+            let (second, _) = listener.accept().await.unwrap();
+            (lost, acceptor.accept(second).await.unwrap())
+        };
+        let (connected, _served) = tokio::join!(remote.connect(&remote.url), serving);
+        assert!(connected.is_ok(), "{:?}", connected.err());
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl Object {
             tries: 5,
             statuses: TRANSIENT_STATUSES,
             unreachable: true,
-            unknown: ask.repeats,
+            lost: ask.repeats,
+            timed_out: ask.repeats,
             backoff: BACKOFF,
             retry_after_max: RETRY_AFTER_MAX,
         };

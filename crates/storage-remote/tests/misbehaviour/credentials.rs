@@ -83,13 +83,11 @@ fn refused() -> Reply {
 }
 
 /// The source breaks off in the middle, and does not take the token any more when it is asked for the rest.
-fn ends_at_the_rest(asked: &ReceivedRequest) -> Option<Reply> {
-    match (asked.method.as_str(), asked.header("range")) {
-        ("GET", None) => {
-            let mut half = with_body("200 OK", "Accept-Ranges: bytes\r\n", &content(LARGE));
-            half.truncate(half.len() - LARGE / 2);
-            Some(Reply::SayAndClose(half))
-        }
+fn ends_at_the_rest() -> impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static {
+    let mut half = with_body("200 OK", "Accept-Ranges: bytes\r\n", &content(LARGE));
+    half.truncate(half.len() - LARGE / 2);
+    move |asked| match (asked.method.as_str(), asked.header("range")) {
+        ("GET", None) => Some(Reply::SayAndClose(half.clone())),
         ("GET", Some(_)) if !shows(asked, "NEW") => Some(refused()),
         _ => None,
     }
@@ -103,7 +101,7 @@ async fn a_read_goes_on_with_another_token() {
         (FixedTokens::new(&["BAD", "NEW"]), false),
         (FixedTokens::new(&[]), false),
     ] {
-        let (source, target) = (sites.server(ends_at_the_rest).await, sites.server(none).await);
+        let (source, target) = (sites.server(ends_at_the_rest()).await, sites.server(none).await);
         source.put("/source", &content(LARGE));
         let mut order = order(&source, &target, &[Mode::Stream]);
         order.source.credential = given.credential();
@@ -126,7 +124,7 @@ async fn a_read_goes_on_with_another_token() {
 #[tokio::test]
 async fn a_token_that_cannot_be_had_anew_is_told_as_that() {
     let sites = Sites::new();
-    let (source, target) = (sites.server(ends_at_the_rest).await, sites.server(none).await);
+    let (source, target) = (sites.server(ends_at_the_rest()).await, sites.server(none).await);
     source.put("/source", &content(LARGE));
     let mut order = order(&source, &target, &[Mode::Stream]);
     order.source.credential = Credential::Bearer(Zeroizing::new("OLD".to_owned()));

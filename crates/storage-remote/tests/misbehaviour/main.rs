@@ -12,7 +12,7 @@ mod terms;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longhaul_model::{Blame, Fault, FaultCode, Retry};
 use longhaul_storage_remote::{
@@ -27,14 +27,17 @@ use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
 const LARGE: usize = 5 << 20;
+/// The head of an answer that goes on.
+const CHUNKED_HEAD: &str = "HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 fn config() -> RemoteConfig {
+    let ample = Duration::from_secs(30);
     let times = Times {
-        answer: Duration::from_millis(1_600),
-        checksum: Duration::from_millis(1_600),
-        stall: Duration::from_millis(1_600),
-        progress: Duration::from_millis(2_400),
-        may_send: Duration::from_millis(1_200),
+        answer: ample,
+        checksum: ample,
+        stall: ample,
+        progress: ample,
+        may_send: ample,
         ..Times::default()
     };
     RemoteConfig {
@@ -47,6 +50,15 @@ fn config() -> RemoteConfig {
 
 fn remote() -> Remote {
     Remote::new(config()).unwrap()
+}
+
+/// One that soon gives up what stands still; only where that is what is expected, for a busy machine stands
+/// still, too.
+fn impatient_remote() -> Remote {
+    let mut config = config();
+    (config.times.stall, config.times.progress) =
+        (Duration::from_millis(1_600), Duration::from_millis(1_600));
+    Remote::new(config).unwrap()
 }
 
 fn content(size: usize) -> Vec<u8> {
@@ -83,9 +95,19 @@ async fn fails_at_target(
     mode: Mode,
     rule: impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static,
 ) -> (Fault, Server) {
+    fails_at_target_with(&remote(), size, mode, rule).await
+}
+
+async fn fails_at_target_with(
+    remote: &Remote,
+    size: usize,
+    mode: Mode,
+    rule: impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static,
+) -> (Fault, Server) {
     let (source, target) = (Server::start(none).await, Server::start(rule).await);
     source.put("/source", &content(size));
-    let fault = copy(&order(&source, &target, &[mode])).await.unwrap_err();
+    let order = order(&source, &target, &[mode]);
+    let fault = remote.copy(&order, &|_| {}, &Cancel::never()).await.unwrap_err();
     assert_eq!(target.get("/target"), None, "{fault}");
     (fault, target)
 }
@@ -94,9 +116,18 @@ async fn fails_at_source(
     size: usize,
     rule: impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static,
 ) -> Fault {
+    fails_at_source_with(&remote(), size, rule).await
+}
+
+async fn fails_at_source_with(
+    remote: &Remote,
+    size: usize,
+    rule: impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static,
+) -> Fault {
     let (source, target) = (Server::start(rule).await, Server::start(none).await);
     source.put("/source", &content(size));
-    let fault = copy(&order(&source, &target, &[Mode::Stream])).await.unwrap_err();
+    let order = order(&source, &target, &[Mode::Stream]);
+    let fault = remote.copy(&order, &|_| {}, &Cancel::never()).await.unwrap_err();
     assert_eq!(target.names(), Vec::<String>::new(), "{fault}");
     fault
 }
@@ -135,31 +166,25 @@ async fn sources_that_lie_or_stop_cost_a_try_and_no_more() {
         let empty = fails_at_source(size, at("GET", || reply("200 OK", "", ""))).await;
         assert!(empty.detail.starts_with("SOURCE [22] GET "), "{empty}");
         assert_eq!(empty.code, FaultCode::SourceChanged);
-        let long = fails_at_source(
-            size,
-            at("GET", move || Reply::SayAndClose(with_body("200 OK", "", &content(size + 1)))),
-        )
-        .await;
+        let longer = with_body("200 OK", "", &content(size + 1));
+        let long = fails_at_source(size, at("GET", move || Reply::SayAndClose(longer.clone()))).await;
         assert!(long.detail.contains("bytes where"), "{long}");
         let packed =
             fails_at_source(size, at("GET", move || reply("200 OK", "Content-Encoding: gzip\r\n", ""))).await;
         assert!(packed.detail.contains("content encoding"), "{packed}");
         let gone = fails_at_source(size, at("GET", || reply("404 Not Found", "", "gone\u{1b}[2J"))).await;
         assert!(gone.detail.starts_with("SOURCE [2] GET ") && !gone.detail.contains('\u{1b}'), "{gone}");
-        let half = move || {
-            let mut bytes = with_body("200 OK", "", &content(size));
-            bytes.truncate(bytes.len() - size / 2);
-            bytes
-        };
+        let mut half = with_body("200 OK", "", &content(size));
+        half.truncate(half.len() - size / 2);
         // Nothing more comes, and it never tells that ranges were possible.
         let silent = move |asked: &ReceivedRequest| match asked.method.as_str() {
-            "GET" => Some(Reply::SayAndWait(half())),
+            "GET" => Some(Reply::SayAndWait(half.clone())),
             "HEAD" => Some(Reply::Say(format!(
                 "HTTP/1.1 200 OK\r\nAccept-Ranges: none\r\nContent-Length: {size}\r\n\r\n"
             ))),
             _ => None,
         };
-        let stalled = fails_at_source(size, silent).await;
+        let stalled = fails_at_source_with(&impatient_remote(), size, silent).await;
         assert!(stalled.detail.starts_with("SOURCE [110] "), "{stalled}");
         assert_eq!((stalled.code, stalled.retry), (FaultCode::Stalled, Retry::Now));
     }
@@ -171,13 +196,12 @@ async fn sources_that_lie_or_stop_cost_a_try_and_no_more() {
     assert!(endless.detail.starts_with("SOURCE ["), "{endless}");
 }
 
-/// What a copy of 1,000 bytes becomes where the source, asked what it has, fails so many times with this; and
-/// how often it was asked.
-async fn answers_first(status: &'static str, times: usize) -> (Result<CopyDone, Fault>, usize) {
+/// What a copy of 1,000 bytes becomes where the source, asked what it has, does this so many times instead of
+/// answering; and how often it was asked.
+async fn answers_first(instead: fn() -> Reply, times: usize) -> (Result<CopyDone, Fault>, usize) {
     let failed = Arc::new(AtomicUsize::new(0));
     let fails = move || failed.fetch_add(1, Ordering::Relaxed) < times;
-    let source =
-        Server::start(move |seen| (seen.method == "HEAD" && fails()).then(|| reply(status, "", ""))).await;
+    let source = Server::start(move |seen| (seen.method == "HEAD" && fails()).then(instead)).await;
     let target = Server::start(none).await;
     source.put("/source", &content(1_000));
     let mut order = order(&source, &target, &[Mode::Stream]);
@@ -187,18 +211,38 @@ async fn answers_first(status: &'static str, times: usize) -> (Result<CopyDone, 
 
 #[tokio::test]
 async fn a_question_that_a_server_failed_to_answer_is_asked_again_but_not_for_ever() {
-    for (status, times) in [("500 Internal Server Error", 1), ("502 Bad Gateway", 2)] {
-        let (found, asked) = answers_first(status, times).await;
-        assert!(found.is_ok(), "{status}: {found:?}");
+    let fails = || reply("500 Internal Server Error", "", "");
+    let breaks_off = || Reply::SayAndClose(Vec::new());
+    let refuses = || reply("502 Bad Gateway", "", "");
+    for (instead, times) in [(fails as fn() -> Reply, 1), (refuses, 2), (breaks_off, 1), (breaks_off, 2)] {
+        let (found, asked) = answers_first(instead, times).await;
+        assert!(found.is_ok(), "{times}: {found:?}");
         assert!(asked > times, "{asked}");
     }
-    let (found, asked) = answers_first("500 Internal Server Error", usize::MAX).await;
-    let fault = found.unwrap_err();
-    assert!(fault.detail.starts_with("SOURCE [") && fault.detail.contains("500"), "{fault}");
-    assert_eq!(asked, 3);
+    for (instead, why) in [(fails as fn() -> Reply, "500"), (breaks_off, "[104]")] {
+        let (found, asked) = answers_first(instead, usize::MAX).await;
+        let fault = found.unwrap_err();
+        assert!(fault.detail.starts_with("SOURCE [") && fault.detail.contains(why), "{fault}");
+        assert_eq!(asked, 3);
+    }
     // What was refused is refused.
-    let (found, asked) = answers_first("403 Forbidden", usize::MAX).await;
+    let (found, asked) = answers_first(|| reply("403 Forbidden", "", ""), usize::MAX).await;
     assert!(found.is_err() && asked == 1, "{asked} {found:?}");
+}
+
+/// A server that says nothing at all is not asked again: each time is waited out.
+#[tokio::test]
+async fn a_question_without_an_answer_is_asked_once() {
+    let source = Server::start(at("HEAD", || Reply::SayAndWait(Vec::new()))).await;
+    let target = Server::start(none).await;
+    let mut config = config();
+    config.times.answer = Duration::from_millis(300);
+    let remote = Remote::new(config).unwrap();
+    let order = order(&source, &target, &[Mode::Stream]);
+    let fault = remote.copy(&order, &|_| {}, &Cancel::never()).await.unwrap_err();
+    assert!(fault.detail.starts_with("SOURCE [110] HEAD "), "{fault}");
+    until(|| source.closed() == 1).await;
+    assert_eq!(source.asked("HEAD").len(), 1);
 }
 
 #[tokio::test]
@@ -344,13 +388,11 @@ async fn a_third_party_copy_is_judged_by_its_last_line() {
 
 #[tokio::test]
 async fn a_third_party_copy_that_stands_still_is_ended() {
-    let head = "HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let silent = Reply::SayAndWait(head.into());
-    let silent = std::sync::Mutex::new(Some(silent));
-    let (fault, target) = fails_at_target(1_000, Mode::Pull, move |asked: &ReceivedRequest| {
+    let silent = std::sync::Mutex::new(Some(Reply::SayAndWait(CHUNKED_HEAD.into())));
+    let rule = move |asked: &ReceivedRequest| {
         (asked.method == "COPY").then(|| silent.lock().unwrap().take()).flatten()
-    })
-    .await;
+    };
+    let (fault, target) = fails_at_target_with(&impatient_remote(), 1_000, Mode::Pull, rule).await;
     assert!(fault.detail.starts_with("TRANSFER [110] "), "{fault}");
     // Our closing told it.
     until(|| target.closed() == 1).await;
@@ -358,14 +400,15 @@ async fn a_third_party_copy_that_stands_still_is_ended() {
 
 #[tokio::test]
 async fn nothing_is_deleted_under_the_own_name_after_a_time_out() {
-    // Without MOVE there is no name but the file's own.
+    // Without MOVE there is no name but the file's own. What is begun does not end.
     let rule = |asked: &ReceivedRequest| match asked.method.as_str() {
         "MOVE" => Some(reply("405 Method Not Allowed", "", "")),
-        "COPY" | "PUT" => Some(Reply::SayAndWait(Vec::new())),
+        "COPY" => Some(Reply::SayAndWait(CHUNKED_HEAD.into())),
+        "PUT" => Some(Reply::SayAndWait(Vec::new())),
         _ => None,
     };
     for mode in [Mode::Pull, Mode::Stream] {
-        let (fault, target) = fails_at_target(1_000, mode, rule).await;
+        let (fault, target) = fails_at_target_with(&impatient_remote(), 1_000, mode, rule).await;
         assert!(fault.detail.contains("[110]") && fault.detail.ends_with("/target may be left)"), "{fault}");
         assert!(target.asked("DELETE").is_empty());
     }
@@ -399,6 +442,31 @@ async fn nothing_is_deleted_under_the_own_name_after_a_time_out() {
         assert!(fault.detail.contains("no space"), "{fault}");
         assert_eq!(target.get("/target").is_some(), stays, "{before:?} {after}");
     }
+}
+
+/// The last look is the second at the file's own name.
+fn breaks_off_the_last_look() -> impl Fn(&ReceivedRequest) -> Option<Reply> + Send + Sync + 'static {
+    let looks = AtomicUsize::new(0);
+    move |asked| {
+        let is_look = asked.method == "HEAD" && asked.path == "/target";
+        (is_look && looks.fetch_add(1, Ordering::Relaxed) > 0).then(|| Reply::SayAndClose(Vec::new()))
+    }
+}
+
+#[tokio::test]
+async fn a_copy_that_was_renamed_is_done_unless_it_is_seen_not_to_be_there() {
+    let (source, target) = (Server::start(none).await, Server::start(breaks_off_the_last_look()).await);
+    source.put("/source", &content(1_000));
+    let done = copy(&order(&source, &target, &[Mode::Stream])).await.unwrap();
+    assert_eq!((done.bytes, target.get("/target")), (1_000, Some(content(1_000))));
+    assert!(target.asked("HEAD").iter().filter(|asked| asked.path == "/target").count() > 1);
+
+    let lies = |asked: &ReceivedRequest| {
+        let is_rename = asked.method == "MOVE" && asked.path.ends_with("-stream");
+        is_rename.then(|| reply("201 Created", "", ""))
+    };
+    let (fault, _) = fails_at_target(1_000, Mode::Stream, lies).await;
+    assert!(fault.detail.ends_with("renamed to its name, and not there"), "{fault}");
 }
 
 #[tokio::test]
@@ -642,13 +710,11 @@ async fn orders_that_make_no_sense_are_refused() {
 }
 
 async fn until(seen: impl Fn() -> bool) {
-    for _ in 0..2_000 {
-        if seen() {
-            return;
-        }
+    let begun = Instant::now();
+    while !seen() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("it never came");
 }
 
 #[tokio::test]
