@@ -334,6 +334,16 @@ mod tests {
     }
 
     #[test]
+    fn a_number_is_read_as_it_was_written() {
+        for number in
+            [3_979_342_008_958_954.0_f64, 0.1 + 0.2, 1e23, f64::MIN_POSITIVE, 123_456.789_012_345_67]
+        {
+            let text = serde_json::to_string(&number).unwrap();
+            assert_eq!(from_str::<f64>(&text).unwrap().to_bits(), number.to_bits(), "{text}");
+        }
+    }
+
+    #[test]
     fn a_list_is_no_object() {
         let list = r#"["paused",null]"#;
         assert!(serde_json::from_str::<Change>(list).is_ok(), "what serde derives takes it");
