@@ -2,19 +2,21 @@
 //! catalog that answers questions, failures by seed. Ports are shared max-min fairly; time goes in steps.
 
 mod allowed;
+mod rows;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use longhaul_model::{
     AgentId, AttemptId, BlockId, CommunityName, Fault, FaultCode, FileId, SiteId, StorageId, SubscriptionId,
-    Timestamp, TransferId,
+    Timestamp,
 };
 use longhaul_network::Knowledge;
 use longhaul_scheduler::*;
 use longhaul_testkit::Dice;
 
 use allowed::Allowed;
+use rows::Rows;
 
 pub const STEP: Duration = Duration::from_millis(10);
 /// Agent to service, and the same back.
@@ -89,8 +91,7 @@ pub struct World {
     pub links: Option<Vec<(StorageId, StorageId)>>,
     pub failed: BTreeSet<(u64, u64)>,
     pub running: BTreeMap<AttemptId, Running>,
-    /// Transfers that have had an attempt: what the catalog would have a row of.
-    rows: BTreeMap<TransferId, Row>,
+    rows: Rows,
     post: VecDeque<(Timestamp, Event)>,
     allowed: Allowed,
     pub failure_share: f64,
@@ -110,14 +111,6 @@ pub struct World {
     /// Why leases were recalled, and how many were returned.
     pub recalled: Vec<String>,
     pub given_back: u64,
-}
-
-struct Row {
-    file: u64,
-    target: u64,
-    attempts: u32,
-    epoch: longhaul_model::Epoch,
-    lease: Option<AdoptedLease>,
 }
 
 pub fn party(community: &str, activity: Option<&str>) -> Party {
@@ -150,7 +143,7 @@ impl World {
             links: None,
             failed: BTreeSet::new(),
             running: BTreeMap::new(),
-            rows: BTreeMap::new(),
+            rows: Rows::default(),
             post: VecDeque::new(),
             allowed: Allowed::default(),
             failure_share: 0.0,
@@ -229,6 +222,12 @@ impl World {
         files.filter(move |(file, row)| row.block == block && !self.replicas.contains(&(*file, target)))
     }
 
+    /// Those of them that have not failed for good.
+    fn lacking_of(&self, block: u64, target: u64) -> impl Iterator<Item = u64> {
+        let missing = self.missing(block, target).map(|(file, _)| file);
+        missing.filter(move |file| !self.failed.contains(&(*file, target)))
+    }
+
     pub fn subscribe(&mut self, id: u64, blocks: &[u64], target: u64, priority: u8) {
         let now = self.now;
         self.subscriptions.insert(id, (target, blocks.to_vec(), priority, now));
@@ -261,7 +260,7 @@ impl World {
         self.handle(Event::SubscriptionGone { subscription: SubscriptionId(id) });
         let wanted: BTreeSet<u64> = self.wanted_blocks(target);
         let files = &self.files;
-        self.rows.retain(|_, row| row.target != target || wanted.contains(&files[row.file as usize].block));
+        self.rows.retain(|row| row.target != target || wanted.contains(&files[row.file as usize].block));
     }
 
     fn wanted_blocks(&self, target: u64) -> BTreeSet<u64> {
@@ -284,26 +283,33 @@ impl World {
         self.parties.get(&subscription).cloned().unwrap_or_else(|| party("default", None))
     }
 
+    /// Blocks with the targets where they should be.
+    fn wanted(&self) -> BTreeSet<(u64, u64)> {
+        let rows = self.subscriptions.values();
+        rows.flat_map(|(target, blocks, ..)| blocks.iter().map(|&block| (block, *target))).collect()
+    }
+
     /// Everything that should be at targets and is not, failed files aside.
     pub fn lacking(&self) -> usize {
-        let wanted: BTreeSet<(u64, u64)> = self
-            .subscriptions
-            .values()
-            .flat_map(|(target, blocks, ..)| blocks.iter().map(|&block| (block, *target)))
-            .collect();
-        let lacks = |(block, target): (u64, u64)| {
-            self.missing(block, target).filter(|(file, _)| !self.failed.contains(&(*file, target))).count()
-        };
-        wanted.into_iter().map(lacks).sum()
+        self.wanted().into_iter().map(|(block, target)| self.lacking_of(block, target).count()).sum()
+    }
+
+    /// A file with a target where it should be and is not; none if all is there.
+    fn any_lacking(&self) -> Option<(u64, u64)> {
+        let mut wanted = self.wanted().into_iter();
+        wanted.find_map(|(block, target)| Some((self.lacking_of(block, target).next()?, target)))
     }
 
     /// Until all is there; panics after `most` of world time.
     pub fn run(&mut self, most: Duration) -> Duration {
         let begin = self.now;
-        while self.lacking() > 0 {
-            self.step();
-            if self.now.since(begin) > most {
-                panic!("{} files are lacking after {most:?}\n{}", self.lacking(), self.standing());
+        // Looked for again when it is there, not in each step: there are many files and steps.
+        while let Some(lacking) = self.any_lacking() {
+            while !self.replicas.contains(&lacking) && !self.failed.contains(&lacking) {
+                self.step();
+                if self.now.since(begin) > most {
+                    panic!("{} files are lacking after {most:?}\n{}", self.lacking(), self.standing());
+                }
             }
         }
         self.now.since(begin)
@@ -346,20 +352,15 @@ impl World {
     /// The service applies an agent's report to its catalog, then tells the scheduler.
     fn deliver(&mut self, event: Event) {
         if let Event::Outcome(outcome) = &event {
-            let row = self
-                .rows
-                .iter_mut()
-                .find(|(_, row)| row.lease.is_some_and(|lease| lease.attempt == outcome.attempt));
             self.allowed.end(outcome.attempt, outcome.bytes_moved);
-            if let Some((&id, row)) = row {
+            if let Some(transfer) = self.rows.of_attempt(outcome.attempt) {
                 if outcome.fault.is_none() {
-                    let (file, target) = (row.file, row.target);
-                    self.rows.remove(&id);
-                    self.replicas.insert((file, target));
-                    *self.arrivals.entry((file, target)).or_default() += 1;
+                    let row = self.rows.remove(transfer).unwrap();
+                    self.replicas.insert((row.file, row.target));
+                    *self.arrivals.entry((row.file, row.target)).or_default() += 1;
                 } else {
-                    row.lease = None;
-                    row.attempts += 1;
+                    self.rows.end_lease(transfer);
+                    self.rows.get_mut(transfer).unwrap().attempts += 1;
                 }
             }
         }
@@ -371,7 +372,10 @@ impl World {
         let rates = self.rates();
         let mut ended = Vec::new();
         for (id, running) in &mut self.running {
-            let Some(rate) = rates.get(id) else { continue };
+            if !running.started {
+                continue;
+            }
+            let rate = rates[&(running.lease.source.0, running.lease.target.0)];
             running.bytes += rate * STEP.as_secs_f64();
             if running.bytes + 1.0 >= running.lease.size as f64 {
                 ended.push(*id);
@@ -401,8 +405,10 @@ impl World {
     }
 
     fn start_attempts(&mut self) {
-        for place in 0..self.places.len() as u64 {
-            let now = self.now;
+        let now = self.now;
+        let waiting = self.running.values().filter(|one| !one.started && one.arrived_at_agent <= now);
+        let targets: BTreeSet<u64> = waiting.map(|running| running.lease.target.0).collect();
+        for place in targets {
             // By source: each session has its own stretch of work.
             let mut busy = vec![(0, 0.0); self.places.len()];
             let of_place = self.running.values_mut().filter(|running| running.lease.target.0 == place);
@@ -474,34 +480,39 @@ impl World {
         self.post.push_back((self.now + DELAY, Event::Outcome(outcome)));
     }
 
-    /// Max-min fair over the ports out and in.
-    fn rates(&self) -> BTreeMap<AttemptId, f64> {
+    /// By source and target: max-min fair over the ports out and in, by progressive filling.
+    fn rates(&self) -> BTreeMap<(u64, u64), f64> {
         let count = self.places.len();
         let mut left: Vec<f64> = self.places.iter().map(|place| place.out_bytes_per_s).collect();
         left.extend(self.places.iter().map(|place| place.in_bytes_per_s));
         left.extend(self.slow.values());
-        // What each attempt goes through.
-        let ways = |lease: &Lease| {
-            let link = self.slow.keys().position(|pair| *pair == (lease.source.0, lease.target.0));
-            let ends = [lease.source.0 as usize, count + lease.target.0 as usize];
+        // What an attempt goes through.
+        let ways = |pair: (u64, u64)| {
+            let link = self.slow.keys().position(|slow| *slow == pair);
+            let ends = [pair.0 as usize, count + pair.1 as usize];
             ends.into_iter().chain(link.map(|link| 2 * count + link)).collect::<Vec<usize>>()
         };
-        let started = self.running.iter().filter(|(_, running)| running.started);
-        let mut open: Vec<(AttemptId, Vec<usize>)> =
-            started.map(|(id, running)| (*id, ways(&running.lease))).collect();
+        let mut attempts: BTreeMap<(u64, u64), u32> = BTreeMap::new();
+        for running in self.running.values().filter(|running| running.started) {
+            *attempts.entry((running.lease.source.0, running.lease.target.0)).or_default() += 1;
+        }
+        let mut open: Vec<((u64, u64), u32, Vec<usize>)> =
+            attempts.into_iter().map(|(pair, attempts)| (pair, attempts, ways(pair))).collect();
         let mut rates = BTreeMap::new();
         while !open.is_empty() {
             let mut flows = vec![0u32; left.len()];
-            open.iter().flat_map(|(_, ways)| ways).for_each(|&way| flows[way] += 1);
+            for (_, attempts, ways) in &open {
+                ways.iter().for_each(|&way| flows[way] += attempts);
+            }
             let share = |way: usize| left[way] / f64::from(flows[way]);
             let used = (0..left.len()).filter(|&way| flows[way] > 0);
             let narrow = used.min_by(|&one, &other| share(one).total_cmp(&share(other))).unwrap();
             let rate = share(narrow).max(0.0);
-            open.retain(|(id, ways)| {
+            open.retain(|(pair, attempts, ways)| {
                 let here = ways.contains(&narrow);
                 if here {
-                    rates.insert(*id, rate);
-                    ways.iter().for_each(|&way| left[way] -= rate);
+                    rates.insert(*pair, rate);
+                    ways.iter().for_each(|&way| left[way] -= rate * f64::from(*attempts));
                 }
                 !here
             });
@@ -528,11 +539,10 @@ impl World {
             Decision::Cancel { transfer, attempt, why, .. } => {
                 self.running.remove(&attempt);
                 self.allowed.end(attempt, 0);
-                match (why, self.rows.get_mut(&transfer)) {
-                    (CancelWhy::SitePaused, Some(row)) => row.lease = None,
-                    _ => {
-                        self.rows.remove(&transfer);
-                    }
+                if why == CancelWhy::SitePaused {
+                    self.rows.end_lease(transfer);
+                } else {
+                    self.rows.remove(transfer);
                 }
             }
             Decision::Recall(asked) => {
@@ -544,7 +554,7 @@ impl World {
                 }
             }
             Decision::Drop { transfer } => {
-                self.rows.remove(&transfer);
+                self.rows.remove(transfer);
             }
             Decision::Suspect { file, source, .. } => {
                 assert!(self.corrupt.contains(&(file.0, source.0)), "a sound replica was suspected");
@@ -555,7 +565,7 @@ impl World {
                 again.into_iter().for_each(|id| self.tell_demands(id));
             }
             Decision::Fail { transfer, file, target, .. } => {
-                self.rows.remove(&transfer);
+                self.rows.remove(transfer);
                 self.failed.insert((file.0, target.0));
             }
         }
@@ -569,8 +579,13 @@ impl World {
         after: Option<FileId>,
         limit: u32,
     ) {
-        let live: BTreeSet<u64> =
-            self.rows.values().filter(|row| row.target == target.0).map(|row| row.file).collect();
+        let live: BTreeSet<u64> = self
+            .rows
+            .iter()
+            .map(|(_, row)| row)
+            .filter(|row| row.target == target.0)
+            .map(|row| row.file)
+            .collect();
         let files: Vec<WantedFile> = self
             .missing(block.0, target.0)
             .filter(|(file, _)| after.is_none_or(|after| *file > after.0))
@@ -602,16 +617,13 @@ impl World {
         if self.replicas.contains(&(file, target)) {
             // It arrived while its lease was being taken back: the catalog refuses, and the service says why.
             let outcome = Outcome { attempt: lease.attempt, epoch: lease.epoch, fault: None, bytes_moved: 0 };
-            self.rows.remove(&lease.transfer);
+            self.rows.remove(lease.transfer);
             return self.handle(Event::Outcome(outcome));
         }
-        let held = self.rows.values().filter(|row| row.lease.is_some() && row.target == target);
-        let held: Vec<u64> = held.map(|row| row.file).collect();
-        assert!(!held.contains(&file), "two live attempts for file {file} at {target}");
+        assert!(!self.rows.is_leased(target, file), "two live attempts for file {file} at {target}");
+        let (into, out) = (self.rows.leased_into(target), self.rows.leased_from(source));
         let limits = self.places[target as usize].limits;
-        assert!(limits.active_in.is_none_or(|most| (held.len() as u32) < most), "too many in");
-        let out = self.rows.values().filter_map(|row| row.lease).filter(|row| row.source.0 == source).count()
-            as u32;
+        assert!(limits.active_in.is_none_or(|most| into < most), "too many in");
         let limits = self.places[source as usize].limits;
         assert!(limits.active_out.is_none_or(|most| out < most), "too many out");
         let communities = self.communities(&lease);
@@ -620,16 +632,8 @@ impl World {
         let words = self.scheduler.explain(&lease.choice);
         assert_eq!(words.candidates.len(), lease.choice.candidates.len());
         self.reasons.push(words.reason);
-        let row = self.rows.entry(lease.transfer).or_insert(Row {
-            file,
-            target,
-            attempts: 0,
-            epoch: lease.epoch,
-            lease: None,
-        });
-        assert!(row.lease.is_none() && (row.epoch < lease.epoch || row.epoch.0 == 1), "epochs grow");
-        row.epoch = lease.epoch;
-        row.lease = Some(AdoptedLease { attempt: lease.attempt, source: lease.source, agent: lease.agent });
+        let adopted = AdoptedLease { attempt: lease.attempt, source: lease.source, agent: lease.agent };
+        self.rows.lease(lease.transfer, (file, target), lease.epoch, adopted);
         let running = Running { arrived_at_agent: self.now + DELAY, started: false, bytes: 0.0, lease };
         self.running.insert(running.lease.attempt, running);
     }
@@ -638,7 +642,7 @@ impl World {
     pub fn restart_service(&mut self) {
         let knowledge = self.scheduler.knowledge().clone();
         let last =
-            self.rows.keys().map(|id| id.0).chain(self.running.keys().map(|id| id.0)).max().unwrap_or(0);
+            self.rows.iter().map(|(id, _)| id.0).chain(self.running.keys().map(|id| id.0)).max().unwrap_or(0);
         let settings = self.scheduler.settings().clone();
         self.scheduler = Scheduler::new(settings, knowledge, last);
         self.handle(Event::Links(self.links.clone()));
@@ -663,7 +667,7 @@ impl World {
                 attempts: row.attempts,
                 epoch: row.epoch,
                 not_before: None,
-                lease: row.lease,
+                lease: row.lease(),
             })
             .collect();
         adopted.into_iter().for_each(|row| self.handle(Event::Adopt(row)));
@@ -674,9 +678,9 @@ impl World {
         for place in 0..self.places.len() as u64 {
             let held: Vec<AttemptId> = self
                 .rows
-                .values()
-                .filter(|row| row.target == place)
-                .filter_map(|row| Some(row.lease?.attempt))
+                .iter()
+                .filter(|(_, row)| row.target == place)
+                .filter_map(|(_, row)| Some(row.lease()?.attempt))
                 .collect();
             self.tell_agent(place);
             self.handle(Event::HeldLeases { agent: AgentId(place + 1), attempts: held });
