@@ -145,8 +145,9 @@ pub(crate) fn go_program((module, version): (&str, &str)) -> Result<Option<PathB
     let mut command = Command::new("nice");
     command.args([go, "install", &format!("{module}@{version}")]).current_dir(&build).env("GOBIN", &bin);
     command.env("GOPATH", build.join("path")).env("GOCACHE", build.join("cache"));
-    // What Go keeps for reading only could not be removed with the target folder.
-    command.env("GOFLAGS", "-modcacherw");
+    // What Go keeps for reading only could not be removed with the target folder. A program that serves tests
+    // for seconds is not worth the minute that optimising takes.
+    command.env("GOFLAGS", "-modcacherw '-gcflags=all=-N -l'");
     run_command(&mut command)?;
     std::fs::remove_dir_all(&build).map_err(told)?;
     std::fs::write(&mark, version).map_err(told)?;
