@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use longhaul_testkit::wait_until;
 use serde_json::Value;
@@ -12,6 +13,10 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
 const BYTES: usize = 48 << 20;
 /// A rate that makes the copy last seconds, so that it can be interrupted.
 const SLOW: &str = "8MB";
+/// For a copy that need not end.
+const SLOWER: &str = "4MB";
+/// What a server holds for this long without a change, it holds for good.
+const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 struct Running(Child);
 
@@ -104,19 +109,20 @@ fn a_client_killed_in_the_middle_of_a_push_leaves_the_server_as_it_was() {
     // A first client, so that everything created only once exists.
     fs::write(home.join("small"), "x").unwrap();
     summary(home, &["copy", "--json", "small", "@url"]);
-    let mut before = server.holds();
+    let (mut before, mut since) = (server.holds(), Instant::now());
     wait_until(
         || {
             let now = server.holds();
-            let settled = now == before;
-            before = now;
-            settled && temps(home) == 0
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+            since.elapsed() >= SETTLED_AFTER && temps(home) == 0
         },
         || "the first client is not forgotten".into(),
     );
     let journal = state(home).unwrap();
     let empty = written(&journal);
-    let client = Running::start(home, &["copy", "--limit", SLOW, "large", "@url"]);
+    let client = Running::start(home, &["copy", "--limit", SLOWER, "large", "@url"]);
     wait_until(|| temps(home) == 1 && written(&journal) > empty + 200, || "nothing moves".into());
     assert!(server.holds().0 > before.0, "a client holds something");
     client.kill();

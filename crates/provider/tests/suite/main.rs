@@ -240,7 +240,7 @@ fn a_request_is_cancelled_at_any_time() {
             bench.tear_down(key);
             bench.assert_nothing_is_left();
             bench.live(HOUR / 10);
-            assert!(bench.simulator().booked().is_empty(), "after {steps} steps");
+            bench.assert_nothing_is_left();
             assert!(
                 !bench.has_news(|event| matches!(event, Event::Answer { answer: Answer::Granted(_), .. }))
             );
@@ -369,39 +369,47 @@ fn an_early_end_is_detected() {
     }
 }
 
-/// Faults, pages for people, silence, nonsense: a request ends by a grant after another try or by a refusal,
-/// and nothing is left of it.
+/// A request ends by a grant after another try or by a refusal, and nothing is left of it.
+fn survives(kind: Kind, deed: &Value, times: usize, more: &str) {
+    let mut bench = bench_with(kind, &["--think", "1"], more);
+    let rule = json!({ "on": asks(kind), "do": deed, "times": times });
+    bench.simulator().order(json!({ "mischief": [rule] }));
+    let key = bench.request(400);
+    // Where it was done, whatever the answer, it is found.
+    let is_done = deed != "lose" && deed.get("status").is_none();
+    match bench.answer(key) {
+        Answer::Granted(_) if times == 1 || is_done => bench.tear_down(key),
+        Answer::Refused { detail, .. } if times > 1 => println!("{deed}: {detail}"),
+        other => panic!("{deed} {times} times: {other:?}"),
+    }
+    bench.simulator().order(json!({ "mischief": [] }));
+    bench.assert_nothing_is_left();
+}
+
+/// Faults, pages for people, nonsense.
 #[test]
 fn malformed_replies_are_survived() {
     for &kind in REMOTE {
         let forms = ["garbage", "huge", "entities", "deep", "cut"].map(|form| json!({ "answer": form }));
-        let deeds = [
-            json!("lose"),
-            json!("lose_answer"),
-            json!({ "status": 500 }),
-            json!({ "status": 503 }),
-            json!({ "hang": 2.0 }),
-        ];
+        let deeds = [json!("lose"), json!("lose_answer"), json!({ "status": 500 }), json!({ "status": 503 })];
         for deed in deeds.into_iter().chain(forms) {
             let is_often =
                 [json!("lose"), json!({ "status": 500 }), json!({ "answer": "garbage" })].contains(&deed);
             for times in if is_often { vec![1, 50] } else { vec![1] } {
-                let mut bench = bench_with(kind, &["--think", "1"], "answer_s = 0.5\n");
-                let rule = json!({ "on": asks(kind), "do": deed, "times": times });
-                bench.simulator().order(json!({ "mischief": [rule] }));
-                let key = bench.request(400);
-                // Where it was done, whatever the answer, it is found.
-                let is_done = deed != "lose" && deed.get("status").is_none();
-                match bench.answer(key) {
-                    Answer::Granted(_) if times == 1 || is_done => bench.tear_down(key),
-                    Answer::Refused { detail, .. } if times > 1 => println!("{deed}: {detail}"),
-                    other => panic!("{deed} {times} times: {other:?}"),
-                }
-                bench.simulator().order(json!({ "mischief": [] }));
-                bench.assert_nothing_is_left();
+                survives(kind, &deed, times, "");
             }
         }
     }
+}
+
+/// All kinds at once, for each waits out the whole time of an answer.
+#[test]
+fn a_missing_reply_is_survived() {
+    std::thread::scope(|scope| {
+        for &kind in REMOTE {
+            scope.spawn(move || survives(kind, &json!({ "hang": 60.0 }), 1, "answer_s = 4.0\n"));
+        }
+    });
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_copy::{
     CopyRequest, DataSecurity, Endpoint, FileOutcome, Options, Progress, ServeOptions, Server, Stop, Totals,
@@ -83,6 +84,18 @@ pub fn tree(root: &Path) -> BTreeMap<String, (Vec<u8>, u32, i64)> {
 
 pub fn recursive() -> Options {
     Options { recursive: true, ..Options::default() }
+}
+
+/// Options of a copy with this rate limit.
+pub fn limited(bytes_per_s: u64) -> Options {
+    Options { limit: Some(bytes_per_s), ..Options::default() }
+}
+
+/// Most bytes that a copy may have moved twice: none, unless it took a second longer than usual. Then a
+/// stream may have been silent for so long that it was given up, or its last chunks requested elsewhere.
+pub fn again_max(took: Duration, usual: Duration) -> u64 {
+    // All that a copy has in flight.
+    took.saturating_sub(usual).as_secs() * (27 << 20)
 }
 
 pub fn place(text: &str) -> Endpoint {
