@@ -19,7 +19,7 @@ pub const TICK: Duration = Duration::from_millis(5);
 pub const INTERRUPTED: i32 = 130;
 const PORT: u16 = 7000;
 /// A server that does not listen after so many ticks never will.
-const READY_TICKS: u32 = 6_000;
+const READY_TICKS: u32 = 24_000;
 
 /// A laboratory with folders for source, target and what is beside.
 pub struct AdHoc {

@@ -121,6 +121,7 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log", "Network"] {
             page.call(&format!("{domain}.enable"), json!({}));
         }
+        page.call("Page.setLifecycleEventsEnabled", json!({ "enabled": true }));
         let screen =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
         page.call("Emulation.setDeviceMetricsOverride", screen);
@@ -188,16 +189,19 @@ impl Page<'_> {
     /// Goes there and waits until the page has loaded.
     pub fn open(&mut self, url: &str) {
         self.forget_loads();
-        let loaded = self.call("Page.navigate", json!({ "url": url }));
-        assert!(loaded["errorText"].is_null(), "{url}: {}", loaded["errorText"]);
-        self.until_loaded(url);
+        let begun = self.call("Page.navigate", json!({ "url": url }));
+        assert!(begun["errorText"].is_null(), "{url}: {}", begun["errorText"]);
+        let loader = text(&begun, "loaderId");
+        self.until_loaded(|loaded| loaded == loader, url);
     }
 
     /// Does what loads another page, such as pressing a button of a form, and waits until it has.
     pub fn follow(&mut self, expression: &str) {
+        // The load of the page before may be told late.
+        let before = text(&self.call("Page.getFrameTree", json!({}))["frameTree"]["frame"], "loaderId");
         self.forget_loads();
         self.value(expression);
-        self.until_loaded(expression);
+        self.until_loaded(|loaded| loaded != before, expression);
     }
 
     /// What comes from now on is of another page.
@@ -205,10 +209,13 @@ impl Page<'_> {
         self.browser.events.retain(|event| !is_load(event));
     }
 
-    fn until_loaded(&mut self, what: &str) {
-        match self.browser.events.iter().position(is_load) {
+    /// Waits until a page has loaded; whether it is the one is seen by its loader.
+    fn until_loaded(&mut self, is_it: impl Fn(&str) -> bool, what: &str) {
+        let fits =
+            |message: &Value| is_load(message) && message["params"]["loaderId"].as_str().is_some_and(&is_it);
+        match self.browser.events.iter().position(fits) {
             Some(place) => drop(self.browser.events.remove(place)),
-            None => drop(self.browser.message(is_load, what)),
+            None => drop(self.browser.message(fits, what)),
         }
     }
 
@@ -315,7 +322,7 @@ impl Drop for Page<'_> {
 }
 
 fn is_load(message: &Value) -> bool {
-    message["method"] == json!("Page.loadEventFired")
+    message["method"] == json!("Page.lifecycleEvent") && message["params"]["name"] == json!("load")
 }
 
 fn read_messages(mut replies: impl BufRead, sender: &mpsc::Sender<Value>) {

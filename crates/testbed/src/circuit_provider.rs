@@ -15,7 +15,7 @@ use crate::run::beside;
 use crate::{Log, Process, TICK, free_port};
 
 /// One that does not answer after so many ticks never will.
-const READY_TICKS: u32 = 6_000;
+const READY_TICKS: u32 = 24_000;
 /// What it takes for a password.
 const SECRET: &[u8] = b"secret\n";
 

@@ -78,11 +78,11 @@ impl Api {
         Api { token: token.map(str::to_owned), ..self.clone() }
     }
 
-    /// Opens a connection and brings it through TLS.
+    /// Opens a connection and brings it through TLS; `read_timeout` counts from then on.
     pub fn connect(&self, read_timeout: Duration) -> io::Result<Box<dyn Connection>> {
-        let tcp = TcpStream::connect_timeout(&self.address, Duration::from_secs(5))?;
+        let tcp = TcpStream::connect_timeout(&self.address, ANSWER_WITHIN)?;
         tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(read_timeout))?;
+        tcp.set_read_timeout(Some(if self.tls.is_some() { ANSWER_WITHIN } else { read_timeout }))?;
         tcp.set_write_timeout(Some(ANSWER_WITHIN))?;
         let Some(tls) = &self.tls else { return Ok(Box::new(tcp)) };
         let connection = ClientConnection::new(tls.clone(), ServerName::from(self.address.ip()))
@@ -91,6 +91,7 @@ impl Api {
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }
+        stream.sock.set_read_timeout(Some(read_timeout))?;
         Ok(Box::new(stream))
     }
 

@@ -1,9 +1,9 @@
 //! What a process says on its standard error: kept in a file, and readable line by line as it comes.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeWriter, Read, Write};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Lines kept for those who wait; older ones are in the file only.
@@ -11,6 +11,8 @@ const LINES_MAX: usize = 200_000;
 /// Lines shown when a test fails: of the end, and of warnings and errors before it.
 const TAIL_LINES: usize = 10;
 const WARNINGS_SHOWN: usize = 15;
+/// Whoever has watched a process to its end writes this behind what it said; it gets into no log.
+const END_MARK: &[u8] = b"\0this was all\n";
 
 /// One process's log over all its restarts. Clones are the same log.
 #[derive(Clone, Default)]
@@ -27,6 +29,8 @@ struct Lines {
     kept: Vec<String>,
     /// Lines that came before the first kept one.
     dropped: usize,
+    /// Marks of an end that have come.
+    ends: usize,
 }
 
 impl Log {
@@ -38,16 +42,40 @@ impl Log {
             let mut source = BufReader::new(source);
             let mut line = Vec::new();
             while source.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-                // A full disk must not stop the process that is being tested.
-                let _ = file.write_all(&line);
-                log.push(String::from_utf8_lossy(&line).trim_end().to_owned());
+                let ends = line.ends_with(END_MARK);
+                if ends {
+                    line.truncate(line.len() - END_MARK.len());
+                }
+                if !line.is_empty() {
+                    // A full disk must not stop the process that is being tested.
+                    let _ = file.write_all(&line);
+                    log.push(String::from_utf8_lossy(&line).trim_end().to_owned());
+                }
+                if ends {
+                    log.lines().ends += 1;
+                    log.0.more.notify_all();
+                }
                 line.clear();
             }
         });
     }
 
+    /// Waits until this log has all that has been written into a pipe that it follows, whoever else may still
+    /// write there.
+    pub(crate) fn catch_up(&self, mut pipe: &PipeWriter, within: Duration) {
+        let seen = self.lines().ends;
+        // What was written before it is read before it.
+        if pipe.write_all(END_MARK).is_ok() {
+            drop(self.0.more.wait_timeout_while(self.lines(), within, |lines| lines.ends == seen));
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn push(&self, line: String) {
-        let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines();
         if lines.kept.len() == LINES_MAX {
             lines.kept.drain(..LINES_MAX / 2);
             lines.dropped += LINES_MAX / 2;
@@ -58,7 +86,7 @@ impl Log {
 
     /// Lines so far: where to begin waiting for what has not been said yet.
     pub fn len(&self) -> usize {
-        let lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines();
         lines.dropped + lines.kept.len()
     }
 
@@ -71,7 +99,7 @@ impl Log {
     pub fn wait_for(&self, from: usize, parts: &[&str], within: Duration) -> Option<String> {
         let until = Instant::now() + within;
         let mut next = from;
-        let mut lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines();
         loop {
             let begin = next.saturating_sub(lines.dropped).min(lines.kept.len());
             if let Some(found) =
@@ -87,13 +115,13 @@ impl Log {
 
     /// Every kept line that contains all of `parts`.
     pub fn lines_with(&self, parts: &[&str]) -> Vec<String> {
-        let lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines();
         lines.kept.iter().filter(|line| parts.iter().all(|part| line.contains(part))).cloned().collect()
     }
 
     /// The last warnings and errors, and the end.
     pub fn tail(&self) -> String {
-        let lines = self.0.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines();
         let (before, end) = lines.kept.split_at(lines.kept.len().saturating_sub(TAIL_LINES));
         let is_warning =
             |line: &&String| !line.contains("\"level\":\"INFO\"") && !line.contains("\"level\":\"DEBUG\"");
@@ -115,7 +143,7 @@ mod tests {
         let log = Log::default();
         log.follow(reader, &path);
         writer.write_all(b"one began\ntwo began\n").unwrap();
-        let found = log.wait_for(0, &["two", "began"], Duration::from_secs(10));
+        let found = log.wait_for(0, &["two", "began"], Duration::from_secs(60));
         assert_eq!(found.as_deref(), Some("two began"));
         let seen = log.len();
         assert_eq!(
@@ -124,7 +152,7 @@ mod tests {
             "what was said before does not count"
         );
         writer.write_all(b"three began\n").unwrap();
-        assert!(log.wait_for(seen, &["began"], Duration::from_secs(10)).is_some());
+        assert!(log.wait_for(seen, &["began"], Duration::from_secs(60)).is_some());
         assert_eq!(std::fs::read_to_string(path).unwrap().lines().count(), 3);
     }
 }

@@ -56,7 +56,7 @@ impl Mounts {
         let launcher = self.launcher();
         let mut command = Command::new(&launcher[0]);
         command.args(&launcher[1..]).args(["sh", "-ec", script, "sh"]).args(arguments);
-        CommandOutput::from_command(&mut command, Duration::from_secs(30)).ok();
+        CommandOutput::from_command(&mut command, Duration::from_secs(120)).ok();
     }
 
     /// Where a path inside is seen from outside.

@@ -15,6 +15,8 @@ use crate::wan::{Change, Stall};
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// In the first half so many jobs are submitted and not done, so that none waits for the next.
 const JOBS_AHEAD: u64 = 2;
+/// All jobs that the first half does not want, as one dataset.
+const REST: &str = "anse/rest";
 /// Share of payload in what a path carries, roughly; tells when a job is done.
 const PAYLOAD_FRACTION: f64 = 0.95;
 /// When so much has come, the last job is done.
@@ -90,7 +92,7 @@ impl Experiment {
     pub fn run(&self) -> Result<Outcome, String> {
         let plan = format!(
             "work_s = {}\nchecks = 3\ncheck_s = 1\nleave_work_s = 1\nleave_during_s = 2\nleave_hold_s = 5\n\
-             rate_over_s = 10\nslower_during_s = 5\ndrain_s = 5\n",
+             rate_over_s = 10\nslower_percent = 0\ndrain_s = 5\n",
             self.work_s
         );
         let terms = Terms {
@@ -111,14 +113,25 @@ impl Experiment {
 
     /// So many jobs that each half takes its time.
     fn jobs(&self) -> usize {
-        let mbit = (self.rate_mbit - self.background_mbit) + self.rate_mbit;
+        self.jobs_at((self.rate_mbit - self.background_mbit) + self.rate_mbit)
+    }
+
+    /// Those that the first half can want.
+    fn jobs_of_first_half(&self) -> usize {
+        self.jobs_at(self.rate_mbit - self.background_mbit) + JOBS_AHEAD as usize
+    }
+
+    /// What comes in one half.
+    fn jobs_at(&self, mbit: f64) -> usize {
         (mbit * 1e6 / 8.0 * self.half_s * PAYLOAD_FRACTION / self.job_bytes() as f64).ceil() as usize
     }
 
     fn run_in(&self, world: &mut World<'_>) -> Result<Outcome, String> {
         let jobs = self.jobs();
+        let first = self.jobs_of_first_half().min(jobs - 1);
         let name = |job: usize| format!("anse/job{job:02}");
-        (0..jobs).for_each(|job| world.register(&name(job), self.files_per_job, self.file_bytes));
+        (0..first).for_each(|job| world.register(&name(job), self.files_per_job, self.file_bytes));
+        world.register(REST, (jobs - first) * self.files_per_job, self.file_bytes);
         let background = Background::start(world.lab, SHARED, self.background_mbit)?;
         let mut outcome = Outcome {
             experiment: self.clone(),
@@ -134,7 +147,7 @@ impl Experiment {
             story: Vec::new(),
         };
         let before = sample(world, &background, 0.0);
-        let mut submitted = 0;
+        let mut submitted = 0_usize;
         let log = world.log();
         let said = |words: &str| !log.lines_with(&[words]).is_empty();
         loop {
@@ -145,24 +158,27 @@ impl Experiment {
             record.samples.push(sample);
             let done = (sample.ours() as f64 * PAYLOAD_FRACTION) as u64 / self.job_bytes();
             let is_long = now > self.half_s;
-            if submitted < jobs && (is_long || submitted as u64 - done.min(submitted as u64) < JOBS_AHEAD) {
+            let ahead = (submitted as u64).saturating_sub(done);
+            if is_long && outcome.queued_s == 0.0 {
+                // In one piece, so that it is long from the first file on.
+                world.submit(REST);
+                outcome.queued_s = now;
+            } else if submitted < first && (is_long || ahead < JOBS_AHEAD) {
                 world.submit(&name(submitted));
                 submitted += 1;
-                if is_long && outcome.queued_s == 0.0 {
-                    outcome.queued_s = now;
-                }
             }
             if outcome.used_s == 0.0 && said("transfers go by the circuit") {
                 outcome.used_s = now;
             }
-            if said("is released") && submitted == jobs {
+            if said("is released") && outcome.queued_s > 0.0 && submitted == first {
                 break;
             }
             if now > WITHIN_S {
                 return Err(format!("it does not end; the agent's log:\n{}", log.tail()));
             }
         }
-        (0..jobs).for_each(|job| world.wait_for(&name(job), Duration::from_secs(60)));
+        (0..first).for_each(|job| world.wait_for(&name(job), Duration::from_secs(60)));
+        world.wait_for(REST, Duration::from_secs(60));
         // Connections that rest and close say little more.
         let total = outcome.record.last().ours() as f64 * DONE_FRACTION_MIN;
         let last = outcome.record.samples.iter().find(|sample| sample.ours() as f64 >= total);
@@ -196,6 +212,8 @@ impl Experiment {
         let mut stall = Stall::after(&world.counters(CIRCUIT), &world.counters(SHARED));
         until_carried(world, SHARED, part, || stall.observe(&world.counters(SHARED)))?;
         outcome.cut_stall_s = stall.longest_s();
+        // What is left need not take its time.
+        world.lab.set(SHARED, Change::RateMbit(None))?;
         world.wait_for("anse/cut", Duration::from_secs(120));
         outcome.cut_resent_bytes = resent(world) - outcome.resent_bytes;
         Ok(())

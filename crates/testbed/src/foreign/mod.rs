@@ -29,7 +29,7 @@ use crate::Process;
 
 /// Interval at which a server is tried until it listens.
 const TICK: Duration = Duration::from_millis(20);
-const READY_TICKS: u32 = 1_500;
+const READY_TICKS: u32 = 6_000;
 /// User id of the servers where the test runs as root: XRootD refuses to.
 const NOBODY: u32 = 65_534;
 const SERVER_NAMES: [&str; 2] = ["localhost", "127.0.0.1"];

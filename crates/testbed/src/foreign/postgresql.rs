@@ -14,7 +14,7 @@ use crate::{Log, Process, free_port};
 const USER: &str = "longhaul";
 /// Where Debian puts the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
-const END_WITHIN: Duration = Duration::from_secs(10);
+const END_WITHIN: Duration = Duration::from_secs(60);
 /// What the administrator's guide says of a server that holds a busy catalog.
 const AS_ADVISED: [&str; 4] = ["-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB"];
 
@@ -92,9 +92,17 @@ impl PostgreSql {
 
     /// Ends all its processes at once, in the middle of what they do: the next start recovers as after a
     /// crash.
+    ///
+    /// # Panics
+    /// If it lives on.
     pub fn crash(&mut self) {
+        assert!(self.end_at_once(), "postgresql does not end at SIGQUIT: {}", self.log.tail());
+    }
+
+    /// Says whether it has ended.
+    fn end_at_once(&mut self) -> bool {
         self.process.signal(Signal::QUIT);
-        self.process.wait(END_WITHIN);
+        self.process.wait(END_WITHIN).is_some()
     }
 
     /// Serves again, when this returns.
@@ -129,8 +137,10 @@ fn client(program: &str, folder: &Path, port: u16) -> Command {
 
 impl Drop for PostgreSql {
     fn drop(&mut self) {
-        // With what its processes share.
-        self.crash();
+        // With what its processes share; a test may have ended it already.
+        if self.process.is_running() {
+            self.end_at_once();
+        }
     }
 }
 

@@ -146,10 +146,10 @@ impl Xrootd {
         Some(wrong)
     }
 
-    /// Whatever it answers; within some seconds.
+    /// Whatever it answers, if it does while somebody would wait.
     fn answers(&self) -> bool {
         let mut command = Command::new("curl");
-        command.args(["-sk", "--max-time", "8", "-o", "/dev/null"]).arg(self.url(""));
+        command.args(["-sk", "--max-time", "20", "-o", "/dev/null"]).arg(self.url(""));
         command.status().expect("curl").success()
     }
 
