@@ -10,7 +10,7 @@ use longhaul_testbed::foreign::{ForeignAuthority, Nginx, NginxRules, names};
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, SiteOptions, needs, tree};
 use serde_json::{Value, json};
 
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_secs(180);
 const LOOPBACK: &str = "[\"127.0.0.0/8\", \"::1/128\"]";
 
 fn may_run() -> bool {
@@ -99,7 +99,7 @@ fn an_agent_streams_what_the_storages_cannot_copy_and_survives_its_death() {
     let authority = ForeignAuthority::new("storages");
     let source = Nginx::start(
         &authority,
-        NginxRules { bytes_per_s: Some(1_500_000), token: Some("canary-source"), ..NginxRules::default() },
+        NginxRules { bytes_per_s: Some(1_000_000), token: Some("canary-source"), ..NginxRules::default() },
     );
     let target =
         Nginx::start(&authority, NginxRules { token: Some("canary-target"), ..NginxRules::default() });

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use longhaul_testbed::wan::{Lab, PathConfig};
+use longhaul_testbed::wan::{Change, Lab, PathConfig};
 use longhaul_testbed::{AdHoc, CommandOutput, INTERRUPTED, Random, TICK, Watcher, effort, needs, tree};
 use longhaul_wire::journal::{BootId, HEADER_BYTES, Journal, JournalEntry, ReplayOutcome};
 use rustix::process::Signal;
@@ -15,6 +15,8 @@ use rustix::process::Signal;
 const WITHIN: Duration = Duration::from_secs(1_200);
 const RTT_MS: f64 = 20.0;
 const RATE_MBIT: f64 = 400.0;
+/// For the few megabytes of the test command until the last kill: that comes long before their end.
+const SLOW_MBIT: f64 = 50.0;
 const MTU: u32 = 9000;
 /// A second run of 10 GB would show nothing that these do not.
 const PUSH_KILLS_MAX: u64 = 9;
@@ -72,8 +74,8 @@ fn kills_of_either_end_of_a_push_cost_what_was_in_flight() {
 }
 
 fn kills_cost_what_was_in_flight(kills: u64, way: impl FnOnce(AdHoc) -> AdHoc) {
-    let bytes = if kills < 10 { 100_000_000 } else { kills * 500_000_000 };
-    let path = PathConfig::new(RTT_MS).rate_mbit(RATE_MBIT).mtu(MTU);
+    let (bytes, mbit) = if kills < 10 { (40_000_000, SLOW_MBIT) } else { (kills * 500_000_000, RATE_MBIT) };
+    let path = PathConfig::new(RTT_MS).rate_mbit(mbit).mtu(MTU);
     // Many GB have no place in memory.
     let Some(ground) = ad_hoc(path, bytes > IN_MEMORY_MAX).map(way) else { return };
     make_source(&ground.source(), bytes);
@@ -84,8 +86,8 @@ fn kills_cost_what_was_in_flight(kills: u64, way: impl FnOnce(AdHoc) -> AdHoc) {
     let mut copy = ground.copy(&[]);
     let (mut recorded, mut sent_before) = (0, 0);
     for kill in 1..=kills {
-        // Evenly over the first nine tenths, so that the last one too comes in the middle of something.
-        let at = size * 9 / 10 * kill / kills;
+        // Evenly over the first six tenths, so that the last one too comes in the middle of something.
+        let at = size * 6 / 10 * kill / kills;
         assert!(ground.carries(at, &mut copy), "the copy ended by itself: {}", copy.log.tail());
         if kill % 2 == 0 {
             server.kill();
@@ -103,6 +105,7 @@ fn kills_cost_what_was_in_flight(kills: u64, way: impl FnOnce(AdHoc) -> AdHoc) {
         assert!(recorded >= before, "{recorded} bytes are recorded after kill {kill}, {before} before it");
         copy = ground.copy(&[]);
     }
+    ground.lab.set(0, Change::RateMbit(Some(RATE_MBIT))).unwrap();
     let status = copy.wait(WITHIN).expect("it ends");
     assert!(status.success(), "{}", copy.log.tail());
     println!("{kills} kills: {} bytes on the wire for {size}", ground.on_the_wire());

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use longhaul_testbed::wan::{Lab, PathConfig};
+use longhaul_testbed::wan::{Change, Lab, PathConfig};
 use longhaul_testbed::{AdHoc, INTERRUPTED, Log, Process, Random, needs, tree};
 
 const RTT_MS: f64 = 150.0;
 const RATE_MBIT: f64 = 200.0;
+/// Until it was stopped: Ctrl-C comes long before its end.
+const SLOW_MBIT: f64 = 100.0;
 const FILE: &str = "run7.root";
 const BYTES: u64 = 100_000_000;
 /// Headers, acknowledgements, digests.
@@ -64,20 +66,21 @@ fn a_copy_is_watched_stopped_and_goes_on() {
         needs::not_run("a copy at a terminal", &why);
         return;
     }
-    let ground = AdHoc::new(Lab::start(&[PathConfig::new(RTT_MS).rate_mbit(RATE_MBIT)]).unwrap());
+    let ground = AdHoc::new(Lab::start(&[PathConfig::new(RTT_MS).rate_mbit(SLOW_MBIT)]).unwrap());
     let folder = tempfile::tempdir().unwrap();
     let content = tree::content(&mut Random::new(BYTES), BYTES);
     fs::write(ground.source().join(FILE), &content).unwrap();
     let _server = ground.serve(&[]);
 
     let mut screen = Screen::start(&ground, folder.path());
-    assert!(ground.carries(BYTES / 2, &mut screen.copy), "it ended by itself");
+    assert!(ground.carries(BYTES / 4, &mut screen.copy), "it ended by itself");
     screen.copy.write_input(CTRL_C);
     let watched = ["█", "░", " % ", "0 / 1 files", " MB/s (avg ", "done "];
     let stopped = ["stopped; what has arrived is kept; the same command resumes"];
     assert_eq!(screen.ends_with(&[&watched[..], &stopped].concat()), Some(INTERRUPTED));
     assert!(!ground.target().join(FILE).exists(), "half a file has no name");
 
+    ground.lab.set(0, Change::RateMbit(Some(RATE_MBIT))).unwrap();
     let goes_on = ["MB had come before)", "; 1 verified end to end"];
     assert_eq!(Screen::start(&ground, folder.path()).ends_with(&goes_on), Some(0));
     assert!(fs::read(ground.target().join(FILE)).unwrap() == content);

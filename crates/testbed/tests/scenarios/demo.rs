@@ -13,9 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const WITHIN: Duration = Duration::from_secs(120);
+const WITHIN: Duration = Duration::from_secs(300);
 /// Processes of a demo that was killed end within this.
-const GONE_WITHIN: Duration = Duration::from_secs(10);
+const GONE_WITHIN: Duration = Duration::from_secs(60);
 
 /// A home and a directory for temporary things of one demo's own, and a mark on all of its processes.
 struct DemoHome {
@@ -221,7 +221,7 @@ fn no_process_survives_it_even_when_it_is_killed() {
     let mut demo = place.start(&["--size", "5MB", "--files", "50", "--sites", "2"]);
     assert!(demo.log.wait_for(0, &["Ctrl-C"], WITHIN).is_some(), "it serves on:\n{}", demo.log.tail());
     demo.signal(Signal::INT);
-    let status = demo.wait(Duration::from_secs(30)).expect("it ends at Ctrl-C");
+    let status = demo.wait(WITHIN).expect("it ends at Ctrl-C");
     assert!(matches!(status.code(), Some(0 | 130)), "{status}");
     place.assert_no_process();
     assert_eq!(place.litter(), Vec::<PathBuf>::new());

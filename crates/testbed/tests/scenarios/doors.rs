@@ -8,6 +8,9 @@ use std::time::Duration;
 use longhaul_testbed::foreign::{ForeignAuthority, Xrootd};
 use longhaul_testbed::{Deployment, SiteOptions, free_port, needs};
 
+use crate::foreign_storage::TRIES_MAX;
+
+const WITHIN: Duration = Duration::from_secs(120);
 const TOKEN: &str = "writer-0123456789abcdef";
 
 #[test]
@@ -50,8 +53,7 @@ fn an_agent_opens_its_storage_to_outside_clients() {
         let (body, status) = text.rsplit_once('\n').unwrap();
         (status.parse::<u32>().unwrap(), body.to_owned())
     };
-    let opened =
-        deployment.await_answer(Duration::from_secs(30), || (curl(&["-I"], "/").0 == 200).then_some(()));
+    let opened = deployment.await_answer(WITHIN, || (curl(&["-I"], "/").0 == 200).then_some(()));
     assert!(opened.is_some(), "{}", deployment.log("alpha").tail());
 
     let file = deployment.directory().join("file");
@@ -70,8 +72,7 @@ fn an_agent_opens_its_storage_to_outside_clients() {
     deployment.register("run", "alpha");
     assert_eq!(deployment.json(&["dataset", "show", "run"])["files"], 2);
     deployment.restart("alpha");
-    let again =
-        deployment.await_answer(Duration::from_secs(30), || (curl(&["-I"], "/run/a").0 == 200).then_some(()));
+    let again = deployment.await_answer(WITHIN, || (curl(&["-I"], "/run/a").0 == 200).then_some(()));
     assert!(again.is_some(), "{}", deployment.log("alpha").tail());
     assert!(deployment.stop("alpha").success());
     assert_eq!(curl(&[], "/run/a").0, 0, "closed with its agent");
@@ -88,7 +89,7 @@ fn told_of_decisions(deployment: &Deployment) {
             entries.filter(|one| one["object"] == object && one["who"].as_str().unwrap().starts_with(who));
         found.next().filter(|_| found.next().is_none()).cloned()
     };
-    let allowed = deployment.await_answer(Duration::from_secs(60), || {
+    let allowed = deployment.await_answer(WITHIN, || {
         let list = of("allowed");
         found(&list, "/CN=Longhaul agent", "/run/b").map(|_| list)
     });
@@ -124,7 +125,7 @@ fn a_door_and_xrootd_copy_from_and_to_each_other() {
         return;
     }
     let authority = ForeignAuthority::new("grid");
-    let xrootd = Xrootd::start(&authority);
+    let mut xrootd = Xrootd::start(&authority);
     let mut deployment = Deployment::new();
     let here = deployment.directory().to_owned();
     let write = |name: &str, text: &str| {
@@ -147,39 +148,43 @@ fn a_door_and_xrootd_copy_from_and_to_each_other() {
     );
     deployment.add_site(options);
     let door = |path: &str| format!("https://localhost:{port}/{path}");
-    let copy = |at: &str, header: &str, other: &str| {
+    let (at, data) = (xrootd.url(""), xrootd.data());
+    let there = |path: &str| format!("{at}{path}");
+    let bytes: Vec<u8> = (0..9_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    xrootd.put("there", &bytes);
+    let copy_once = |at: &str, header: &str, other: &str| {
         let mut command = Command::new("curl");
-        command.args(["-sS", "--max-time", "60", "-X", "COPY", "--cacert"]).arg(&ca).arg("-E").arg(&user);
+        command.args(["-sS", "--max-time", "180", "-X", "COPY", "--cacert"]).arg(&ca).arg("-E").arg(&user);
         command.args(["-H", &format!("{header}: {other}"), "-H", "Credential: none", "-H", "Overwrite: T"]);
         command.args(["-H", &format!("TransferHeaderAuthorization: Bearer {TOKEN}"), at]);
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let last = said.lines().last().unwrap_or_default();
-        assert!(
-            last.starts_with("success"),
-            "{header} {other} at {at}: {said}{}\n{}\n{}",
-            String::from_utf8_lossy(&output.stderr),
-            xrootd.log(),
-            deployment.log("alpha").tail()
-        );
+        match said.lines().last() {
+            Some(last) if last.starts_with("success") => Ok(()),
+            _ => Err(format!("{said}{}", String::from_utf8_lossy(&output.stderr))),
+        }
+    };
+    // XRootD may break it off.
+    let mut copy = |at: &str, header: &str, other: &str| {
+        for tries in 1..=TRIES_MAX {
+            let Err(why) = copy_once(at, header, other) else { return };
+            let logs = [xrootd.log(), deployment.log("alpha").tail()].join("\n");
+            println!("try {tries}: {header} {other} at {at}: {why}\n{logs}");
+            xrootd.start_again();
+        }
+        panic!("{header} {other} at {at}: {TRIES_MAX} times");
     };
     let open = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
-    assert!(
-        deployment.await_answer(Duration::from_secs(30), open).is_some(),
-        "{}",
-        deployment.log("alpha").tail()
-    );
-    let bytes: Vec<u8> = (0..9_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    xrootd.put("there", &bytes);
+    assert!(deployment.await_answer(WITHIN, open).is_some(), "{}", deployment.log("alpha").tail());
     let root = deployment.storage("alpha");
 
-    copy(&door("in/pulled"), "Source", &xrootd.url("there"));
+    copy(&door("in/pulled"), "Source", &there("there"));
     assert!(fs::read(root.join("in/pulled")).unwrap() == bytes);
-    copy(&door("in/pulled"), "Destination", &xrootd.url("pushed"));
-    assert!(fs::read(xrootd.data().join("pushed")).unwrap() == bytes);
-    copy(&xrootd.url("fetched"), "Source", &door("in/pulled"));
-    assert!(fs::read(xrootd.data().join("fetched")).unwrap() == bytes);
-    copy(&xrootd.url("there"), "Destination", &door("in/sent"));
+    copy(&door("in/pulled"), "Destination", &there("pushed"));
+    assert!(fs::read(data.join("pushed")).unwrap() == bytes);
+    copy(&there("fetched"), "Source", &door("in/pulled"));
+    assert!(fs::read(data.join("fetched")).unwrap() == bytes);
+    copy(&there("there"), "Destination", &door("in/sent"));
     assert!(fs::read(root.join("in/sent")).unwrap() == bytes);
 }
 
@@ -247,7 +252,7 @@ fn users_of_the_grid_come_with_proxies() {
     );
     deployment.add_site(options);
     let open = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
-    let opened = deployment.await_answer(Duration::from_secs(30), open);
+    let opened = deployment.await_answer(WITHIN, open);
     assert!(opened.is_some(), "{}", deployment.log("alpha").tail());
 
     let file = write("file", "by a proxy");

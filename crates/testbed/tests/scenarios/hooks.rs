@@ -7,7 +7,7 @@ use std::time::Duration;
 use longhaul_testbed::{Deployment, SiteOptions};
 use serde_json::json;
 
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_secs(180);
 
 /// Notes its arguments, has `there` and does not want `vetoed`.
 const HOOK: &str = "#!/bin/sh\nsaid=$1\nshift\necho \"$*\" >> \"$said\"\ncase \"$1 $2\" in\n\

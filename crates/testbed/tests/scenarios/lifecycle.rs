@@ -120,7 +120,7 @@ fn adler32(bytes: &[u8]) -> u32 {
 fn subscriptions_are_suspended_resumed_reordered_and_cancelled() {
     let deployment = deployment(&["alpha", "beta"], 300, 30_000_000);
     deployment.register("run7", "alpha");
-    deployment.json(&["site", "limit", "beta", "--in", "2MB"]);
+    deployment.json(&["site", "limit", "beta", "--in", "1MB"]);
     let subscription = id(&deployment.json(&["subscribe", "run7", "beta", "--priority", "3"]));
     let show = || deployment.json(&["subscription", "show", &subscription]);
     deployment.until("files arrive", WITHIN, || (show()["files_present"].as_u64()? > 5).then_some(()));
@@ -318,6 +318,9 @@ fn a_repair_fetches_what_is_damaged() {
     deployment.register("run7", "alpha");
     deployment.deliver("run7", "beta", 60);
     let moved = || deployment.metric("longhaul_moved_bytes_total{source=\"alpha\",target=\"beta\"}");
+    // They are counted after the commit, of which `subscribe --wait` tells.
+    let whole = f64::from(24 << 20);
+    deployment.until("both files are counted", WITHIN, || (moved() >= whole).then_some(()));
     let before = moved();
     for name in ["one", "two"] {
         flip(&deployment.storage("beta").join(name));
@@ -325,7 +328,9 @@ fn a_repair_fetches_what_is_damaged() {
     deployment.longhaul(&["verify", "beta", "run7"]).exits(10);
     deployment.deliver("run7", "beta", 60);
     assert_equal(&deployment, "beta");
-    assert_eq!(moved() - before, f64::from(2 << 20), "one chunk of each");
+    let chunks = f64::from(2 << 20);
+    deployment.until("both repairs are counted", WITHIN, || (moved() >= before + chunks).then_some(()));
+    assert_eq!(moved() - before, chunks, "one chunk of each");
     deployment.check();
 }
 

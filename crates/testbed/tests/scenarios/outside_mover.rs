@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longhaul_testbed::{Deployment, SiteOptions, binary};
 
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_secs(180);
 
 /// Notes how often it is called, and says of one file that it is there.
 const MOVER: &str = "#!/bin/sh\necho call >> \"$1\"\n\"$2\" copy --copyjobfile \"$3\" --report \"$4\" \

@@ -222,7 +222,7 @@ fn pages_live_and_forms_work() {
         resolve(window.loadedOnce === true); \
         new MutationObserver(look).observe(document.documentElement, { childList: true, subtree: true, \
         characterData: true }); \
-        look(); setTimeout(() => reject('nothing changed'), 20000); })";
+        look(); setTimeout(() => reject('nothing changed'), 50000); })";
     assert_eq!(page.promised(appears), json!(true), "the change came without loading the page again");
 
     // They press a button: the site goes on, and the page says so.

@@ -2,8 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -80,6 +80,7 @@ fn a_server_that_crashes_loses_nothing_that_was_answered() {
             }
         });
         while answered.load(Ordering::SeqCst) < begun + 50 {
+            assert!(!mover.is_finished(), "round {round}: it fails before the crash: {:?}", mover.join());
             thread::yield_now();
         }
         server.crash();
@@ -123,12 +124,12 @@ fn cutting(to: u16, cut: Cut, commit: usize) -> u16 {
 
 fn carry(mut client: TcpStream, mut server: TcpStream, cut: Cut, commit: usize, seen: &AtomicUsize) {
     let (mut answers, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-    let silent = Arc::new(AtomicUsize::new(0));
+    let silent = Arc::new(Mutex::new(false));
     let is_silent = silent.clone();
     let returning = thread::spawn(move || {
         let mut bytes = [0; 65_536];
         while let Ok(count @ 1..) = answers.read(&mut bytes) {
-            if is_silent.load(Ordering::SeqCst) == 1 {
+            if *is_silent.lock().unwrap() {
                 // The answer to the commit: it has happened, and nobody hears of it.
                 break;
             }
@@ -143,14 +144,18 @@ fn carry(mut client: TcpStream, mut server: TcpStream, cut: Cut, commit: usize, 
     while let Ok(count @ 1..) = client.read(&mut bytes) {
         let bytes = &bytes[..count];
         let commits = bytes.windows(7).any(|window| window == b"COMMIT\0");
-        if commits && seen.fetch_add(1, Ordering::SeqCst) + 1 == commit {
-            if cut == Cut::Before {
-                break;
-            }
-            silent.store(1, Ordering::SeqCst);
+        let is_cut = commits && seen.fetch_add(1, Ordering::SeqCst) + 1 == commit;
+        if is_cut && cut == Cut::Before {
+            break;
         }
+        // No answer passes until the commit has: one to what was sent before it would end the connection too
+        // soon.
+        let silent = is_cut.then(|| silent.lock().unwrap());
         if server.write_all(bytes).is_err() {
             break;
+        }
+        if let Some(mut silent) = silent {
+            *silent = true;
         }
     }
     let _ = server.shutdown(Shutdown::Write);

@@ -74,5 +74,5 @@ fn make_up_requests(deployment: &Deployment, python: &OsStr, token: Option<&str>
     // Read from the working directory.
     std::fs::write(deployment.directory().join("schemathesis.toml"), CONFIGURATION).unwrap();
     command.current_dir(deployment.directory());
-    CommandOutput::from_command(&mut command, std::time::Duration::from_secs(1_200))
+    CommandOutput::from_command(&mut command, std::time::Duration::from_secs(1_800))
 }

@@ -8,14 +8,17 @@ use longhaul_testbed::wan::{Change, Lab, PathConfig, Side};
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, needs, tree};
 use serde_json::json;
 
-const FILES: usize = 2_400;
+/// Each source is given some 128 MB ahead, however slow it is: three times as much is left to decide on when
+/// the links are swapped.
+const FILES: usize = 2_000;
 const FILE_BYTES: u64 = 400_000;
-/// The fast path carries 25 MB/s, the slow one a tenth of it.
-const FAST_MBIT: f64 = 200.0;
-const SLOW_MBIT: f64 = 20.0;
-const SLOW_BYTES_PER_S: u64 = 2_500_000;
+/// The fast path carries 10 MB/s, which is no more than machines move; the slow one a tenth of it.
+const FAST_MBIT: f64 = 80.0;
+const SLOW_MBIT: f64 = 8.0;
+const SLOW_BYTES_PER_S: u64 = 1_000_000;
 /// Moved before the links are swapped: what each gives is known by then.
-const BEFORE: u64 = 200_000_000;
+const BEFORE: u64 = 100_000_000;
+const WITHIN: Duration = Duration::from_secs(600);
 /// Paths: of alpha, of beta, and of what agents and the service say to each other.
 const ALPHA: usize = 0;
 const BETA: usize = 1;
@@ -58,7 +61,7 @@ fn shift(lab: &Lab) {
     let bytes = deployment.json(&["dataset", "show", "run5"])["bytes"].as_u64().unwrap();
     let subscription = deployment.json(&["subscribe", "run5", "gamma"])["id"].as_str().unwrap().to_owned();
 
-    let before = deployment.until("the fast link is in use", Duration::from_secs(120), || {
+    let before = deployment.until("the fast link is in use", WITHIN, || {
         let given = given(&deployment, &subscription);
         (given[0] + given[1] >= BEFORE).then_some(given)
     });
@@ -67,12 +70,17 @@ fn shift(lab: &Lab) {
     lab.set(BETA, Change::RateMbit(Some(FAST_MBIT))).unwrap();
     let leased_at_swap = leased(&deployment);
 
-    deployment.deliver("run5", "gamma", 300);
-    let leased = leased(&deployment);
+    let leased = deployment.until("nearly all is leased", WITHIN, || {
+        let leased = leased(&deployment);
+        (leased[0] + leased[1] >= FILES as u64 * 19 / 20).then_some(leased)
+    });
     let after = [0, 1].map(|at| (leased[at] - leased_at_swap[at]) * (bytes / FILES as u64));
     // Shifted within a minute: what was decided for the slow link since is less than it carries in a minute.
     assert!(after[0] < 60 * SLOW_BYTES_PER_S, "{after:?}");
     assert!(after[1] > 3 * after[0] && after[1] > bytes / 4, "{after:?}");
+    // What was decided only needs to come.
+    [ALPHA, BETA].iter().for_each(|&path| lab.set(path, Change::RateMbit(None)).unwrap());
+    deployment.deliver("run5", "gamma", WITHIN.as_secs());
     explained(&deployment, leased[1] - leased_at_swap[1]);
     deployment.assert_nothing_failed();
     deployment.check();

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 const WITHIN: Duration = Duration::from_secs(120);
 const BYTES: usize = 3_000_000;
 
-/// `VERB DISK TAPE PATH…`. What is asked for is noted; nothing is brought before `TAPE.go` is there.
+/// `VERB DISK TAPE PATH…`. What is asked for is noted; nothing is brought before `TAPE.go` is there. A file
+/// gets its name when it is whole: two runs may be at work on one, or somebody look for it.
 const SCRIPT: &str = r#"#!/bin/sh
 verb=$1 disk=$2 tape=$3; shift 3
 for path; do
@@ -24,8 +25,8 @@ for path; do
     case $verb in
     stage)
         until test -e "$tape.go"; do sleep 0.05; done
-        cp "$copy" "$path.part" && mv "$path.part" "$path" || exit 1 ;;
-    migrate) mkdir -p "$(dirname "$copy")" && cp "$path" "$copy" || exit 1 ;;
+        cp "$copy" "$path.part.$$" && mv "$path.part.$$" "$path" || exit 1 ;;
+    migrate) mkdir -p "$(dirname "$copy")" && cp "$path" "$copy.$$" && mv "$copy.$$" "$copy" || exit 1 ;;
     remove) truncate -s "$(stat -c %s "$copy")" "$path.stub" && mv "$path.stub" "$path" || exit 1 ;;
     locality)
         here= there=

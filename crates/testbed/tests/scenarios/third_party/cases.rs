@@ -82,8 +82,7 @@ pub fn some(turn: usize) -> Vec<Case> {
     cases
 }
 
-/// Each in a thread of its own: XRootD 5.5 drops an upload that stands still for ten seconds, so none waits
-/// for another.
+/// Each in a thread of its own, so that none stands still while another one is begun or looked at.
 pub fn at_once<T: Send, R: Send>(all: Vec<T>, body: impl Fn(T) -> R + Sync) -> Vec<R> {
     let body = &body;
     std::thread::scope(|scope| {

@@ -23,7 +23,7 @@ const COMMUNITY: &str = "grid";
 const SITES: [&str; 2] = ["alpha", "beta"];
 /// The mark of a storage's root, which stays beside what is on its way.
 const ROOT_MARK: &str = "root.json";
-const OPEN_WITHIN: Duration = Duration::from_secs(30);
+const OPEN_WITHIN: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
