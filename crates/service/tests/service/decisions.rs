@@ -17,6 +17,13 @@ fn find<'a>(entries: &'a [DecisionEntry], operation: &str, object: &str) -> &'a 
     found.unwrap_or_else(|| panic!("{operation} of {object} is not in {entries:#?}"))
 }
 
+/// How often that was decided: alike ones are counted in one entry, unless the log was written in between, as
+/// it is every two seconds.
+fn times(entries: &[DecisionEntry], operation: &str, object: &str) -> u64 {
+    let alike = entries.iter().filter(|one| one.operation == operation && one.object == object);
+    alike.map(|one| one.times).sum()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_refused_and_who_was_allowed_is_kept() {
     let mut play = Play::new().await;
@@ -41,12 +48,10 @@ async fn who_was_refused_and_who_was_allowed_is_kept() {
     let of_bob = entries(&play, "refused", Some("bob")).await;
     let once = find(&of_bob, "fts DELETE /jobs/{}", &path);
     assert_eq!((once.who.as_str(), once.credential.as_str()), ("bob", "API token"));
-    // Alike ones are counted in one entry, unless the log was written in between, as it is every two seconds.
-    let alike = of_bob.iter().filter(|one| one.operation == once.operation && one.object == once.object);
-    assert_eq!(alike.map(|one| one.times).sum::<u64>(), 3);
+    assert_eq!(times(&of_bob, "fts DELETE /jobs/{}", &path), 3);
     assert_eq!((once.allowed, once.origin.as_str()), (false, "127.0.0.1"));
     assert_eq!(once.why, "not theirs", "{once:?}");
-    assert_eq!(find(&refused, "fts GET /jobs/{}", &job).times, 2, "each job of a list");
+    assert_eq!(times(&refused, "fts GET /jobs/{}", &job), 2, "each job of a list");
     let by_certificate = find(&refused, "fts GET /config", "/config");
     assert!(by_certificate.who.ends_with("/CN=dora") && by_certificate.credential == "certificate");
     let confined = refused.iter().find(|one| one.who == "reader").unwrap();
