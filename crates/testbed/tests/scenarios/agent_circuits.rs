@@ -283,6 +283,11 @@ fn killed_while_it_is_used(world: &mut World<'_>) {
 /// The circuit that there is is used on, the request for the next one given back, and made again for the one
 /// who wants it.
 fn killed_while_another_is_to_follow(world: &mut World<'_>) {
+    // What is replaced is what the service knows of.
+    explained(world, "the service knows it", |detail| {
+        let link = &detail["link"];
+        link["state"] == "established" && link["circuit"]["booked_mbit"] == 80
+    });
     let from = world.log().len();
     request(world, "50", &["--replace"]);
     until(world, from, "for its replacement: 50 Mbit/s are requested");
