@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use longhaul_testbed::wan::{Change, Lab, PathConfig};
-use longhaul_testbed::{AdHoc, INTERRUPTED, Log, Process, Random, needs, tree};
+use longhaul_testbed::{AdHoc, INTERRUPTED, Log, Process, Random, TICK, needs, tree};
 
 const RTT_MS: f64 = 150.0;
 const RATE_MBIT: f64 = 200.0;
@@ -49,10 +49,25 @@ impl Screen {
         Screen { copy, recorded }
     }
 
+    /// Everything that the terminal has shown.
+    fn shown(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.recorded).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits until the terminal has shown it; false if the copy ends before.
+    fn shows(&mut self, part: &str) -> bool {
+        while !self.shown().contains(part) {
+            if self.copy.wait(TICK).is_some() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Its exit status, after which the terminal shows all of these.
     fn ends_with(mut self, parts: &[&str]) -> Option<i32> {
         let status = self.copy.wait(WITHIN).expect("it ends");
-        let shown = String::from_utf8_lossy(&fs::read(&self.recorded).unwrap()).into_owned();
+        let shown = self.shown();
         for part in parts {
             assert!(shown.contains(part), "no {part:?} in {shown}");
         }
@@ -73,7 +88,7 @@ fn a_copy_is_watched_stopped_and_goes_on() {
     let _server = ground.serve(&[]);
 
     let mut screen = Screen::start(&ground, folder.path());
-    assert!(ground.carries(BYTES / 4, &mut screen.copy), "it ended by itself");
+    assert!(ground.carries(BYTES / 4, &mut screen.copy) && screen.shows("█"), "it ended by itself");
     screen.copy.write_input(CTRL_C);
     let watched = ["█", "░", " % ", "0 / 1 files", " MB/s (avg ", "done "];
     let stopped = ["stopped; what has arrived is kept; the same command resumes"];
