@@ -287,7 +287,7 @@ fn packets_carry_the_flow_label_and_the_dscp() {
         assert!(std::env::var("CI").is_err(), "packets cannot be read off the wire");
         return eprintln!("\n*** NOT RUN: marks on the wire: packets cannot be read off it ***\n");
     };
-    // Of one stream: the second file comes over the one whose mark the source has learnt with the first.
+    // With one stream the second file comes over the one whose mark the source has learnt with the first.
     let pair = Pair::with(Some(marking(None)), Some(marking(None)), |config| {
         (config.streams_per_session, config.fixed_streams) = (1, true);
     });
