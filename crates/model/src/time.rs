@@ -40,6 +40,16 @@ impl Timestamp {
         format!("{}+00:00", text.trim_end_matches('Z'))
     }
 
+    /// RFC 3339 to the second, rounded up, for people: at this time what they wait for may happen.
+    pub fn to_seconds_text(self) -> String {
+        let part = self.0.rem_euclid(1_000_000);
+        let whole = if part == 0 { self.0 } else { self.0.saturating_add(1_000_000 - part) };
+        match jiff::Timestamp::from_microsecond(whole) {
+            Ok(at) => format!("{at:.0}"),
+            Err(_) => self.to_string(),
+        }
+    }
+
     /// Time since `earlier`; zero if `earlier` is later, since clocks may step.
     #[inline]
     pub fn since(self, earlier: Timestamp) -> Duration {
@@ -112,7 +122,18 @@ mod tests {
     }
 
     #[test]
+    fn times_for_people_are_to_the_second_and_never_early() {
+        let second = Timestamp(1_763_717_531_000_000);
+        assert_eq!(second.to_seconds_text(), "2025-11-21T09:32:11Z");
+        assert_eq!(Timestamp(second.0 + 1).to_seconds_text(), "2025-11-21T09:32:12Z");
+        assert_eq!(Timestamp(second.0 + 999_999).to_seconds_text(), "2025-11-21T09:32:12Z");
+        assert_eq!(Timestamp(-1).to_seconds_text(), "1970-01-01T00:00:00Z");
+        assert_eq!(Timestamp(-1_500_000).to_seconds_text(), "1969-12-31T23:59:59Z");
+    }
+
+    #[test]
     fn never_overflows() {
+        assert_eq!(Timestamp::MAX.to_seconds_text(), Timestamp::MAX.to_string());
         assert_eq!(Timestamp::MAX + Duration::from_secs(1), Timestamp::MAX);
         assert_eq!(Timestamp::ZERO.since(Timestamp::MAX), Duration::ZERO);
     }

@@ -151,7 +151,7 @@ impl Scheduler {
         let until =
             self.clock.caller_time(transfer.backoff_until.max(source.unwrap_or(transfer.backoff_until)));
         let fault = transfer.fault.as_ref().map_or_else(String::new, |fault| format!(": {fault}"));
-        let wait = units::duration(until.since(now));
+        let (wait, until) = (units::duration(until.since(now)), until.to_seconds_text());
         format!("{} attempts failed, the next is in {wait}, at {until}{fault}", transfer.tries)
     }
 
@@ -283,7 +283,7 @@ impl Scheduler {
             }
             TargetUnusable::NoRoom { until } => {
                 let until = self.clock.caller_time(until);
-                let wait = units::duration(until.since(now));
+                let (wait, until) = (units::duration(until.since(now)), until.to_seconds_text());
                 format!("{name} is full or read-only; one file is tried in {wait}, at {until}")
             }
         }
@@ -338,8 +338,12 @@ pub(crate) fn describe_unusable(why: Unusable) -> String {
             let (files, bytes) = (units::count(u64::from(files)), units::bytes(bytes));
             format!("has enough to do: {files} files ({bytes}) for this target")
         }
-        Unusable::InBackoff { until } => format!("failed for this file and is tried again at {until}"),
-        Unusable::Unreachable { until } => format!("could not be reached and is tried again at {until}"),
+        Unusable::InBackoff { until } => {
+            format!("failed for this file and is tried again at {}", until.to_seconds_text())
+        }
+        Unusable::Unreachable { until } => {
+            format!("could not be reached and is tried again at {}", until.to_seconds_text())
+        }
         Unusable::NoLink => "has no link to this storage".to_owned(),
         Unusable::NotCommissioned => {
             "has a link to this storage that is not commissioned: only test transfers may use it".to_owned()
@@ -352,8 +356,9 @@ pub(crate) fn describe_unusable(why: Unusable) -> String {
         }
         Unusable::LimitRate { of, bytes_per_s, until } => {
             format!(
-                "{}; again at {until}",
-                limits::describe_limit(of, &limits::describe_rate_limit(bytes_per_s))
+                "{}; the next file goes at {}",
+                limits::describe_limit(of, &units::rate(bytes_per_s as f64)),
+                until.to_seconds_text()
             )
         }
         Unusable::Unknown => "is not known to the scheduler yet".to_owned(),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_model::job::of_jobs;
-use longhaul_model::{ActivityName, AttemptId, CommunityName, StorageId, Timestamp, units};
+use longhaul_model::{ActivityName, AttemptId, CommunityName, StorageId, Timestamp};
 use longhaul_network::{Link, OwnLimits};
 use serde::{Deserialize, Serialize};
 
@@ -483,28 +483,24 @@ impl Scheduler {
     }
 }
 
-/// Follows the name of the source.
-pub(crate) fn describe_limit(of: LimitKind, limit: &str) -> String {
+/// What a limit, used in full, lets through: `amount` of files or bytes. Follows the name of the source.
+pub(crate) fn describe_limit(of: LimitKind, amount: &str) -> String {
     match of {
-        LimitKind::Link => format!("has {limit} to this storage, the limit of the link"),
-        LimitKind::Into => format!("cannot send now: {limit} come to this storage, its limit"),
-        LimitKind::Out => format!("has {limit} out, its limit"),
-        LimitKind::IntoSite => format!("cannot send now: {limit} come to this site, its limit"),
-        LimitKind::OutOfSite => format!("cannot send now: its site has {limit} out, its limit"),
-        LimitKind::Community => format!("may not send more now: the community has {limit}, its limit"),
+        LimitKind::Link => format!("sends this storage {amount}, the limit of the link"),
+        LimitKind::Into => format!("waits: this storage takes in {amount}, its limit"),
+        LimitKind::Out => format!("sends {amount}, its limit"),
+        LimitKind::IntoSite => format!("waits: this site takes in {amount}, its limit"),
+        LimitKind::OutOfSite => format!("waits: its site sends {amount}, its limit"),
+        LimitKind::Community => format!("waits: the community moves {amount}, its limit"),
     }
 }
 
 pub(crate) fn describe_active_limit(limit: u32) -> String {
     match limit {
-        0 => "no file at a time".to_owned(),
-        1 => "1 of 1 file running".to_owned(),
-        limit => format!("{limit} of {limit} files running"),
+        0 => "no file".to_owned(),
+        1 => "1 file at a time".to_owned(),
+        limit => format!("{limit} files at a time"),
     }
-}
-
-pub(crate) fn describe_rate_limit(bytes_per_s: u64) -> String {
-    format!("all of {} in use", units::rate(bytes_per_s as f64))
 }
 
 #[cfg(test)]

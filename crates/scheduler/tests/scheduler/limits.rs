@@ -59,7 +59,7 @@ fn files_at_once_are_never_more_than_the_limit_and_all_come() {
         }
         assert!(world.leases > 6, "kind {kind}: work goes on within the limit");
         let why = why(&world);
-        assert!(why.contains("3 of 3 files running") && why.contains("limit"), "kind {kind}: {why}");
+        assert!(why.contains("3 files at a time, ") && why.contains("limit"), "kind {kind}: {why}");
         world.handle(Event::Limits(Limits::default()));
         world.run(HOUR);
         assert_eq!(world.bytes_between(0, 1), 1_000 * MB, "kind {kind}");
@@ -74,7 +74,10 @@ fn a_rate_is_kept_in_the_mean_and_taken_away_at_once() {
         world.run_for(Duration::from_secs(60));
         let came = world.bytes_between(0, 1) / MB;
         assert!((560..=620).contains(&came), "kind {kind}: {came} MB in a minute at 10 MB/s");
-        assert!(why(&world).contains("all of 10.0 MB/s in use"), "kind {kind}: {}", why(&world));
+        let why = why(&world);
+        assert!(why.contains("10.0 MB/s, ") && why.contains("limit"), "kind {kind}: {why}");
+        let (_, next) = why.split_once("; the next file goes at ").unwrap();
+        assert!(next.ends_with('Z') && !next.contains('.'), "kind {kind}, to the second: {why}");
         world.handle(Event::Limits(Limits::default()));
         let took = world.run(HOUR);
         assert!(took < Duration::from_secs(60), "kind {kind}: {took:?} for the rest at 100 MB/s");
@@ -104,7 +107,7 @@ fn the_limit_of_a_site_is_used_in_full_and_shared_by_communities() {
     assert!(atlas.abs_diff(cms) * 20 <= atlas + cms, "{atlas} and {cms} MB");
     let says_so = (0..50).any(|_| {
         world.run_for(Duration::from_millis(100));
-        why(&world).contains("all of 10.0 MB/s in use come to this site")
+        why(&world).contains("waits: this site takes in 10.0 MB/s, its limit; ")
     });
     assert!(says_so, "{}", why(&world));
     world.places[2].limits.in_bytes_per_s = None;

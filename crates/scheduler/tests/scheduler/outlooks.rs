@@ -151,7 +151,7 @@ fn what_cannot_move_has_no_forecast_but_a_reason_and_a_number() {
                 let links = vec![((StorageId(0), StorageId(1)), limit)];
                 world.handle(Event::Limits(Limits { links, ..Limits::default() }));
             },
-            "20 files cannot come now: storage-0 has no file at a time to this storage, the limit of",
+            "20 files cannot come now: storage-0 sends this storage no file, the limit of",
         ),
         (
             |world| {

@@ -368,7 +368,7 @@ async fn the_configuration_of_fts_binds_the_scheduler_and_the_copies() {
     let link = |most: u32| json!({"symbolicname": "all", "min_active": 1, "max_active": most});
     play.configure(&FTS_LINKS, &link(1)).await;
     play.source.close(true);
-    play.held_at(4, 1, "1 of 1 file running to this storage, the limit of the link").await;
+    play.held_at(4, 1, "sends this storage 1 file at a time, the limit of the link").await;
 
     // A storage's limit, of end points that are known by now; the narrower of the two counts.
     play.configure(&FTS_LINKS, &link(100)).await;
@@ -376,10 +376,10 @@ async fn the_configuration_of_fts_binds_the_scheduler_and_the_copies() {
     let limit = json!({storage.clone(): {"se_info": {"outbound_max_active": 1}}});
     play.configure(&FTS_STORAGES, &limit).await;
     play.source.close(true);
-    play.held_at(4, 1, "1 of 1 file running out, its limit").await;
+    play.held_at(4, 1, "sends 1 file at a time, its limit").await;
     play.world.restart().await;
     play.source.close(true);
-    play.held_at(4, 1, "1 of 1 file running out, its limit").await;
+    play.held_at(4, 1, "sends 1 file at a time, its limit").await;
 
     // A service that drains begins nothing; what it says ends with it.
     let host = play.world.address().ip().to_string();
@@ -717,7 +717,7 @@ async fn the_number_of_copies_of_a_pair_can_be_set_by_hand() {
     );
 
     play.source.close(true);
-    play.held_at(4, 1, "1 of 1 file running to this storage, the limit of the link").await;
+    play.held_at(4, 1, "sends this storage 1 file at a time, the limit of the link").await;
     // When its time is over, what is configured counts again.
     play.source.close(true);
     let reads = play.source.reads.load(Ordering::SeqCst);

@@ -294,7 +294,7 @@ async fn limits_and_commissioning_are_live_durable_and_explained() {
     let two = beta.leases(2).await;
     let why = held_up_by(&world, made.id).await;
     assert!(
-        why.contains("alpha has 2 of 2 files running to this storage, the limit of the link (3 files"),
+        why.contains("alpha sends this storage 2 files at a time, the limit of the link (3 files"),
         "{why}"
     );
 
