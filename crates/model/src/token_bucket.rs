@@ -58,6 +58,13 @@ impl TokenBucket {
         }
     }
 
+    /// Returns tokens that were consumed for nothing. A full bucket takes no more.
+    pub fn refund(&mut self, tokens: u64) {
+        if self.per_s.is_some() {
+            self.tokens = (self.tokens + tokens as f64).min(self.capacity());
+        }
+    }
+
     /// Time until this many tokens are available.
     pub fn wait_for(&mut self, tokens: u64, now: Duration) -> Duration {
         let Some(per_s) = self.per_s else { return Duration::ZERO };
@@ -109,6 +116,20 @@ mod tests {
         bucket.consume(200);
         assert_eq!(bucket.wait_for(1, Duration::ZERO), Duration::from_millis(10));
         assert!(!bucket.is_full(Duration::from_secs(1)) && bucket.is_full(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn a_refund_pays_a_debt_and_never_exceeds_the_burst() {
+        let mut bucket = TokenBucket::full(Some(100), Duration::from_secs(2), Duration::ZERO);
+        bucket.consume(500);
+        assert_eq!(bucket.wait_for(0, Duration::ZERO), Duration::from_secs(3));
+        bucket.refund(400);
+        assert_eq!(bucket.available(Duration::ZERO), 100);
+        bucket.refund(400);
+        assert_eq!(bucket.available(Duration::ZERO), 200);
+        let mut unlimited = TokenBucket::unlimited(BURST);
+        unlimited.refund(u64::MAX);
+        assert_eq!(unlimited.available(Duration::ZERO), u64::MAX);
     }
 
     proptest! {

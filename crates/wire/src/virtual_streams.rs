@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{AttemptId, Fault, FaultCode, Timestamp, TransferId};
+use longhaul_model::{AttemptId, Fault, FaultCode, Timestamp, TokenBucket, TransferId};
 use proptest::prelude::*;
 
 use crate::frame::{ChunkHead, FileNumber, Frame, PackEntry, PackHead, Welcome};
@@ -16,6 +16,7 @@ use crate::receiver::{
 use crate::source::{JoinedStream, Output as Answer, Source};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
+const RATE_LIMIT_BURST: Duration = Duration::from_millis(100);
 
 /// Linear congruential generator (Knuth's MMIX constants): reproducible by seed.
 struct SeededRng(u64);
@@ -133,6 +134,9 @@ struct World {
     held: BTreeMap<FileNumber, BTreeSet<u64>>,
     /// The disk only appends: out-of-order chunks wait in their buffers, as many as there are credits.
     reorder_credits_max: Option<usize>,
+    /// Rate limits of what comes in at the target, and of what goes out of all sources.
+    rate_in: TokenBucket,
+    rate_out: TokenBucket,
 }
 
 impl World {
@@ -160,6 +164,8 @@ impl World {
             version: 1,
             held: BTreeMap::new(),
             reorder_credits_max: None,
+            rate_in: TokenBucket::unlimited(RATE_LIMIT_BURST),
+            rate_out: TokenBucket::unlimited(RATE_LIMIT_BURST),
             rng: dice,
         }
     }
@@ -269,15 +275,17 @@ impl World {
         let places = self.reorder_credits_max.map_or(0, |most| most - self.receiver.reorder_credits_in_use());
         let budget = Budget {
             buffers: self.slots_free,
-            bytes: u64::MAX,
+            bytes: self.rate_in.available(self.now),
             window: self.buffers_max,
             reorder_credits: places,
         };
         let taken = self.receiver.request_chunks(budget, Timestamp::ZERO, self.now);
         self.slots_free -= taken;
+        self.rate_in.consume(self.receiver.take_requested_bytes());
         let buffers = 1 + self.rng.below(4) as usize;
         for source in &mut self.sources {
-            source.schedule_reads(buffers, u64::MAX, 2);
+            let (_, bytes) = source.schedule_reads(buffers, self.rate_out.available(self.now), 2);
+            self.rate_out.consume(bytes);
         }
     }
 
@@ -380,6 +388,7 @@ impl World {
                     let held = ChunkWrite { file, offset, len, damaged: false, held: true, from };
                     self.writing.push(WriteBuffer { chunks: vec![held] });
                 }
+                self.rate_in.refund(self.receiver.take_unsent_bytes());
                 return;
             }
             Frame::PackData(head) => {
@@ -506,6 +515,7 @@ impl World {
                 let crc32c = Self::content_crc32c(file, offset);
                 let head = ChunkHead { request, file, offset, crc32c, identity };
                 if held_crc32c == Some(crc32c) {
+                    self.rate_out.refund(len.into());
                     (stream, Frame::Unchanged(head), 0)
                 } else {
                     *self.behaviour.sent.entry((file, offset)).or_default() += 1;

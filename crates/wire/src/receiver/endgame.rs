@@ -60,7 +60,7 @@ impl Receiver {
     }
 
     /// Bytes of a small file, or of one chunk of a large one.
-    fn part_bytes(&self, number: FileNumber, offset: u64) -> u64 {
+    pub(super) fn part_bytes(&self, number: FileNumber, offset: u64) -> u64 {
         self.files
             .get(&number)
             .map_or(0, |file| (file.size.saturating_sub(offset)).min(u64::from(CHUNK_BYTES)))

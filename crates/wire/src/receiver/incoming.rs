@@ -172,6 +172,7 @@ impl Receiver {
         if !self.end_chunk_request(stream, head)? {
             return Ok(false);
         }
+        self.unsent_bytes += self.part_bytes(head.file, head.offset);
         let wanted = self.accept_unchanged(head, now);
         match wanted {
             Ok(true) => {

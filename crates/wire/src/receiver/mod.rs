@@ -280,6 +280,7 @@ pub struct Receiver {
     rates_compared_at: Duration,
     freed_slots: usize,
     requested_bytes: u64,
+    unsent_bytes: u64,
     outputs: VecDeque<Output>,
 }
 
@@ -304,6 +305,7 @@ impl Receiver {
             rates_compared_at: now,
             freed_slots: 0,
             requested_bytes: 0,
+            unsent_bytes: 0,
             outputs: VecDeque::new(),
         }
     }
@@ -435,6 +437,12 @@ impl Receiver {
     /// Payload requested since the last call, for the rate limit.
     pub fn take_requested_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.requested_bytes)
+    }
+
+    /// Payload since the last call that was requested and not sent, as the source has it unchanged: the rate
+    /// limit gets it back.
+    pub fn take_unsent_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.unsent_bytes)
     }
 
     /// Slots in use by requests.

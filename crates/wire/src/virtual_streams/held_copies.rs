@@ -70,6 +70,36 @@ fn a_chunk_is_unchanged_only_as_it_is_held() {
     world.check_complete();
 }
 
+/// The time to fetch 30 chunks over one stream, with a held copy in which these are damaged, if there is one.
+/// A chunk takes five seconds of the limit, which is that of the target or that of the source.
+fn time_under_limit(damaged: Option<BTreeSet<u64>>, is_of_target: bool) -> Duration {
+    let mut world = World::new(5, vec![30 * CHUNK], 8, false);
+    world.receiver = Receiver::new(1, Duration::ZERO);
+    world.version = crate::VERSIONS.newest;
+    let limit = if is_of_target { &mut world.rate_in } else { &mut world.rate_out };
+    limit.set_rate(Some(CHUNK / 5), Duration::ZERO);
+    world.held.extend(damaged.map(|damaged| (FileNumber(0), damaged)));
+    world.add_files();
+    world.run(400_000);
+    assert_eq!(world.complete.len(), 1);
+    world.check_complete();
+    world.now
+}
+
+#[test]
+fn a_limit_counts_what_is_sent_of_a_held_copy() {
+    for is_of_target in [true, false] {
+        let one = BTreeSet::from([11 * CHUNK]);
+        let repair = time_under_limit(Some(one), is_of_target);
+        assert!(repair < Duration::from_secs(60), "{repair:?}, of the target: {is_of_target}");
+        let all = (0..30).map(|chunk| chunk * CHUNK).collect();
+        for damaged in [None, Some(all)] {
+            let whole = time_under_limit(damaged, is_of_target);
+            assert!(whole > Duration::from_secs(120), "{whole:?}, of the target: {is_of_target}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60 * ProptestConfig::default().cases / 256,
         ..ProptestConfig::default() })]
