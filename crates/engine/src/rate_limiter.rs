@@ -105,6 +105,12 @@ impl RateLimiter {
             state.is_backlogged = taken > 0 || allowance == 0;
         }
     }
+
+    /// Returns bytes that a session took and that were not sent. They go to whoever is next: its turn is
+    /// over, or a session that sends nothing would hold up those that do.
+    pub(crate) fn refund(&mut self, bytes: u64) {
+        self.bucket.refund(bytes);
+    }
 }
 
 #[cfg(test)]
@@ -189,6 +195,34 @@ mod tests {
         let before = demands[0].taken;
         run(&mut limiter, &mut demands[..1], now, 60);
         assert!(demands[0].taken - before >= 590_000_000, "{}", demands[0].taken - before);
+    }
+
+    /// Each takes a piece when the limit allows it, and all that the first takes comes back.
+    #[test]
+    fn what_was_not_sent_is_left_for_others_and_gives_no_precedence() {
+        let (mut limiter, mut demands) = limiter(2_000_000, &[1 << 20, 1 << 20]);
+        let mut now = Duration::ZERO;
+        while now < Duration::from_secs(60) {
+            let before = demands[0].taken;
+            demands[0].take_turn(&mut limiter, now);
+            limiter.refund(demands[0].taken - before);
+            demands[1].take_turn(&mut limiter, now);
+            now += TICK;
+        }
+        let (unsent, sent) = (demands[0].taken, demands[1].taken);
+        assert!(sent >= 115_000_000 && unsent.abs_diff(sent) <= 2 << 20, "{unsent} and {sent}");
+    }
+
+    #[test]
+    fn a_session_alone_is_not_held_up_by_what_was_not_sent() {
+        let (mut limiter, mut demands) = limiter(2_000_000, &[1 << 20]);
+        let ticks = 50u32;
+        for tick in 0..ticks {
+            let before = demands[0].taken;
+            demands[0].take_turn(&mut limiter, TICK * tick);
+            limiter.refund(demands[0].taken - before);
+        }
+        assert!(demands[0].taken >= u64::from(ticks - 1) << 20, "{}", demands[0].taken);
     }
 
     #[test]

@@ -294,7 +294,9 @@ impl Session {
     pub(crate) fn keep_chunk(self: &Arc<Self>, stream: StreamNumber, head: &ChunkHead) -> Result<(), Fault> {
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         let wanted = self.update(|inner, now| {
-            let wanted = inner.receiver.begin_unchanged(stream, head, now)?;
+            let wanted = inner.receiver.begin_unchanged(stream, head, now);
+            shared.rate_limit_in.lock().refund(inner.receiver.take_unsent_bytes());
+            let wanted = wanted?;
             let from = inner.receiver.origin_of(stream);
             Ok::<_, Fault>((wanted, from, inner.jobs.get(&head.file).cloned()))
         });

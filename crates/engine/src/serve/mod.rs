@@ -282,6 +282,14 @@ impl ServedSession {
         self.process(&mut inner, &shared);
     }
 
+    /// Records that a chunk was not sent, as the receiver holds it: the rate limit gets its bytes back.
+    fn chunk_unchanged(self: &Arc<Self>, joined: JoinedStream, len: u32) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.rate_limit_out.lock().refund(len.into());
+        }
+        self.payload_sent(joined, 0);
+    }
+
     /// Records that a chunk could not be read and that its fault was sent.
     fn abandon_request(self: &Arc<Self>, joined: JoinedStream, request: RequestId) {
         self.inner.lock().machine.abandon_request(joined, request);

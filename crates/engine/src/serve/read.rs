@@ -141,7 +141,7 @@ impl ServedExport {
                 if held_crc32c == Some(crc32c) {
                     job.link.send_frame(&Frame::Unchanged(head));
                     drop(job.buffer);
-                    job.serving.payload_sent(job.stream, 0);
+                    job.serving.chunk_unchanged(job.stream, len);
                 } else {
                     send(job, Frame::Data(head), len as usize);
                 }
