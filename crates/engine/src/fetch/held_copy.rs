@@ -23,21 +23,23 @@ pub(super) struct HeldCopy {
 }
 
 impl HeldCopy {
-    /// Reads all chunks. None if the file is too small or too large to be fetched in parts.
-    pub(super) fn read_all(
+    /// Whether a file of this size is fetched in chunks, and not in too many.
+    pub(super) fn is_possible(wanted_size: u64) -> bool {
+        wanted_size > SMALL_FILE_BYTES && wanted_size.div_ceil(u64::from(CHUNK_BYTES)) <= CHUNKS_MAX
+    }
+
+    /// Reads the chunks that are left after those whose checksums are known.
+    pub(super) fn read_rest(
         file: Arc<dyn SourceFile>,
         wanted_size: u64,
+        mut checksums: Vec<Option<u32>>,
         given_up: CancelCheck<'_>,
-    ) -> Result<Option<HeldCopy>, Fault> {
+    ) -> Result<HeldCopy, Fault> {
         let chunk = u64::from(CHUNK_BYTES);
-        if wanted_size <= SMALL_FILE_BYTES || wanted_size.div_ceil(chunk) > CHUNKS_MAX {
-            return Ok(None);
-        }
         let held_size = file.identity().size;
         let mut copy = HeldCopy { file, crc32c: Box::default() };
         let mut buffer = vec![0; CHUNK_BYTES as usize];
-        let mut checksums = Vec::new();
-        for offset in (0..wanted_size).step_by(CHUNK_BYTES as usize) {
+        for offset in (0..wanted_size).step_by(CHUNK_BYTES as usize).skip(checksums.len()) {
             if given_up() {
                 return Err(Fault::new(FaultCode::Interrupted, "while a damaged copy was read"));
             }
@@ -49,7 +51,7 @@ impl HeldCopy {
             checksums.push(is_read.then(|| crc32c::crc32c(bytes)));
         }
         copy.crc32c = checksums.into();
-        Ok(Some(copy))
+        Ok(copy)
     }
 
     /// Fills the buffer from this offset on.

@@ -16,7 +16,7 @@ use super::job::Job;
 use super::reorder_buffer::ReorderBuffer;
 use super::sources::{SourceList, replicas};
 use super::target::Target;
-use super::verify;
+use super::verify::{self, ChunkObserver};
 use crate::context::EngineContext;
 use crate::interface::{FetchBatch, FetchFile, Success};
 use crate::sync::catch_panic;
@@ -178,20 +178,37 @@ impl Target {
             ));
         }
         if let Some(present) = self.storage.stat(&job.at).map_err(verify::blame_target)? {
-            match self.compare_present(job, present.size, shared) {
+            let mut checksums = Vec::new();
+            let may_be_used = self.may_use_chunks(job);
+            let mut observe = |chunk: &[u8]| {
+                if may_be_used {
+                    checksums.push(Some(crc32c::crc32c(chunk)));
+                }
+            };
+            let compared = self.compare_present(job, present.size, &mut observe, shared);
+            match compared {
                 Ok(success) => return Ok(Preparation::AlreadyThere(success)),
-                Err(fault) => self.replace_damaged(job, present, fault, shared)?,
+                Err(fault) => self.replace_damaged(job, present, checksums, fault, shared)?,
             }
         }
         self.resume(job, shared)
     }
 
+    /// Whether chunks of a damaged copy would be taken.
+    fn may_use_chunks(&self, job: &Job) -> bool {
+        job.file.replaces_damaged
+            && HeldCopy::is_possible(job.file.size)
+            && !self.distrusted_copies.lock().contains(&job.key)
+    }
+
     /// Lets the commit replace the file that was just found to be another than the wanted one, if that is
-    /// expected and the new one can be proven right; otherwise it stays, for `why`.
+    /// expected and the new one can be proven right; otherwise it stays, for `why`. `checksums` are those of
+    /// the chunks that were read when it was compared.
     fn replace_damaged(
         &self,
         job: &Job,
         present: Identity,
+        checksums: Vec<Option<u32>>,
         why: Fault,
         shared: &EngineContext,
     ) -> Result<(), Fault> {
@@ -201,14 +218,13 @@ impl Target {
         tracing::info!(attempt = %job.file.attempt, at = %job.at, why = %why.chain(), "a damaged file is \
             fetched again; it is replaced when the new one is verified");
         job.state.lock().replaces = Some(present);
-        if self.distrusted_copies.lock().contains(&job.key) {
+        if !self.may_use_chunks(job) {
             return Ok(());
         }
         let copy = self.storage.open(&job.at).map_err(verify::blame_target)?;
         let given_up = || shared.is_stopping() || job.is_over();
-        if let Some(copy) = HeldCopy::read_all(Arc::from(copy), job.file.size, &given_up)? {
-            let _ = job.held.set(copy);
-        }
+        let copy = HeldCopy::read_rest(Arc::from(copy), job.file.size, checksums, &given_up)?;
+        let _ = job.held.set(copy);
         Ok(())
     }
 
@@ -217,6 +233,7 @@ impl Target {
         &self,
         job: &Job,
         size: u64,
+        observe: ChunkObserver<'_>,
         shared: &EngineContext,
     ) -> Result<Success, Fault> {
         let expected = &job.file.digests;
@@ -229,7 +246,8 @@ impl Target {
         }
         let present = self.storage.open(&job.at).map_err(verify::blame_target)?;
         let given_up = || shared.is_stopping() || job.is_over();
-        let Some(found) = verify::digest_present(&*present, expected.algorithms(), &given_up)? else {
+        let Some(found) = verify::digest_present(&*present, expected.algorithms(), &given_up, observe)?
+        else {
             return clash("it changed while it was compared".into());
         };
         if let Some((wanted, is)) = expected.contradiction(&found) {

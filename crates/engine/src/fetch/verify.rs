@@ -64,11 +64,15 @@ pub(super) fn check_memory(file: &FetchFile, bytes: &[u8], whole: PartDigest) ->
 /// Cancels a long read when nobody needs its result.
 pub(super) type CancelCheck<'a> = &'a dyn Fn() -> bool;
 
-/// Reads a whole file in order and computes its digests.
+/// Sees the chunks of a file in order, while it is read for its digests.
+pub(super) type ChunkObserver<'a> = &'a mut dyn FnMut(&[u8]);
+
+/// Reads a whole file in order, chunk by chunk, and computes its digests.
 fn digest_whole(
     size: u64,
     algorithms: impl IntoIterator<Item = Algorithm>,
     given_up: CancelCheck<'_>,
+    observe: ChunkObserver<'_>,
     read_at: impl Fn(&mut [u8], u64) -> Result<usize, Fault>,
 ) -> Result<DigestSet, Fault> {
     let mut buffer = vec![0; size.min(u64::from(CHUNK_BYTES)) as usize];
@@ -85,6 +89,7 @@ fn digest_whole(
             return Err(Fault::new(FaultCode::TargetWrite, detail));
         }
         hasher.update(&buffer[..read]);
+        observe(&buffer[..read]);
         at += read as u64;
     }
     Ok(hasher.finish())
@@ -95,9 +100,11 @@ pub(super) fn digest_present(
     present: &dyn SourceFile,
     algorithms: impl IntoIterator<Item = Algorithm>,
     given_up: CancelCheck<'_>,
+    observe: ChunkObserver<'_>,
 ) -> Result<Option<DigestSet>, Fault> {
     let before = present.identity();
-    let digests = digest_whole(before.size, algorithms, given_up, |buffer, at| present.read_at(buffer, at))?;
+    let read = |buffer: &mut [u8], at: u64| present.read_at(buffer, at);
+    let digests = digest_whole(before.size, algorithms, given_up, observe, read)?;
     Ok((present.identity_now().map_err(blame_target)? == before).then_some(digests))
 }
 
@@ -110,7 +117,8 @@ pub(super) fn check_readback(
     given_up: CancelCheck<'_>,
 ) -> Result<Success, Fault> {
     let algorithms = file.digests.algorithms().chain([Algorithm::Adler32, Algorithm::Crc32c]);
-    let digests = digest_whole(file.size, algorithms, given_up, |buffer, at| target.read_at(buffer, at))?;
+    let read = |buffer: &mut [u8], at: u64| target.read_at(buffer, at);
+    let digests = digest_whole(file.size, algorithms, given_up, &mut |_| (), read)?;
     if let Some((handed, read)) = whole.digests().contradiction(&digests) {
         let detail = format!("{handed} was handed to the storage, it gives back {read}");
         return Err(Fault::new(FaultCode::TargetWrite, detail));

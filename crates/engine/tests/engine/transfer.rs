@@ -1,10 +1,12 @@
 //! Files arrive whole, verified and once, for all sizes, digests and batch compositions.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use longhaul_engine::{AttemptOutcome, FetchFile};
 use longhaul_model::limits::CHUNK_BYTES;
-use longhaul_model::{Algorithm, Blame, DataSecurity, DigestSet, FaultCode, Retry, Verification};
+use longhaul_model::{Algorithm, Blame, DataSecurity, DigestSet, Fault, FaultCode, Retry, Verification};
+use longhaul_storage::hooked::HookedStorage;
 use longhaul_storage::memory::FaultyStore;
 use longhaul_testkit::wait_until;
 
@@ -301,6 +303,37 @@ fn a_repair_costs_the_damaged_chunks() {
     ends.iter().zip(spoilt).for_each(|(end, bytes)| assert_moved(end, bytes));
     let again = ends.iter().map(again_max).max().unwrap_or(0);
     assert_sent(&source, spoilt.iter().sum::<usize>() as u64, again);
+}
+
+/// The digest of a damaged copy and the checksums of its chunks come of one read. A chunk that cannot be read
+/// is fetched, and those behind it are compared as well.
+#[test]
+fn a_damaged_copy_is_read_once_before_it_is_repaired() {
+    let deployment = Deployment::new();
+    let (alpha, beta) = (store("alpha"), store("beta"));
+    let mut file = put(&alpha, 1, 20 * CHUNK);
+    file.replaces_damaged = true;
+    let right = alpha.contents(file.lfn.as_str()).unwrap();
+    let mut damaged = right.clone();
+    [3, 7].into_iter().for_each(|chunk| damaged[chunk * CHUNK + 7] ^= 1);
+    beta.put(file.lfn.as_str(), &damaged);
+    let reads: Arc<Mutex<BTreeMap<u64, usize>>> = Arc::default();
+    let counted = reads.clone();
+    let hooked = HookedStorage::new(Arc::new(beta.clone()), |_| ());
+    hooked.set_read_hook(move |_, offset| {
+        let chunk = offset / CHUNK as u64;
+        *counted.lock().unwrap().entry(chunk).or_default() += 1;
+        if chunk == 5 { Err(Fault::new(FaultCode::SourceUnreadable, "a bad sector")) } else { Ok(()) }
+    });
+    let source = deployment.agent(1, Arc::new(alpha));
+    let target = deployment.agent(2, hooked);
+    target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![file.clone()]));
+    let end = target.finished(1).remove(0);
+    assert!(end.result.is_ok(), "{end:?}");
+    assert_moved(&end, 3 * CHUNK);
+    assert!(beta.contents(file.lfn.as_str()).unwrap() == right);
+    let reads = reads.lock().unwrap();
+    assert_eq!((reads.get(&3), reads.get(&7)), (Some(&1), Some(&1)), "{reads:?}");
 }
 
 /// A damage that the checksum of its chunk does not show is found by the digest of the file; the next attempt
