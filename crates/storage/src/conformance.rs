@@ -290,6 +290,8 @@ fn files_are_opened_one_after_the_other(storage: &dyn Storage) {
         let mut bytes = vec![0; 9];
         let read = done(file.read_at(&mut bytes, 0), path);
         assert_eq!(&bytes[..read], path.as_bytes());
+        done(file.read_exact_at(&mut bytes[..path.len()], 0), path);
+        refused(file.read_exact_at(&mut bytes, 0), &[FaultCode::SourceTruncated], path);
         assert_eq!(file.identity(), identity(storage, path), "{path}");
         assert_eq!(done(file.identity_now(), path), file.identity(), "{path}");
     }

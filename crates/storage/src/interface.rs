@@ -207,6 +207,18 @@ pub trait SourceFile: Send + Sync {
     /// # Errors
     /// `SourceUnreadable` if the disk fails, `OnTape` if the bytes are not online.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault>;
+    /// Fills the buffer, for a reader that knows the size of the file.
+    ///
+    /// # Errors
+    /// `SourceTruncated` if the file ends before, and as [`SourceFile::read_at`].
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), Fault> {
+        let read = if buffer.is_empty() { 0 } else { self.read_at(buffer, offset)? };
+        if read < buffer.len() {
+            let detail = format!("the file ends at byte {}", offset.saturating_add(read as u64));
+            return Err(Fault::new(FaultCode::SourceTruncated, detail));
+        }
+        Ok(())
+    }
     /// Whether the bytes are online; those of a file on tape are not, and every read fails with this fault.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::tree::{ChunkValue, chunk_value, values_of};
 use longhaul_model::{Fault, FaultCode, Pfn};
-use longhaul_storage::{SourceFile, Storage};
+use longhaul_storage::Storage;
 
 use crate::protocol::{ChunkValues, TreeAnswer, TreePart};
 use crate::site::{EXPORT, storage_name};
@@ -37,26 +37,13 @@ fn values(export: &dyn Storage, part: &TreePart, buffer: &mut [u8]) -> Result<(V
     for place in part.first..end {
         let offset = place * CHUNK;
         let len = (part.size - offset).min(CHUNK) as usize;
-        read(&*file, &mut buffer[..len], offset)?;
+        file.read_exact_at(&mut buffer[..len], offset)?;
         values.push(chunk_value(offset, &buffer[..len], part.size));
     }
     if file.identity_now()? != before {
         return Err(Fault::new(FaultCode::SourceChanged, format!("{at} changed while it was being read")));
     }
     Ok((values, before.mtime_ns))
-}
-
-fn read(file: &dyn SourceFile, buffer: &mut [u8], offset: u64) -> Result<(), Fault> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        let read = file.read_at(&mut buffer[filled..], offset + filled as u64)?;
-        if read == 0 {
-            let detail = format!("the file ends at byte {}", offset + filled as u64);
-            return Err(Fault::new(FaultCode::SourceTruncated, detail));
-        }
-        filled += read;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -56,10 +56,6 @@ impl HeldCopy {
 
     /// Fills the buffer from this offset on.
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> Result<(), Fault> {
-        let read = self.file.read_at(buffer, offset).map_err(blame_target)?;
-        if read < buffer.len() {
-            return Err(Fault::new(FaultCode::TargetWrite, "the damaged copy became shorter"));
-        }
-        Ok(())
+        self.file.read_exact_at(buffer, offset).map_err(blame_target)
     }
 }

@@ -171,7 +171,7 @@ impl ServedExport {
         let open = serving.open_files.get(file, || self.open(serving, file, None).map(Arc::from))?;
         let identity = open.identity();
         check_size(file, &identity)?;
-        read_whole(&*open, buffer, offset, file)?;
+        open.read_exact_at(buffer, offset)?;
         check_unchanged(&*open, &identity)?;
         Ok(to_source_identity(&identity))
     }
@@ -225,7 +225,7 @@ impl ServedExport {
         let open = self.open(serving, file, Some(directory_cache))?;
         let identity = open.identity();
         check_size(file, &identity)?;
-        read_whole(&*open, buffer, 0, file)?;
+        open.read_exact_at(buffer, 0)?;
         check_unchanged(&*open, &identity)?;
         Ok(to_source_identity(&identity))
     }
@@ -291,17 +291,4 @@ fn check_unchanged(open: &dyn SourceFile, before: &Identity) -> Result<(), Fault
     }
     let code = if now.size < before.size { FaultCode::SourceTruncated } else { FaultCode::SourceChanged };
     Err(Fault::new(code, format!("it was {before}, it is {now} (size:mtime:inode)")))
-}
-
-fn read_whole(open: &dyn SourceFile, buffer: &mut [u8], offset: u64, file: &ServedFile) -> Result<(), Fault> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        let read = open.read_at(&mut buffer[filled..], offset + filled as u64)?;
-        if read == 0 {
-            let detail = format!("{} ends at byte {}", file.lfn.shown(), offset + filled as u64);
-            return Err(Fault::new(FaultCode::SourceTruncated, detail));
-        }
-        filled += read;
-    }
-    Ok(())
 }
