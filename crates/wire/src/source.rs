@@ -199,14 +199,13 @@ impl Source {
                 self.forget(batch);
                 Ok(())
             }
-            Frame::Request { request, file, offset, len } => {
+            Frame::Request { request, file, offset, len }
+            | Frame::RequestIfChanged { request, file, offset, len, .. } => {
                 let end = offset + len;
-                let held_crc32c = VecDeque::new();
-                self.enqueue(stream, PendingRequest::Extent { request, file, next: offset, end, held_crc32c })
-            }
-            Frame::RequestIfChanged { request, file, offset, len, held_crc32c } => {
-                let end = offset + len;
-                let held_crc32c = held_crc32c.into();
+                let held_crc32c: VecDeque<Option<u32>> = match frame {
+                    Frame::RequestIfChanged { held_crc32c, .. } => held_crc32c.into(),
+                    _ => VecDeque::new(),
+                };
                 self.enqueue(stream, PendingRequest::Extent { request, file, next: offset, end, held_crc32c })
             }
             Frame::RequestPack { request, files } => {
