@@ -1,5 +1,6 @@
 //! Helpers that the tests of several crates share: seeded random numbers, reproducible contents and waiting;
-//! with the feature `net` also certificates, signed tokens and an HTTP server on the loopback address.
+//! with the feature `net` also certificates, signed tokens and an HTTP server on the loopback address, with
+//! `async` waiting on a runtime.
 //!
 //! It uses no other crate of the workspace, so that all of them may use it in their tests. Helpers that make
 //! values of a crate's own types stand in that crate, behind its feature `testing`.
@@ -26,3 +27,5 @@ pub use dice::Dice;
 #[cfg(feature = "net")]
 pub use token_signer::TokenSigner;
 pub use wait::wait_until;
+#[cfg(feature = "async")]
+pub use wait::{until, until_met};

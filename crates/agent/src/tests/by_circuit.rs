@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use longhaul_api::circuits::{CircuitOrder, CircuitState, CircuitWish};
 use longhaul_model::{CircuitOrderId, CircuitUse};
+use longhaul_testkit::until_met;
 
+use super::lease;
 use super::one_agent::{Running, TestSite};
-use super::{lease, until};
 
 /// Logs what it fetches from where, and waits for the test with one file.
 const MOVER: &str = r##"
@@ -65,7 +66,7 @@ impl World {
     }
 
     async fn until_said(&self, lines: usize) {
-        until("the command", || self.said().len() >= lines).await;
+        until_met("the command", || self.said().len() >= lines).await;
     }
 
     fn set_order(&self, wanted: bool) {

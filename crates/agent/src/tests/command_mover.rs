@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use longhaul_api::agent::Outcome;
 use longhaul_model::{Blame, Fault, FaultCode, Retry, Verification};
+use longhaul_testkit::until_met;
 
 use super::one_agent::{TestSite, attempts};
-use super::until;
 use crate::{HooksConfig, MoverConfig, SourceNames};
 
 /// Copies as it is told and writes its report, except where a file's name says otherwise.
@@ -82,7 +82,7 @@ impl Moved {
     }
 
     async fn until_said(&self, line: &str) {
-        until(line, || self.has_said(line)).await;
+        until_met(line, || self.has_said(line)).await;
     }
 
     fn path(&self, file: &str) -> PathBuf {
@@ -93,8 +93,8 @@ impl Moved {
     async fn until_tidy(&self) {
         let empty = |folder: &Path| fs::read_dir(folder).map_or(true, |mut found| found.next().is_none());
         let (temps, spools) = (self.path(".longhaul/temps"), self.site.config.state_dir.join("movers"));
-        until("the end of temporary files", || empty(&temps)).await;
-        until("the end of the commands' files", || empty(&spools)).await;
+        until_met("the end of temporary files", || empty(&temps)).await;
+        until_met("the end of the commands' files", || empty(&spools)).await;
     }
 }
 
@@ -240,7 +240,7 @@ async fn attempts_survive_cancellation_and_restart() {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
         stat.map_or(true, |stat| stat.contains(") Z "))
     };
-    until("the end of the command", gone).await;
+    until_met("the end of the command", gone).await;
     // The next command has the slot, and waits for the test.
     let go = moved.folder.path().join("go");
     rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();

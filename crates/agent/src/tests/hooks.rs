@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use longhaul_api::agent::Outcome;
 use longhaul_model::{Blame, FaultCode, Retry, Verification};
+use longhaul_testkit::until_met;
 
 use super::one_agent::{TestSite, attempts};
-use super::until;
 use crate::HooksConfig;
 
 /// Notes what it is called with, and ends as files beside it say: `pre-NAME`, `0-NAME` for each file.
@@ -133,11 +133,11 @@ async fn attempts_survive_cancellation_and_restart() {
     }
     let agent = hooked.site.start();
     hooked.site.lease(&[1, 2]);
-    until("the site's commands", || hooked.said().len() >= 2).await;
+    until_met("the site's commands", || hooked.said().len() >= 2).await;
     agent.end().await;
 
     let agent = hooked.site.start();
-    until("the site's commands", || hooked.said().len() >= 4).await;
+    until_met("the site's commands", || hooked.said().len() >= 4).await;
     hooked.site.service.cancel(attempts(&[2]));
     agent.engine.wait_until(|asked| asked.cancelled == attempts(&[2])).await;
     fs::write(hooked.folder.path().join("pre-f1.wait"), "go\n").unwrap();

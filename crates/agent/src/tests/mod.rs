@@ -107,17 +107,6 @@ impl Deployment {
     }
 }
 
-/// Polls for what no signal tells; what takes two minutes never comes.
-pub(crate) async fn until(what: &str, met: impl Fn() -> bool) {
-    for _ in 0..12_000 {
-        if met() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{what} did not come about");
-}
-
 fn lease(attempt: u64, lfn: &str, bytes: &[u8]) -> Lease {
     Lease {
         attempt: AttemptId(attempt),

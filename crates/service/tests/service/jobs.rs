@@ -19,6 +19,7 @@ use longhaul_api::{Problem, routes};
 use longhaul_catalog::{JobCancelResult, JobFileRow, JobRow, NewJob, NewJobFile, SubmitResult};
 use longhaul_model::job::CANCELED_BY_USER;
 use longhaul_model::{JobFileState, JobId, JobKind, JobState, Timestamp};
+use longhaul_testkit::until_met;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -193,7 +194,7 @@ impl Play {
     }
 
     async fn until(&self, what: &str, met: impl Fn(&Play) -> bool) {
-        until(what, async || met(self).then_some(()).ok_or_else(String::new)).await;
+        until_met(what, || met(self)).await;
     }
 
     /// Looks at a job until a file of it waits because of this.

@@ -17,6 +17,7 @@ use longhaul_security::{
     Credentials, JoinToken, agent_client_tls, join_client_tls, new_signing_request, people_client_tls,
 };
 use longhaul_service::{Config, HttpLimits, Service, init};
+pub use longhaul_testkit::until;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -201,24 +202,6 @@ impl World {
     pub async fn assert_sound(&self) {
         let report: CheckReport = self.admin().request(&routes::CHECK).send().await.unwrap();
         assert!(report.sound, "{report:?}");
-    }
-}
-
-/// Longest wait for a condition.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
-/// Interval between two polls of a condition.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Looks again and again until what it looks for is there; what it sees instead is shown where that never
-/// comes about.
-pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let begun = tokio::time::Instant::now();
-    loop {
-        match look().await {
-            Ok(found) => return found,
-            Err(seen) => assert!(begun.elapsed() < WAIT_TIMEOUT, "{what} did not come about: {seen}"),
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -12,14 +12,14 @@ mod terms;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longhaul_model::{Blame, Fault, FaultCode, Retry};
 use longhaul_storage_remote::{
     Cancel, Checksum, ChecksumMode, CopyDone, CopyOrder, Credential, End, Mode, Overwrite, Remote,
     RemoteConfig, Times, Trust, cancellation,
 };
-use longhaul_testkit::{CertificateAuthority, server_tls};
+use longhaul_testkit::{CertificateAuthority, server_tls, until_met};
 use server::{ReceivedRequest, Reply, Server, markers, reply, with_body};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -241,7 +241,7 @@ async fn a_question_without_an_answer_is_asked_once() {
     let order = order(&source, &target, &[Mode::Stream]);
     let fault = remote.copy(&order, &|_| {}, &Cancel::never()).await.unwrap_err();
     assert!(fault.detail.starts_with("SOURCE [110] HEAD "), "{fault}");
-    until(|| source.closed() == 1).await;
+    until_met("the end of the connection", || source.closed() == 1).await;
     assert_eq!(source.asked("HEAD").len(), 1);
 }
 
@@ -395,7 +395,7 @@ async fn a_third_party_copy_that_stands_still_is_ended() {
     let (fault, target) = fails_at_target_with(&impatient_remote(), 1_000, Mode::Pull, rule).await;
     assert!(fault.detail.starts_with("TRANSFER [110] "), "{fault}");
     // Our closing told it.
-    until(|| target.closed() == 1).await;
+    until_met("the end of the connection", || target.closed() == 1).await;
 }
 
 #[tokio::test]
@@ -485,11 +485,11 @@ async fn a_cancelled_copy_is_closed_at_once() {
     config.times.stall = Duration::from_secs(600);
     let remote = Remote::new(config).unwrap();
     let copying = tokio::spawn(async move { remote.copy(&order, &|_| {}, &cancel).await });
-    until(|| !target.asked("COPY").is_empty()).await;
+    until_met("the request", || !target.asked("COPY").is_empty()).await;
     canceller.cancel();
     let fault = copying.await.unwrap().unwrap_err();
     assert_eq!(fault.detail, "TRANSFER [125] Transfer canceled");
-    until(|| target.closed() == 1).await;
+    until_met("the end of the connection", || target.closed() == 1).await;
 }
 
 /// Storages that copy for each other, and never end with an empty file.
@@ -707,14 +707,6 @@ async fn orders_that_make_no_sense_are_refused() {
     assert!(refused(|order| order.target.url.push('/')).await.contains("collection"));
     server.put("/source", b"x");
     assert!(refused(|order| order.modes.clear()).await.contains("no way"));
-}
-
-async fn until(seen: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !seen() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use super::*;
 use crate::config::StorageConfig;
 use crate::config::tape::TapeConfig;
-use crate::tests::until;
 use longhaul_doors::StageState;
+use longhaul_testkit::until_met;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -122,7 +122,7 @@ async fn files_are_staged_pinned_and_removed() {
     let running = tokio::spawn(driver.clone().run());
     let id = driver.stage(["a", "b", "here", "broken"].map(wanted).to_vec()).unwrap();
     let ended = || driver.report(&id).unwrap().files.iter().all(|file| file.finished.is_some());
-    until("the end of a request", ended).await;
+    until_met("the end of a request", ended).await;
     use StageState::{Completed, Failed};
     assert_eq!(states(&driver, &id), [Completed, Completed, Completed, Failed]);
     let why = driver.report(&id).unwrap().files[3].error.clone().unwrap();
@@ -132,11 +132,11 @@ async fn files_are_staged_pinned_and_removed() {
 
     // Let go, and its time over: the disk forgets what the tape has, and nothing else.
     driver.release(&id, &["a".into(), "here".into()]).unwrap();
-    until("a removal", || place.is_stub("a")).await;
+    until_met("a removal", || place.is_stub("a")).await;
     assert!(!place.is_stub("b"));
     place.pass(101);
-    until("the end of a pin", || place.is_stub("b")).await;
-    until("the end of all pins", || driver.lock_state().removals.is_empty()).await;
+    until_met("the end of a pin", || place.is_stub("b")).await;
+    until_met("the end of all pins", || driver.lock_state().removals.is_empty()).await;
     assert_eq!(place.said("remove"), ["a", "b"]);
     assert_eq!(fs::read(place.disk("here")).unwrap(), vec![b'h'; 5_000]);
     driver.end(&id).unwrap();
@@ -153,7 +153,7 @@ async fn requests_survive_and_unwanted_commands_end() {
     let driver = place.open();
     let running = tokio::spawn(driver.clone().run());
     let id = driver.stage(["wait1", "wait2"].map(wanted).to_vec()).unwrap();
-    until("the site's commands", || place.said("stage").len() == 2).await;
+    until_met("the site's commands", || place.said("stage").len() == 2).await;
     assert_eq!(states(&driver, &id), [StageState::Started; 2]);
     // A kill: the commands end with it, and the next run begins them again.
     running.abort();
@@ -162,12 +162,12 @@ async fn requests_survive_and_unwanted_commands_end() {
     let driver = place.open();
     assert_eq!(states(&driver, &id), [StageState::Submitted; 2]);
     let running = tokio::spawn(driver.clone().run());
-    until("the site's commands", || place.said("stage").len() == 4).await;
+    until_met("the site's commands", || place.said("stage").len() == 4).await;
     driver.cancel(&id, &["wait1".into()]).unwrap();
     assert_eq!(states(&driver, &id)[0], StageState::Cancelled);
-    until("the end of a command", || driver.staging.available_permits() == 9).await;
+    until_met("the end of a command", || driver.staging.available_permits() == 9).await;
     fs::write(place.tape("go"), b"").unwrap();
-    until("a file", || states(&driver, &id)[1] == StageState::Completed).await;
+    until_met("a file", || states(&driver, &id)[1] == StageState::Completed).await;
     assert!(place.is_stub("wait1"));
     // A log that is written anew says the same.
     {
@@ -210,8 +210,8 @@ async fn arrived_files_are_migrated() {
     drop(driver);
     let driver = place.open();
     let running = tokio::spawn(driver.clone().run());
-    until("the tape", || place.tape("three").exists() && place.tape("one").exists()).await;
-    until("all of them", || driver.lock_state().tape.arrivals() == 0).await;
+    until_met("the tape", || place.tape("three").exists() && place.tape("one").exists()).await;
+    until_met("all of them", || driver.lock_state().tape.arrivals() == 0).await;
     assert_eq!(fs::read(place.tape("two")).unwrap(), b"by the engine");
     assert_eq!(place.said("migrate"), ["one", "three", "two"]);
     let found = driver.site.locate(&["one".into(), "given-up".into()]).await;
