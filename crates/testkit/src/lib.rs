@@ -16,6 +16,7 @@ mod content;
 mod dice;
 #[cfg(feature = "net")]
 pub mod http;
+mod resent;
 #[cfg(feature = "net")]
 mod token_signer;
 mod wait;
@@ -24,6 +25,7 @@ mod wait;
 pub use certificates::{CertificateAuthority, server_tls};
 pub use content::content;
 pub use dice::Dice;
+pub use resent::resent_max;
 #[cfg(feature = "net")]
 pub use token_signer::TokenSigner;
 pub use wait::wait_until;

@@ -8,7 +8,7 @@ use longhaul_copy::{CopyRequest, Endpoint, Options, Outcome, Progress, ReplicaTo
 use longhaul_model::{Algorithm, Digest, FaultCode, Hasher, Verification};
 use longhaul_testkit::{content, wait_until};
 
-use crate::common::{Ground, Ran, again_max, at, limited, order, place, recursive, run_order, tree};
+use crate::common::{Ground, Ran, at, limited, order, place, recursive, resent_max, run_order, tree};
 
 const MIB: usize = 1 << 20;
 
@@ -65,7 +65,7 @@ fn a_large_file_comes_from_both() {
     let begun = Instant::now();
     let (ran, totals) = ran(&order);
     // What two servers need for it.
-    let again = again_max(begun.elapsed(), Duration::from_millis(2_400));
+    let again = resent_max(begun.elapsed(), Duration::from_millis(2_400));
     let ran = ran.good();
     assert_eq!(std::fs::read(ground.path("f")).unwrap(), bytes);
     let [told] = &ran.told[..] else { panic!("{:?}", ran.told) };
@@ -102,7 +102,7 @@ fn flipped_bits_at_the_source_are_repaired_and_told() {
     let begun = Instant::now();
     let (ran, totals) = ran(&CopyRequest { blake3: Some(blake3(&bytes)), ..order });
     // The slow server brings what was wrong.
-    let again = again_max(begun.elapsed(), Duration::from_secs(1));
+    let again = resent_max(begun.elapsed(), Duration::from_secs(1));
     let ran = ran.good();
     assert_eq!(std::fs::read(ground.path("f")).unwrap(), bytes);
     let [first, second] = &ran.told[0].replicas[..] else { panic!("{:?}", ran.told) };
@@ -246,7 +246,7 @@ fn goes_on_with_the_one_that_is_left() {
     one.stop();
     let begun = Instant::now();
     let (again, _) = self::ran(&whole);
-    let most_again = again_max(begun.elapsed(), Duration::from_secs(3));
+    let most_again = resent_max(begun.elapsed(), Duration::from_secs(3));
     let again = again.good();
     assert_eq!(std::fs::read(ground.path("near/f")).unwrap(), bytes);
     let moved = again.totals.bytes_moved;

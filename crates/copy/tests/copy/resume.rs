@@ -7,7 +7,7 @@ use longhaul_copy::{CopyRequest, Options, Progress, Server, Stop};
 use longhaul_model::FaultCode;
 use longhaul_testkit::{content, wait_until};
 
-use crate::common::{Ground, Ran, again_max, at, limited, order, place, run_order, serve_options, tree};
+use crate::common::{Ground, Ran, at, limited, order, place, resent_max, run_order, serve_options, tree};
 
 const BYTES: usize = 24 << 20;
 
@@ -58,7 +58,7 @@ fn a_pull_goes_on_where_it_was_stopped() {
     let ran = run_order(&whole, &Arc::default(), &Stop::default()).good();
     assert_resumed(&ran, there);
     let sent = server.bytes().0 - before;
-    let most = BYTES as u64 - there + (2 << 20) + again_max(begun.elapsed(), Duration::from_secs(1));
+    let most = BYTES as u64 - there + (2 << 20) + resent_max(begun.elapsed(), Duration::from_secs(1));
     assert!(sent <= most, "{sent} sent again, {there} was there");
     assert_eq!(tree(&target), tree(&ground.path("far")));
 }
@@ -80,7 +80,7 @@ fn a_push_goes_on_where_it_was_stopped() {
     assert_eq!(ran.totals.files_done, 1);
     assert_resumed(&ran, there);
     let received = server.bytes().1 - before;
-    let most = BYTES as u64 - there + (4 << 20) + again_max(begun.elapsed(), Duration::from_secs(1));
+    let most = BYTES as u64 - there + (4 << 20) + resent_max(begun.elapsed(), Duration::from_secs(1));
     assert!(received <= most, "{received} again, {there} was there");
     assert_eq!(std::fs::read(ground.path("far/large")).unwrap(), content(2, BYTES));
     wait_until(|| server.clients() == 0, || "the server still waits for a client that has gone".into());

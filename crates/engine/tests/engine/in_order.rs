@@ -11,7 +11,7 @@ use longhaul_storage::memory::{FaultyStore, UnflushedNames};
 use longhaul_storage::{PosixTuning, Storage, TempName};
 use longhaul_testkit::wait_until;
 
-use crate::common::{Deployment, again_max, assert_moved, content, killed_child, wish};
+use crate::common::{Deployment, assert_moved, content, killed_child, resent_max, wish};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
@@ -169,6 +169,6 @@ fn killed_processes_resume() {
     all_good(&ends);
     assert!(std::fs::read(home.path().join("beta/f")).unwrap() == bytes);
     // Each process completed seven writes, and no chunk had two writers at once.
-    let most = (bytes.len() - 21 * CHUNK) as u64 + again_max(&ends[0]);
+    let most = (bytes.len() - 21 * CHUNK) as u64 + resent_max(&ends[0]);
     assert!(ends[0].bytes_moved <= most, "{}", ends[0].bytes_moved);
 }

@@ -18,7 +18,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::common::fake::{Wire, good_hello};
-use crate::common::{Agent, Deployment, again_max, put, store};
+use crate::common::{Agent, Deployment, put, resent_max, store};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 /// Timeout for a firefly.
@@ -232,7 +232,7 @@ fn fireflies_report_the_start_and_end_of_each_flow() {
     let sizes = [(12, 9 * CHUNK), (13, 3 * CHUNK)];
     let mut again = 0;
     for (activity, bytes) in sizes {
-        again += again_max(&pair.fetch(activity, bytes, mark(activity as u8, "cs1")));
+        again += resent_max(&pair.fetch(activity, bytes, mark(activity as u8, "cs1")));
     }
     assert_eq!(pair.target.engine.snapshot().sessions.len(), 2, "each mark has streams of its own");
     for engine in [&pair.target.engine, &pair.source.engine] {

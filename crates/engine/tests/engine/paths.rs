@@ -15,7 +15,7 @@ use longhaul_wire::{Frame, VERSIONS, Welcome};
 
 use crate::common::fake::{Wire, good_hello};
 use crate::common::relay::Relay;
-use crate::common::{Agent, Deployment, IN_FLIGHT_MAX, again_max, put, store};
+use crate::common::{Agent, Deployment, IN_FLIGHT_MAX, put, resent_max, store};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
@@ -164,7 +164,7 @@ fn files_move_to_other_paths_and_return() {
     let first = paused.relays[0].bytes();
     paused.gate.open();
     let end = paused.arrived(&file);
-    assert!(end.bytes_resent <= again_max(&end), "{end:?}");
+    assert!(end.bytes_resent <= resent_max(&end), "{end:?}");
     assert!(paused.relays[0].bytes() > first + 10 * CHUNK as u64);
     let unusable = Path { weight: 0, ..Path::new("127.0.0.1:1") };
     assert!(engine.set_paths(paused.source.agent, vec![unusable]).is_err());
@@ -253,7 +253,7 @@ fn a_spare_path_takes_over_from_one_that_never_worked() {
     paused.gate.open();
     let end = paused.arrived(&file);
     // The first second is spent on the path that does not answer.
-    assert!(end.bytes_resent <= again_max(&end).saturating_sub(IN_FLIGHT_MAX), "{end:?}");
+    assert!(end.bytes_resent <= resent_max(&end).saturating_sub(IN_FLIGHT_MAX), "{end:?}");
 }
 
 /// The source dials, and all its streams fall silent: it dials new ones, even if a middlebox still

@@ -10,7 +10,7 @@ use longhaul_storage::Storage;
 use longhaul_storage::hooked::HookedStorage;
 use longhaul_storage::memory::FaultyStore;
 
-use crate::common::{Agent, Deployment, again_max, assert_moved, content, store, tree, wish};
+use crate::common::{Agent, Deployment, assert_moved, content, resent_max, store, tree, wish};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
@@ -148,7 +148,7 @@ fn without_another_source_a_bad_range_fails_the_file() {
     let batch = FetchBatch { replicas: Vec::new(), ..three.batch(vec![checked(1, "f", &bytes)]) };
     three.target.engine.fetch(batch);
     let end = three.target.finished(1).remove(0);
-    let most_again = again_max(&end);
+    let most_again = resent_max(&end);
     let fault = end.result.unwrap_err();
     assert_eq!(fault.code, FaultCode::WrongDigest, "{fault}");
     assert!(fault.detail.contains("bytes 3145728 to 4194304"), "{fault}");
@@ -236,7 +236,7 @@ fn a_transfer_continues_with_other_sources() {
     target.engine.fetch(batch);
     let end = target.finished(1).remove(0);
     assert!(end.result.is_ok(), "{end:?}");
-    assert!(end.bytes_moved <= (37 << 20) + again_max(&end), "{} moved of 60 MiB", end.bytes_moved);
+    assert!(end.bytes_moved <= (37 << 20) + resent_max(&end), "{} moved of 60 MiB", end.bytes_moved);
     assert_eq!(on_disk(&deployment, "f"), bytes);
 }
 

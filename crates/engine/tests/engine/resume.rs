@@ -11,7 +11,7 @@ use longhaul_model::{AttemptId, FaultCode};
 use longhaul_storage::hooked::HookedStorage;
 use longhaul_storage::memory::{FaultyStore, UnflushedNames};
 
-use crate::common::{Agent, Deployment, again_max, assert_moved, content, killed_child, wish};
+use crate::common::{Agent, Deployment, assert_moved, content, killed_child, resent_max, wish};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 const SMALL: u64 = 60;
@@ -96,7 +96,7 @@ fn a_killed_target_resumes() {
         // files.
         let pack = CHUNK as u64;
         let least_kept = dies_at.saturating_sub(2) * 40_000;
-        let again = ends.iter().map(again_max).max().unwrap_or(0);
+        let again = ends.iter().map(resent_max).max().unwrap_or(0);
         assert!(
             moved(&ends) <= total - least_kept + 2 * pack + again,
             "killed at {dies_at}: {} of {total}",
@@ -189,7 +189,7 @@ fn a_stopped_engine_resumes_and_leaves_others_alone() {
     let target = deployment.agent(2, Arc::new(beta.clone()));
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![wish(2, "f", &bytes)]));
     let end = &target.finished(1)[0];
-    assert!(end.result.is_ok() && end.bytes_moved <= 32 * CHUNK as u64 + again_max(end), "{end:?}");
+    assert!(end.result.is_ok() && end.bytes_moved <= 32 * CHUNK as u64 + resent_max(end), "{end:?}");
     assert!(beta.contents("f").unwrap() == bytes);
     assert_eq!(longhaul_storage::Storage::temps(&beta).unwrap(), vec![others]);
 }
@@ -269,5 +269,5 @@ fn partial_files_survive_an_absent_source() {
     let again = FetchFile { attempt: AttemptId(2), ..wish(1, "f", &bytes) };
     target.engine.fetch(deployment.batch(&source, "alpha", &target, "beta", vec![again]));
     let end = &target.finished(1)[0];
-    assert!(end.result.is_ok() && end.bytes_moved <= 32 * CHUNK as u64 + again_max(end), "{end:?}");
+    assert!(end.result.is_ok() && end.bytes_moved <= 32 * CHUNK as u64 + resent_max(end), "{end:?}");
 }

@@ -10,7 +10,7 @@ use longhaul_storage::hooked::HookedStorage;
 use longhaul_storage::memory::FaultyStore;
 use longhaul_testkit::wait_until;
 
-use crate::common::{Agent, Deployment, again_max, assert_moved, content, digests, store, wish};
+use crate::common::{Agent, Deployment, assert_moved, content, digests, resent_max, store, wish};
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 
@@ -75,7 +75,7 @@ fn files_of_all_sizes_arrive() {
         assert_moved(end, file.size as usize);
         assert_eq!((end.bytes_resent, success.already_there), (end.bytes_moved - file.size, false));
     }
-    let again = ends.iter().map(again_max).max().unwrap_or(0);
+    let again = ends.iter().map(resent_max).max().unwrap_or(0);
     let snapshot = || target.engine.snapshot();
     let is_settled = || snapshot().bytes_in >= total && snapshot().buffers_used == 0;
     wait_until(is_settled, || format!("{total} bytes: {:?}", snapshot()));
@@ -105,7 +105,7 @@ fn keys_are_updated_in_mid_transfer() {
         let ends = target.finished(files.len());
         all_good(&ends);
         same_content(&alpha, &beta, &files);
-        assert!(ends.iter().all(|end| end.bytes_resent <= again_max(end)), "{security:?}");
+        assert!(ends.iter().all(|end| end.bytes_resent <= resent_max(end)), "{security:?}");
     }
 }
 
@@ -301,7 +301,7 @@ fn a_repair_costs_the_damaged_chunks() {
     // One chunk, and the last of 5 bytes.
     let spoilt = [CHUNK + 5, CHUNK + 5, CHUNK + 5, CHUNK + 5, 10 * CHUNK + 5];
     ends.iter().zip(spoilt).for_each(|(end, bytes)| assert_moved(end, bytes));
-    let again = ends.iter().map(again_max).max().unwrap_or(0);
+    let again = ends.iter().map(resent_max).max().unwrap_or(0);
     assert_sent(&source, spoilt.iter().sum::<usize>() as u64, again);
 }
 

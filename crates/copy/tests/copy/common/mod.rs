@@ -12,6 +12,9 @@ use longhaul_copy::{
 };
 use longhaul_model::Fault;
 
+/// All that a copy has in flight.
+const IN_FLIGHT_MAX: u64 = 27 << 20;
+
 /// Directories and servers of one test.
 pub struct Ground {
     pub directory: tempfile::TempDir,
@@ -91,11 +94,9 @@ pub fn limited(bytes_per_s: u64) -> Options {
     Options { limit: Some(bytes_per_s), ..Options::default() }
 }
 
-/// Most bytes that a copy may have moved twice: none, unless it took a second longer than usual. Then a
-/// stream may have been silent for so long that it was given up, or its last chunks requested elsewhere.
-pub fn again_max(took: Duration, usual: Duration) -> u64 {
-    // All that a copy has in flight.
-    took.saturating_sub(usual).as_secs() * (27 << 20)
+/// Most bytes that a copy may have moved twice, by the time that it took.
+pub fn resent_max(took: Duration, usual: Duration) -> u64 {
+    longhaul_testkit::resent_max(took.saturating_sub(usual), IN_FLIGHT_MAX)
 }
 
 pub fn place(text: &str) -> Endpoint {

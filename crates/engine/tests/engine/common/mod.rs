@@ -222,20 +222,18 @@ impl Agent {
     }
 }
 
-/// Most bytes of an attempt that may have come twice though no stream broke: none, unless it took long. A
-/// stream that is silent for two seconds is given up, and the last chunks are requested twice after one: on a
-/// busy machine both happen, and what was in flight comes again.
-pub fn again_max(end: &AttemptOutcome) -> u64 {
+/// Most bytes of an attempt that may have come twice though no stream broke. It usually takes no second.
+pub fn resent_max(end: &AttemptOutcome) -> u64 {
     let times = &end.times;
-    let took = times.started.zip(times.last_byte).map_or(0, |(started, last)| last.0 - started.0);
-    took.max(0) as u64 / 1_000_000 * IN_FLIGHT_MAX
+    let took = times.started.zip(times.last_byte).map(|(started, last)| last.since(started));
+    longhaul_testkit::resent_max(took.unwrap_or_default(), IN_FLIGHT_MAX)
 }
 
 /// Asserts that so many bytes had to be moved, and nothing without need a second time.
 #[track_caller]
 pub fn assert_moved(end: &AttemptOutcome, bytes: usize) {
     let bytes = bytes as u64;
-    assert!((bytes..=bytes + again_max(end)).contains(&end.bytes_moved), "{bytes} bytes: {end:?}");
+    assert!((bytes..=bytes + resent_max(end)).contains(&end.bytes_moved), "{bytes} bytes: {end:?}");
 }
 
 pub fn digests(bytes: &[u8], algorithms: &[Algorithm]) -> DigestSet {
