@@ -92,23 +92,9 @@ fn start(agent: AgentId, name: &str, root: &str, home: &Path, ca: &Authority) ->
     let credentials = Credentials { certificate_pem, key_pem, ca_pem: ca.ca_pem().to_owned() };
     let (writable, flush, root) = (agent == TARGET, FlushPolicy::FileAndDirectory, root.into());
     let storage = Posix::open(PosixOptions { name: name.parse()?, root, work: None, writable, flush })?;
-    let config = Config {
-        agent,
-        deployment: "example".to_owned(),
-        listen: vec!["127.0.0.1:0".parse()?],
-        state_dir: home.join(name), // The journals: after a crash, an engine resumes from them.
-        memory_bytes: 64 << 20,
-        streams_per_session: 2,
-        fixed_streams: false,
-        local_addresses: Vec::new(),
-        network_threads: 1,
-        cores: Vec::new(),
-        data_security: Default::default(), // TLS
-        path: Default::default(),
-        responder: None,
-        access: Default::default(),
-        marking: None,
-    };
+    // The journals are in the directory: after a crash, an engine resumes from them.
+    let config =
+        Config { listen: vec!["127.0.0.1:0".parse()?], ..Config::new(agent, "example", home.join(name)) };
     let permits = PermitVerifier::new(&ca.permit_key_pem())?;
     let exports = vec![Export { storage: Arc::new(storage), rules: Default::default() }];
     let (send, events) = mpsc::channel(); // Events come from a thread of the engine.

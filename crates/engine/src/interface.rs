@@ -57,6 +57,29 @@ pub struct Config {
     pub marking: Option<Marking>,
 }
 
+impl Config {
+    /// An engine that serves nothing, and fetches by two streams with 64 MiB of memory and a network thread.
+    pub fn new(agent: AgentId, deployment: impl Into<String>, state_dir: impl Into<PathBuf>) -> Config {
+        Config {
+            agent,
+            deployment: deployment.into(),
+            listen: Vec::new(),
+            state_dir: state_dir.into(),
+            memory_bytes: 64 << 20,
+            streams_per_session: 2,
+            fixed_streams: false,
+            local_addresses: Vec::new(),
+            network_threads: 1,
+            cores: Vec::new(),
+            data_security: DataSecurity::Tls,
+            path: PathProfile::default(),
+            responder: None,
+            access: Access::default(),
+            marking: None,
+        }
+    }
+}
+
 /// Which of the marks that come with work are applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marking {

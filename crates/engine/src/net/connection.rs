@@ -366,8 +366,8 @@ mod tests {
     use std::io::Write as _;
     use std::sync::mpsc::channel;
 
-    use longhaul_model::{DataSecurity, Timestamp};
-    use longhaul_security::{Access, PermitVerifier, data_server_tls};
+    use longhaul_model::Timestamp;
+    use longhaul_security::{PermitVerifier, data_server_tls};
     use longhaul_testkit::wait_until;
     use rustls::ServerConnection;
 
@@ -375,7 +375,7 @@ mod tests {
     use crate::calls::CallClient;
     use crate::net::{Dialler, NetworkThread};
     use crate::tls::tests::{authority, credentials};
-    use crate::{Config, Engine, Path, PathProfile};
+    use crate::{Config, Engine, Path};
 
     /// The network thread is about to write, and has not looked whether anything came.
     #[test]
@@ -383,23 +383,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let authority = authority();
         let credentials = credentials(&authority);
-        let config = Config {
-            agent: AgentId(7),
-            deployment: "test".into(),
-            listen: Vec::new(),
-            state_dir: home.path().to_owned(),
-            memory_bytes: 1,
-            streams_per_session: 1,
-            fixed_streams: false,
-            local_addresses: Vec::new(),
-            network_threads: 1,
-            cores: Vec::new(),
-            data_security: DataSecurity::Tls,
-            path: PathProfile::default(),
-            responder: None,
-            access: Access::default(),
-            marking: None,
-        };
+        let config = Config::new(AgentId(7), "test", home.path());
         let permits = PermitVerifier::new(&authority.permit_key_pem()).unwrap();
         let clock = Arc::new(|| Timestamp(0));
         let engine = Engine::start(config, &credentials, permits, Vec::new(), clock, |_| ()).unwrap();

@@ -11,18 +11,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longhaul_engine::{
-    AttemptOutcome, Config, Engine, Event, Export, FetchBatch, FetchFile, PathProfile, Snapshot,
-};
+use longhaul_engine::{AttemptOutcome, Config, Engine, Event, Export, FetchBatch, FetchFile, Snapshot};
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::tree::{chunk_value, values_of};
 use longhaul_model::{
-    AgentId, Algorithm, AttemptId, DataSecurity, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp,
-    TrafficClass, TransferId, Tree, Verification,
+    AgentId, Algorithm, AttemptId, DigestSet, Epoch, Hasher, NameRules, StorageName, Timestamp, TrafficClass,
+    TransferId, Tree, Verification,
 };
-use longhaul_security::{
-    Access, Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request,
-};
+use longhaul_security::{Authority, Credentials, Permit, PermitVerifier, list_digest, new_signing_request};
 use longhaul_storage::memory::FaultyStore;
 use longhaul_storage::{FlushPolicy, Posix, PosixOptions, PosixTuning, Storage};
 pub use longhaul_testkit::content;
@@ -100,21 +96,8 @@ impl Deployment {
     ) -> Agent {
         let agent = AgentId(number);
         let mut config = Config {
-            agent,
-            deployment: "test".into(),
             listen: vec!["127.0.0.1:0".parse().unwrap()],
-            state_dir: self.directory.join(format!("state-{number}")),
-            memory_bytes: 64 << 20,
-            streams_per_session: 2,
-            fixed_streams: false,
-            local_addresses: Vec::new(),
-            network_threads: 1,
-            cores: Vec::new(),
-            data_security: DataSecurity::Tls,
-            path: PathProfile::default(),
-            responder: None,
-            access: Access::default(),
-            marking: None,
+            ..Config::new(agent, "test", self.directory.join(format!("state-{number}")))
         };
         change(&mut config);
         let (send, events) = channel();
