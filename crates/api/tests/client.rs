@@ -97,6 +97,27 @@ async fn a_request_carries_what_the_table_says() {
     assert_eq!(request.await.map(|echo: serde_json::Value| echo).unwrap(), sent);
 }
 
+/// The server would keep the connection for ever.
+#[tokio::test]
+async fn a_connection_without_a_request_is_closed_by_the_client() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head: Vec<u8> = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            assert!(stream.read_buf(&mut head).await.unwrap() > 0, "a request");
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnull").await.unwrap();
+        stream.read(&mut [0]).await.unwrap()
+    });
+    let client = Client::with_idle_timeout(&base, tls(), None, Duration::from_millis(1)).unwrap();
+    client.request(&routes::STATUS).send::<()>().await.unwrap();
+    let more = tokio::time::timeout(Duration::from_secs(60), server).await;
+    assert_eq!(more.expect("the connection is closed").unwrap(), 0);
+    drop(client);
+}
+
 #[tokio::test]
 async fn an_empty_reply_is_nothing_and_a_strange_one_a_problem() {
     let base =

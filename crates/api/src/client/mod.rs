@@ -47,9 +47,10 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of an upload. Registering a manifest of a million lines takes under a minute on a good disk.
 pub const UPLOAD_TIMEOUT: Duration = Duration::from_secs(3600);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Shorter than a service keeps a silent connection (`limits.head_ms`, 10 s by default): a request over one
-/// that the service closes in that moment is lost, and the client cannot know whether it was heard.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection without a request is closed after this time, well before a service closes a silent one
+/// (`limits.head_ms`, 10 s by default): a request over one that the service closes in that moment is lost,
+/// and the client cannot know whether it was heard.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Http = hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, RequestBody>;
 
@@ -76,6 +77,19 @@ impl Client {
         tls: impl Into<Arc<rustls::ClientConfig>>,
         token: Option<String>,
     ) -> Result<Client, Problem> {
+        Client::with_idle_timeout(base_url, tls, token, IDLE_TIMEOUT)
+    }
+
+    /// As [`Client::new`], with another time after which a connection without a request is closed.
+    ///
+    /// # Errors
+    /// The address or the token is malformed.
+    pub fn with_idle_timeout(
+        base_url: &str,
+        tls: impl Into<Arc<rustls::ClientConfig>>,
+        token: Option<String>,
+        idle_timeout: Duration,
+    ) -> Result<Client, Problem> {
         let (scheme, authority) = parse_base(base_url)?;
         let authorization = token.map(bearer).transpose()?;
         let mut tcp = HttpConnector::new();
@@ -83,7 +97,7 @@ impl Client {
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_idle_timeout(idle_timeout)
             .pool_timer(TokioTimer::new())
             .build(HttpsConnector::from((tcp, tls.into())));
         Ok(Client { http, scheme, authority, authorization })

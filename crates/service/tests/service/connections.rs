@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use longhaul_api::native::WhoAmI;
 use longhaul_api::routes;
 use longhaul_security::people_client_tls;
+use longhaul_service::HttpLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
@@ -35,6 +36,13 @@ async fn anonymous_from(world: &World, last: u8) -> Option<TlsStream<TcpStream>>
     stream.write_all(head.as_bytes()).await.ok()?;
     let answered = stream.read_u8().await;
     answered.is_ok().then_some(stream)
+}
+
+/// Else a request could be written while the service closes its connection, and be lost.
+#[test]
+fn clients_close_connections_well_before_the_service_does() {
+    let (client, service) = (longhaul_api::client::IDLE_TIMEOUT, HttpLimits::default().head());
+    assert!(2 * client <= service, "{client:?} and {service:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
