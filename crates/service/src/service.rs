@@ -365,10 +365,13 @@ fn plain_hosts(address: SocketAddr) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::process::Command;
+    use std::sync::mpsc;
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use longhaul_model::Timestamp;
+    use longhaul_testkit::until_met;
     use longhaul_threads::CORE_ENDED_EXIT_CODE;
 
     use super::*;
@@ -425,6 +428,47 @@ mod tests {
             let last = log.lines().last().unwrap_or_default();
             assert!(last.contains(part) && last.contains(why), "{last}");
         }
+    }
+
+    /// It may still write when the service itself is gone.
+    #[test]
+    fn a_core_thread_holds_the_lock_of_the_state_directory_until_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || File::create(directory.path().join("lock")).unwrap();
+        let is_free = || open().try_lock().is_ok();
+        let state_lock = Arc::new(LockFile::acquire(open()).unwrap().unwrap());
+        let (clock, turns): (Clock, LoopTurns) = (Arc::new(|| Timestamp::ZERO), LoopTurns::default());
+        let (stop, stopped) = watch::channel(false);
+        let ((finish, may_finish), (leave, may_leave)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+        let starting = CoreStart { clock: &clock, turns: &turns, stopped: &stopped, state_lock: &state_lock };
+        let work = move |_: &mut ()| {
+            let _ = may_finish.recv();
+        };
+        let end = move |()| {
+            let _ = may_leave.recv();
+        };
+        let thread = starting.spawn("loop", (), work, end).unwrap();
+        // As if the service were dropped.
+        drop(state_lock);
+        stop.send(true).unwrap();
+        assert!(!is_free(), "it works");
+        finish.send(()).unwrap();
+        assert!(!is_free(), "its state is put away");
+        leave.send(()).unwrap();
+        thread.join().unwrap();
+        assert!(is_free());
+    }
+
+    #[tokio::test]
+    async fn a_dropped_service_lets_go_of_its_state_directory_with_the_last_thread() {
+        let directory = tempfile::tempdir().unwrap();
+        let service = start(directory.path()).await;
+        let state_lock = Arc::downgrade(&service.operations.shared.state_lock);
+        assert!(state_lock.strong_count() > 4, "the service and four threads hold it");
+        drop(service);
+        let path = directory.path().join("state/lock");
+        until_met("the end of the threads", || File::open(&path).unwrap().try_lock().is_ok()).await;
+        assert_eq!(state_lock.strong_count(), 0);
     }
 
     #[tokio::test]
