@@ -171,6 +171,8 @@ impl fmt::Display for Pfn {
 
 /// Most characters of a word.
 const WORD_CHARS_MAX: usize = 64;
+/// What joins the parts of a word.
+const WORD_SEPARATORS: [char; 3] = ['-', '_', '.'];
 /// Most characters of the name of a dataset.
 const DATASET_CHARS_MAX: usize = 250;
 
@@ -222,6 +224,21 @@ word_type! {
     CommunityName, "community name";
     /// Named class of work within a community.
     ActivityName, "activity name";
+}
+
+impl StorageName {
+    /// Whether the name follows from the site's: it is the same, or begins with it and a `-`, `_` or `.`.
+    pub fn named_after(&self, site: &SiteName) -> bool {
+        let rest = self.0.strip_prefix(site.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(WORD_SEPARATORS))
+    }
+
+    /// The names of all sites that it would be named after, longest first.
+    pub fn eponyms(&self) -> impl Iterator<Item = SiteName> + '_ {
+        let ends = self.0.rmatch_indices(WORD_SEPARATORS).map(|(end, _)| end);
+        // A part of a word that begins as the word does is a word.
+        std::iter::once(self.0.len()).chain(ends).map(|end| SiteName(Arc::from(&self.0[..end])))
+    }
 }
 
 /// Name of a dataset: one or more words joined by `/`, such as `higgs/run7-aod`.
@@ -344,7 +361,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_storage_is_named_after_its_site() {
+        let storage: StorageName = "cern-eos_1".parse().unwrap();
+        let after = |site: &str| storage.named_after(&site.parse().unwrap());
+        assert!(["cern-eos_1", "cern-eos", "cern"].into_iter().all(after));
+        assert!(!["cern-eos_12", "cern-", "cern-eo", "cer", "CERN", "eos_1"].into_iter().any(after));
+        let eponyms: Vec<SiteName> = storage.eponyms().collect();
+        assert_eq!(eponyms, ["cern-eos_1", "cern-eos", "cern"].map(|site| site.parse().unwrap()));
+    }
+
     proptest! {
+        #[test]
+        fn the_eponyms_are_the_sites_that_it_is_named_after(
+            name in "[a-b][a-b._-]{0,9}", other in "[a-b][a-b._-]{0,9}", end in 1..=10_usize
+        ) {
+            let storage = StorageName::parse(&name).unwrap();
+            let eponyms: Vec<SiteName> = storage.eponyms().collect();
+            prop_assert!(eponyms.iter().all(|site| storage.named_after(site)));
+            prop_assert!(eponyms.windows(2).all(|pair| pair[0].as_str().len() > pair[1].as_str().len()));
+            for site in [other.as_str(), &name[..end.min(name.len())]] {
+                let site = SiteName::parse(site).unwrap();
+                prop_assert_eq!(storage.named_after(&site), eponyms.contains(&site));
+            }
+        }
+
         #[test]
         fn the_syntax_is_what_the_parser_takes_of_any_text(text in "[a-zA-Z0-9._/é -]{0,70}|\\PC{0,8}") {
             prop_assert_eq!(fits(StorageName::SYNTAX, &text), StorageName::parse(&text).is_ok());
