@@ -125,7 +125,7 @@ fn two_sites(catalog: &Catalog) -> Result<Vec<StorageId>, Box<dyn std::error::Er
             case_insensitive: false,
         };
         let first = Incarnation { number: 1, nonce: 1 };
-        storages.push(catalog.agent_hello(agent, first, name, "1", &[], &[offer], NOW)?[0].id);
+        storages.push(catalog.agent_hello(agent, first, name, "1", &[], &[offer], NOW)?.storages[0].id);
     }
     Ok(storages)
 }

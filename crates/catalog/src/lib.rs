@@ -16,9 +16,9 @@
 //! make them from threads that may.
 //!
 //! Start with [`Catalog`]. Its operations are grouped by file in the order in which the data meets them:
-//! `sites`, `datasets`, `registration`, `subscriptions`, `expansion`, `attempts`, `report`, `accusations`,
-//! `relay_cleanup`, `tasks`, `task_files`, `deletion`, `removals`, `history`, `check`; `jobs`, `hosts`,
-//! `circuits`, `accounts`, `login_sessions`, `audit` and `decisions` are independent.
+//! `sites`, `storage_names`, `datasets`, `registration`, `subscriptions`, `expansion`, `attempts`, `report`,
+//! `accusations`, `relay_cleanup`, `tasks`, `task_files`, `deletion`, `removals`, `history`, `check`; `jobs`,
+//! `hosts`, `circuits`, `accounts`, `login_sessions`, `audit` and `decisions` are independent.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
@@ -46,6 +46,7 @@ mod jobs;
 mod ledger;
 mod login_sessions;
 mod lost_files;
+mod name_owners;
 mod presence_range;
 mod read_cache;
 mod refusals;
@@ -60,6 +61,7 @@ mod report;
 mod row_ids;
 mod sites;
 mod sql;
+mod storage_names;
 mod subscriptions;
 mod task_files;
 mod tasks;
@@ -77,7 +79,9 @@ pub use decisions::{DECISIONS_MAX, DOOR_DECISIONS_MAX};
 pub use error::{AddError, CatalogError, DatabaseFailure, ManifestError};
 pub use hosts::HOSTS_MAX;
 pub use jobs::{JobName, StorageStep};
+pub use name_owners::{NameBasis, NameOwner, NameOwners};
 pub use report::admission::{Admission, Claim, Owner, Phase, RULES, Rule, Subject, admit};
 pub use rows::*;
 pub use sql::DatabaseError;
+pub use storage_names::ALLOWED_NAMES_MAX;
 pub use tasks::{TASK_PROBLEMS_MAX, TaskResult};

@@ -86,9 +86,9 @@ impl Catalog {
     }
 
     /// Removes the site with its agents, whose certificates are refused from now on, its storages, join
-    /// tokens and hosts. Nobody is its manager any more. Refused with `Conflict` while a subscription wants
-    /// data at one of its storages, and with `LastReplica` if a file would be left without a good copy,
-    /// unless forced.
+    /// tokens, hosts and allowed storage names. Nobody is its manager any more. Refused with `Conflict` while
+    /// a subscription wants data at one of its storages, and with `LastReplica` if a file would be left
+    /// without a good copy, unless forced.
     pub fn remove_site(
         &self,
         name: &SiteName,
@@ -202,7 +202,7 @@ fn remove_with_all(
         let storage = require_named(tx, &concerns.name)?;
         removed.push(remove(tx, &storage, concerns, now)?);
     }
-    for table in ["agents", "join_tokens", "site_hosts"] {
+    for table in ["agents", "join_tokens", "site_hosts", "storage_names"] {
         tx.execute(&format!("DELETE FROM {table} WHERE site = ?1"), [key!(site.id)])?;
     }
     withdraw_managers(tx, &site.name)?;

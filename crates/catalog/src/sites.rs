@@ -3,11 +3,12 @@
 use crate::sql::{Optional, Row, Transaction, damaged};
 use longhaul_model::{AgentId, FaultCode, SiteId, SiteName, StorageId, StorageName, Timestamp};
 
+use crate::name_owners::NameOwners;
 use crate::refused_agents::ensure_admitted;
 use crate::rows::codec::{Columns, key, maybe_json, number, to_json};
 use crate::{
-    AgentRow, Catalog, CatalogError, Incarnation, SiteLimits, SitePatch, SiteRow, SiteState, SpacePolicy,
-    SpaceRow, StorageKind, StorageOfferRow, StorageRow,
+    AgentRow, Catalog, CatalogError, HelloResult, Incarnation, SiteLimits, SitePatch, SiteRow, SiteState,
+    SpacePolicy, SpaceRow, StorageKind, StorageOfferRow, StorageRow,
 };
 
 /// The columns that [`site_row`] reads.
@@ -29,18 +30,7 @@ const SELECT_STORAGE: &str =
 impl Catalog {
     /// Returns the site of that name, created if there was none, and whether it was created.
     pub fn add_site(&self, name: &SiteName, now: Timestamp) -> Result<(SiteRow, bool), CatalogError> {
-        self.write(|tx| {
-            let made = tx.execute(
-                "INSERT INTO sites (name, state, created) VALUES (?1, 'open', ?2) ON CONFLICT DO NOTHING",
-                (name.as_str(), now.0),
-            )?;
-            match find_site(tx, name)? {
-                Some(site) => Ok((site, made == 1)),
-                None => Err(CatalogError::conflict(format!(
-                    "{name} is how history calls a site that was removed: give this one another name"
-                ))),
-            }
-        })
+        self.write(|tx| insert_site(tx, name, now))
     }
 
     pub fn sites(&self) -> Result<Vec<SiteRow>, CatalogError> {
@@ -115,9 +105,9 @@ impl Catalog {
         self.read(|tx| find_agent(tx, id))
     }
 
-    /// Records an agent's start and its storages. Refused with `StaleIncarnation` if a newer start, or
-    /// another one of the same number, was accepted before; with `Conflict` if a storage belongs to another
-    /// site, or has other name rules under a version that is not newer.
+    /// Records an agent's start and its storages. Those whose names belong to another site, or to nobody, are
+    /// left out. Refused with `StaleIncarnation` if a newer start, or another one of the same number, was
+    /// accepted before; with `Conflict` if a storage has other name rules under a version that is not newer.
     pub fn agent_hello(
         &self,
         id: AgentId,
@@ -127,7 +117,7 @@ impl Catalog {
         addresses: &[String],
         storages: &[StorageOfferRow],
         now: Timestamp,
-    ) -> Result<Vec<StorageRow>, CatalogError> {
+    ) -> Result<HelloResult, CatalogError> {
         self.write(|tx| {
             let agent = find_agent(tx, id)?.ok_or_else(|| CatalogError::not_found("agent", id))?;
             ensure_admitted(tx, id)?;
@@ -156,7 +146,16 @@ impl Catalog {
                     now.0,
                 ),
             )?;
-            storages.iter().map(|offer| offer_storage(tx, &agent, offer)).collect()
+            let owners = NameOwners::load(tx)?;
+            let (own, others): (Vec<_>, Vec<_>) =
+                storages.iter().partition(|offer| owners.is_owner(agent.site, &offer.name));
+            Ok(HelloResult {
+                storages: own
+                    .into_iter()
+                    .map(|offer| offer_storage(tx, &agent, offer))
+                    .collect::<Result<_, _>>()?,
+                unconfirmed: others.into_iter().map(|offer| offer.name.clone()).collect(),
+            })
         })
     }
 
@@ -266,6 +265,24 @@ impl std::str::FromStr for StorageKind {
     }
 }
 
+/// The site of that name, made if there was none, and whether it was.
+pub(crate) fn insert_site(
+    tx: &Transaction<'_>,
+    name: &SiteName,
+    now: Timestamp,
+) -> Result<(SiteRow, bool), CatalogError> {
+    let inserted = tx.execute(
+        "INSERT INTO sites (name, state, created) VALUES (?1, 'open', ?2) ON CONFLICT DO NOTHING",
+        (name.as_str(), now.0),
+    )?;
+    match find_site(tx, name)? {
+        Some(site) => Ok((site, inserted == 1)),
+        None => Err(CatalogError::conflict(format!(
+            "{name} is how history calls a site that was removed: give this one another name"
+        ))),
+    }
+}
+
 pub(crate) fn site_by_id(tx: &Transaction<'_>, id: SiteId) -> Result<SiteRow, CatalogError> {
     let mut select = tx.prepare_cached(&format!("{SELECT_SITE} WHERE id = ?1"))?;
     Ok(select.query_row([key!(id)], site_row)?)
@@ -283,18 +300,13 @@ pub(crate) fn require_storage(tx: &Transaction<'_>, id: StorageId) -> Result<Sto
     name.ok_or_else(|| CatalogError::not_found("storage with number", id))
 }
 
+/// Records a storage whose name is the site's.
 fn offer_storage(
     tx: &Transaction<'_>,
     agent: &AgentRow,
     offer: &StorageOfferRow,
 ) -> Result<StorageRow, CatalogError> {
     if let Some(known) = find_storage(tx, &offer.name)? {
-        if known.site != agent.site {
-            return Err(CatalogError::conflict(format!(
-                "storage {} belongs to site {}, not to {}",
-                offer.name, known.site_name, agent.site_name
-            )));
-        }
         let version = known.rules.version;
         if known.rules != offer.rules && offer.rules.version <= version {
             return Err(CatalogError::conflict(format!(
@@ -305,11 +317,8 @@ fn offer_storage(
                 version.saturating_add(1)
             )));
         }
-    } else if tx.prepare_cached("SELECT 1 FROM storages WHERE name = ?1")?.exists([offer.name.as_str()])? {
-        return Err(CatalogError::conflict(format!(
-            "{} is how history calls a storage that was removed: give this one another name",
-            offer.name
-        )));
+    } else {
+        ensure_not_former(tx, &offer.name)?;
     }
     tx.execute(
         "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive, kind)
@@ -327,6 +336,17 @@ fn offer_storage(
         ),
     )?;
     find_storage(tx, &offer.name)?.ok_or_else(|| CatalogError::not_found("storage", &offer.name))
+}
+
+/// Refused with `Conflict` if history calls a removed storage so.
+pub(crate) fn ensure_not_former(tx: &Transaction<'_>, name: &StorageName) -> Result<(), CatalogError> {
+    let select = "SELECT 1 FROM storages WHERE name = ?1 AND removed IS NOT NULL";
+    match tx.prepare_cached(select)?.exists([name.as_str()])? {
+        false => Ok(()),
+        true => Err(CatalogError::conflict(format!(
+            "{name} is how history calls a storage that was removed: give this one another name"
+        ))),
+    }
 }
 
 /// Refused with `NotFound`: nobody joins a site that was removed meanwhile.

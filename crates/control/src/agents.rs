@@ -34,6 +34,8 @@ struct Presence {
     /// Whether that hello was said to this process.
     said_hello: bool,
     storages: Vec<StorageId>,
+    /// Names that its last hello offered and that were left out, since they are not its site's.
+    unconfirmed: Vec<StorageName>,
     /// Its offer to make copies between storages of others.
     mover: Option<MoverOffer>,
     certificate_expires: Timestamp,
@@ -128,6 +130,7 @@ impl Agents {
             incarnation: Incarnation { number: row.incarnation.number, nonce: row.incarnation.nonce },
             said_hello: false,
             storages: Vec::new(),
+            unconfirmed: Vec::new(),
             mover: None,
             certificate_expires: row.certificate_expires,
             last_contact: row.last_hello,
@@ -252,6 +255,21 @@ impl Agents {
             }
         }
         begins
+    }
+
+    /// Notes the storages that a hello offered under names that are not its site's. Returns whether they are
+    /// others than before.
+    pub fn note_unconfirmed(&self, agent: AgentId, names: Vec<StorageName>) -> bool {
+        let mut presences = self.lock();
+        let Some(presence) = presences.get_mut(&agent) else { return false };
+        let is_changed = presence.unconfirmed != names;
+        presence.unconfirmed = names;
+        is_changed
+    }
+
+    /// The storages that were left out of the agent's last hello.
+    pub fn unconfirmed(&self, agent: AgentId) -> Vec<StorageName> {
+        self.lock().get(&agent).map(|presence| presence.unconfirmed.clone()).unwrap_or_default()
     }
 
     /// Notes what a hello offers of copies between storages of others.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use longhaul_api::native::ChangeKind;
-use longhaul_catalog::{Claim, CopyTerms};
-use longhaul_model::AgentId;
+use longhaul_catalog::{Claim, CopyTerms, NameOwner};
 use longhaul_model::mark::MarkTable;
+use longhaul_model::{AgentId, StorageName};
 use longhaul_security::Authority;
 
 use crate::agents::Agents;
@@ -86,6 +86,19 @@ impl Control {
         if self.foreign_claims.record(agent, (&info.site_name, &info.host), claim, times, now) {
             self.kernel.changes.touch(ChangeKind::Problem, "", now);
         }
+    }
+
+    /// The storages that were left out of the agent's last hello and whose names are still not its site's, each
+    /// with its owner.
+    pub fn unconfirmed_storages(&self, agent: AgentId) -> Vec<(StorageName, Option<NameOwner>)> {
+        let names = self.agents.unconfirmed(agent);
+        let Some(info) = self.agents.agent(agent).filter(|_| !names.is_empty()) else { return Vec::new() };
+        let directory = self.kernel.directory();
+        let with_owner = names.into_iter().map(|name| {
+            let owner = directory.name_owners.find_owner(&name);
+            (name, owner)
+        });
+        with_owner.filter(|(_, owner)| owner.as_ref().is_none_or(|owner| owner.site != info.site)).collect()
     }
 
     /// What decides now whether a copy counts as a good one: which agents are connected, and how long ago it

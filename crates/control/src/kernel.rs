@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longhaul_api::native::ChangeKind;
-use longhaul_catalog::{Catalog, CatalogError, DemandRow, SiteRow, StorageRow};
+use longhaul_catalog::{Catalog, CatalogError, DemandRow, NameOwners, SiteRow, StorageRow};
 use longhaul_identity::{Clock, Clocks};
 use longhaul_model::{Fault, FaultCode, IdMaker, SiteId, StorageId, StorageName, Timestamp};
 use longhaul_network::exchange::Imported;
@@ -37,6 +37,8 @@ pub struct Kernel {
     /// Seals and unseals secrets that the catalog stores.
     pub vault: Arc<Vault>,
     directory: RwLock<Arc<Directory>>,
+    /// Held from reading the directory until it is in use: an earlier reading never replaces a later one.
+    directory_refresh: Mutex<()>,
     pub metrics: Arc<Metrics>,
     pub changes: Changes,
     /// When each loop made its last turn.
@@ -62,11 +64,12 @@ type InlineStep = Box<dyn Fn() + Send + Sync>;
 #[derive(Clone)]
 pub struct WriterHandle(Sender<CommitWork>);
 
-/// Names of storages and sites by their ids; read often, changed seldom.
+/// Names of storages and sites by their ids, and whose a storage name is; read often, changed seldom.
 #[derive(Default)]
 pub struct Directory {
     pub storages: BTreeMap<StorageId, StorageRow>,
     pub sites: BTreeMap<SiteId, SiteRow>,
+    pub name_owners: NameOwners,
 }
 
 impl Directory {
@@ -97,6 +100,7 @@ impl Kernel {
             catalog,
             vault,
             directory: RwLock::default(),
+            directory_refresh: Mutex::default(),
             metrics,
             changes: Changes::default(),
             turns: LoopTurns::default(),
@@ -129,9 +133,11 @@ impl Kernel {
 
     /// Reads sites and storages again and sends all of them to the scheduler; repeated events do no harm.
     pub fn refresh_directory(&self) -> Result<(), CatalogError> {
+        let _refresh = self.directory_refresh.lock();
         let storages = self.catalog.storages()?.into_iter().map(|row| (row.id, row)).collect();
         let sites = self.catalog.sites()?.into_iter().map(|row| (row.id, row)).collect();
-        let directory = Arc::new(Directory { storages, sites });
+        let name_owners = self.catalog.name_owners()?;
+        let directory = Arc::new(Directory { storages, sites, name_owners });
         *self.directory.write() = directory.clone();
         let mut events: Vec<Event> = directory.sites.values().flat_map(site_events).collect();
         events.extend(directory.storages.values().map(storage_event));

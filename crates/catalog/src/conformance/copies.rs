@@ -39,7 +39,8 @@ const DAY_US: u64 = 86_400_000_000;
 fn add_virtual(world: &World) -> StorageId {
     let offers = [offer("beta"), StorageOfferRow { kind: StorageKind::Virtual, ..offer("beta-test") }];
     let next = Incarnation { number: 2, nonce: 7 };
-    let storages = world.catalog.agent_hello(agent(BETA), next, "beta", "0.2.0", &[], &offers, NOW).unwrap();
+    let hello = world.catalog.agent_hello(agent(BETA), next, "beta", "0.2.0", &[], &offers, NOW).unwrap();
+    let storages = hello.storages;
     assert_eq!((storages[0].kind, storages[1].kind), (StorageKind::Posix, StorageKind::Virtual));
     storages[1].id
 }

@@ -19,6 +19,7 @@ mod registration;
 mod relays;
 mod removals;
 mod repairs;
+mod storage_names;
 mod tape;
 mod transfers;
 
@@ -53,6 +54,7 @@ pub fn check(make: &MakeCatalog<'_>) {
         hosts::SCENARIOS,
         refusals::SCENARIOS,
         removals::SCENARIOS,
+        storage_names::SCENARIOS,
         jobs::SCENARIOS,
         tape::SCENARIOS,
         facts::SCENARIOS,
@@ -91,7 +93,8 @@ impl World {
             catalog.add_agent(agent(place), site.id, name, Timestamp::MAX, NOW).unwrap();
             let offer = offer(name);
             let first = Incarnation { number: 1, nonce: 7 };
-            catalog.agent_hello(agent(place), first, name, "0.1.0", &[], &[offer], NOW).unwrap()[0].id
+            let hello = catalog.agent_hello(agent(place), first, name, "0.1.0", &[], &[offer], NOW).unwrap();
+            hello.storages[0].id
         });
         let storages = storages.collect();
         World { catalog, storages, ids: IdMaker::default(), sequences: vec![0; 3], now: NOW }

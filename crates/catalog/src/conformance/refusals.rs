@@ -69,7 +69,8 @@ fn another_agent_goes_on_with_the_storages_of_a_refused_one(world: &mut World) {
     let site = catalog.site(&"beta".parse().unwrap()).unwrap().unwrap();
     catalog.add_agent(agent(7), site.id, "new", Timestamp::MAX, NOW).unwrap();
     let first = Incarnation { number: 1, nonce: 1 };
-    let rows = catalog.agent_hello(agent(7), first, "new", "0.1.0", &[], &[offer("beta")], NOW).unwrap();
-    assert_eq!((rows[0].id, rows[0].agent), (world.storages[BETA], agent(7)));
+    let hello = catalog.agent_hello(agent(7), first, "new", "0.1.0", &[], &[offer("beta")], NOW).unwrap();
+    let row = &hello.storages[0];
+    assert_eq!((row.id, row.agent), (world.storages[BETA], agent(7)));
     assert!(catalog.agent_concerns(agent(BETA)).unwrap().storages.is_empty());
 }

@@ -78,21 +78,22 @@ fn name_rules_change_with_their_version(world: &mut World) {
     let refusal = hello(rules(1, "data")).unwrap_err();
     assert!(refusal.to_string().contains("set rules_version to 2"), "{refusal}");
     assert_eq!(refused(refusal), FaultCode::Conflict);
-    assert_eq!(hello(rules(2, "data")).unwrap()[0].rules, rules(2, "data"));
-    assert_eq!(hello(rules(2, "data")).unwrap()[0].rules.version, 2, "said again, nothing changes");
+    assert_eq!(hello(rules(2, "data")).unwrap().storages[0].rules, rules(2, "data"));
+    assert_eq!(hello(rules(2, "data")).unwrap().storages[0].rules.version, 2, "said again, nothing changes");
     assert_eq!(refused(hello(rules(1, "data")).unwrap_err()), FaultCode::Conflict, "an older version");
 }
 
 fn a_copied_agent_is_fenced(world: &mut World) {
-    let hello = |number, nonce, name: &str| {
+    let hello = |number, nonce, offer: StorageOfferRow| {
         let start = Incarnation { number, nonce };
-        world.catalog.agent_hello(agent(ALPHA), start, "host", "2", &["h:1".into()], &[offer(name)], NOW)
+        world.catalog.agent_hello(agent(ALPHA), start, "host", "2", &["h:1".into()], &[offer], NOW)
     };
-    assert!(hello(1, 7, "alpha").is_ok(), "a repetition");
-    assert_eq!(refused(hello(1, 8, "alpha").unwrap_err()), FaultCode::StaleIncarnation);
-    assert!(hello(2, 8, "alpha").is_ok());
-    assert_eq!(refused(hello(1, 7, "alpha").unwrap_err()), FaultCode::StaleIncarnation);
-    assert_eq!(refused(hello(3, 1, "beta").unwrap_err()), FaultCode::Conflict);
+    assert!(hello(1, 7, offer("alpha")).is_ok(), "a repetition");
+    assert_eq!(refused(hello(1, 8, offer("alpha")).unwrap_err()), FaultCode::StaleIncarnation);
+    assert!(hello(2, 8, offer("alpha")).is_ok());
+    assert_eq!(refused(hello(1, 7, offer("alpha")).unwrap_err()), FaultCode::StaleIncarnation);
+    let other_rules = StorageOfferRow { rules: NameRules::prefix("", "data"), ..offer("alpha") };
+    assert_eq!(refused(hello(3, 1, other_rules).unwrap_err()), FaultCode::Conflict);
     let row = world.catalog.agent(agent(ALPHA)).unwrap().unwrap();
     assert_eq!(row.incarnation, Incarnation { number: 2, nonce: 8 }, "a refused hello leaves nothing");
     assert_eq!(row.addresses, ["h:1"]);

@@ -157,15 +157,17 @@ fn what_is_reported_of_a_removed_storage_counts_for_nothing(world: &mut World) {
     assert_eq!(world.catalog.task(task).unwrap().unwrap().fault.unwrap().code, FaultCode::Cancelled);
 }
 
-/// By another site, too; the new one has nothing of the old.
+/// By another site, too, if an administrator allows it; the new one has nothing of the old.
 fn the_name_of_a_removed_storage_can_be_taken_again(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..3, Some(BETA), None);
     remove(world, "beta", true).unwrap();
+    let (beta, gamma) = ("beta".parse().unwrap(), "gamma".parse().unwrap());
+    world.catalog.allow_storage_name(&beta, &gamma, "root", NOW).unwrap();
     let next = Incarnation { number: 2, nonce: 7 };
     let offers = [offer("gamma"), offer("beta")];
-    let rows = world.catalog.agent_hello(agent(GAMMA), next, "gamma", "0.1.0", &[], &offers, NOW).unwrap();
-    let again = rows.iter().find(|row| row.name.as_str() == "beta").unwrap();
+    let hello = world.catalog.agent_hello(agent(GAMMA), next, "gamma", "0.1.0", &[], &offers, NOW).unwrap();
+    let again = hello.storages.iter().find(|row| row.name.as_str() == "beta").unwrap();
     assert_ne!(again.id, world.storages[BETA]);
     assert_eq!((again.site_name.as_str(), again.files, again.bytes), ("gamma", 0, 0));
     remove(world, "beta", false).unwrap();
@@ -190,7 +192,7 @@ fn history_names_a_removed_storage_apart_from_its_successor(world: &mut World) {
         |name: &str| world.catalog.agent_hello(agent(BETA), next, "beta", "0.1.0", &[], &[offer(name)], NOW);
     let CatalogError::Refused(fault) = hello(&former).unwrap_err() else { panic!("a broken statement") };
     assert_eq!(fault.code, FaultCode::Conflict, "nobody gets the old history");
-    assert_eq!(hello("beta").unwrap()[0].files, 0);
+    assert_eq!(hello("beta").unwrap().storages[0].files, 0);
 }
 
 fn a_removed_agent_gives_its_leases_back_and_is_let_in_no_more(world: &mut World) {
@@ -216,7 +218,7 @@ fn a_removed_agent_gives_its_leases_back_and_is_let_in_no_more(world: &mut World
     // The site's next agent goes on.
     let site = world.catalog.site(&"beta".parse().unwrap()).unwrap().unwrap();
     world.catalog.add_agent(agent(7), site.id, "new", Timestamp::MAX, NOW).unwrap();
-    assert_eq!(hello(agent(7)).unwrap()[0].id, world.storages[BETA]);
+    assert_eq!(hello(agent(7)).unwrap().storages[0].id, world.storages[BETA]);
 }
 
 fn storages_of_a_removed_agent_stay_if_anything_depends_on_them(world: &mut World) {
@@ -224,11 +226,11 @@ fn storages_of_a_removed_agent_stay_if_anything_depends_on_them(world: &mut Worl
     world.register(dataset, 0..3, Some(ALPHA), None);
     world.subscribe(dataset, None, BETA);
     let next = Incarnation { number: 2, nonce: 7 };
-    let offers = [offer("gamma"), offer("gamma2")];
+    let offers = [offer("gamma"), offer("gamma-2")];
     world.catalog.agent_hello(agent(GAMMA), next, "gamma", "0.1.0", &[], &offers, NOW).unwrap();
     world.register(dataset, 0..1, Some(GAMMA), None);
     let idle = world.catalog.idle_storages(agent(GAMMA), &terms()).unwrap();
-    assert_eq!(idle, ["gamma2".parse().unwrap()], "the dry run names it");
+    assert_eq!(idle, ["gamma-2".parse().unwrap()], "the dry run names it");
     for place in [ALPHA, BETA, GAMMA] {
         world.catalog.remove_agent(agent(place), "root", &terms()).unwrap();
     }
@@ -288,10 +290,10 @@ fn a_removed_site_takes_its_agents_and_storages_with_it(world: &mut World) {
 fn a_copy_at_another_storage_of_the_site_is_no_other_copy(world: &mut World) {
     let dataset = world.dataset("a");
     let next = Incarnation { number: 2, nonce: 7 };
-    let offers = [offer("beta"), offer("beta2")];
-    let rows = world.catalog.agent_hello(agent(BETA), next, "beta", "0.1.0", &[], &offers, NOW).unwrap();
-    for name in ["beta", "beta2"] {
-        world.storages[BETA] = rows.iter().find(|row| row.name.as_str() == name).unwrap().id;
+    let offers = [offer("beta"), offer("beta-2")];
+    let hello = world.catalog.agent_hello(agent(BETA), next, "beta", "0.1.0", &[], &offers, NOW).unwrap();
+    for name in ["beta", "beta-2"] {
+        world.storages[BETA] = hello.storages.iter().find(|row| row.name.as_str() == name).unwrap().id;
         world.register(dataset, 0..3, Some(BETA), None);
         world.verify(dataset, 0..3, BETA);
     }

@@ -62,6 +62,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0018.sql"),
     include_str!("../migrations/0019.sql"),
     include_str!("../migrations/0020.sql"),
+    include_str!("../migrations/0021.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

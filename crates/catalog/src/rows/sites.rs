@@ -99,6 +99,15 @@ pub struct StorageOfferRow {
     pub case_insensitive: bool,
 }
 
+/// What became of a hello's storages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HelloResult {
+    /// Those that the agent serves from now on.
+    pub storages: Vec<StorageRow>,
+    /// Those that were left out, since their names are not the site's.
+    pub unconfirmed: Vec<StorageName>,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct StorageRow {
     pub id: StorageId,

@@ -82,7 +82,7 @@ impl CommitLoop {
             })
             .collect();
         let catalog = &self.kernel.catalog;
-        let storages = catalog.agent_hello(
+        let greeted = catalog.agent_hello(
             agent,
             incarnation,
             &hello.host,
@@ -92,10 +92,11 @@ impl CommitLoop {
             now,
         )?;
         self.control.agents.offers_mover(agent, hello.mover);
+        self.note_unconfirmed(agent, greeted.unconfirmed, now);
         let row = catalog.agent(agent)?;
         self.kernel.refresh_directory()?;
         let site = row.as_ref().map(|row| row.site_name.clone());
-        let offered: Vec<StorageId> = storages.iter().map(|storage| storage.id).collect();
+        let offered: Vec<StorageId> = greeted.storages.iter().map(|storage| storage.id).collect();
         let mut dropped = self.control.agents.storages_of(agent);
         dropped.retain(|storage| !offered.contains(storage));
         let begins = row.is_some_and(|row| self.control.agents.hello(row, offered, now));
@@ -107,6 +108,19 @@ impl CommitLoop {
             self.kernel.changes.touch(ChangeKind::Site, site, now);
         }
         Ok(begins)
+    }
+
+    /// Storages that the hello offered under names that are not the site's are a problem until an administrator
+    /// confirms the names, or the agent offers them no more.
+    fn note_unconfirmed(&self, agent: AgentId, names: Vec<StorageName>, now: Timestamp) {
+        let (storages, first) = (names.len(), names.first().cloned());
+        if !self.control.agents.note_unconfirmed(agent, names) {
+            return;
+        }
+        if let Some(first) = first {
+            tracing::warn!(%agent, storages, %first, "left out of a hello: the names are not the site's");
+        }
+        self.kernel.changes.touch(ChangeKind::Problem, "", now);
     }
 
     /// Whoever is not let in is told of, for its storages are served by nobody, or by another than it thinks.
@@ -126,11 +140,16 @@ impl CommitLoop {
     }
 
     /// No storage is taken from an agent that serves it: what the other one offers under that name may be
-    /// another directory, and its first verification would find every file missing.
+    /// another directory, and its first verification would find every file missing. Those of other sites are
+    /// left out anyway.
     fn check_holders(&self, agent: AgentId, hello: &Hello, now: Timestamp) -> Result<(), CatalogError> {
         let directory = self.kernel.directory();
+        let site = self.control.agents.agent(agent).map(|info| info.site);
         for offer in &hello.storages {
-            let Some(row) = directory.storage(offer.name.as_str()) else { continue };
+            let Some(row) = directory.storage(offer.name.as_str()).filter(|row| Some(row.site) == site)
+            else {
+                continue;
+            };
             let Some(holder) = self.control.agents.other_holder(agent, row.id, row.agent, now) else {
                 continue;
             };
@@ -252,6 +271,7 @@ impl CommitLoop {
         let mut next_pages = Vec::new();
         let mut kept = Vec::with_capacity(items.len());
         let ends_task = |item: &ReportItem| matches!(item.fact, ReportedFact::TaskDone { .. });
+        let unconfirmed = self.control.agents.unconfirmed(agent);
         let known =
             if items.iter().any(ends_task) { self.kernel.catalog.acknowledged(agent)? } else { u64::MAX };
         for item in items {
@@ -263,8 +283,13 @@ impl CommitLoop {
                 }
                 _ => {
                     let mut item = item.clone();
-                    if let ReportedFact::Outcome(outcome) = &mut item.fact {
-                        self.blame_absent_source(outcome, now);
+                    match &mut item.fact {
+                        ReportedFact::Outcome(outcome) => self.blame_absent_source(outcome, now),
+                        ReportedFact::DoorDecisions(decisions) => decisions.retain(|decision| {
+                            let door = decision.at_door.as_ref();
+                            door.is_none_or(|(_, storage)| !unconfirmed.contains(storage))
+                        }),
+                        _ => {}
                     }
                     kept.push(item);
                 }
