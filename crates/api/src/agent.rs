@@ -432,6 +432,12 @@ pub struct ReportReply {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<formats::AgentId>)]
     pub refused: Vec<AgentId>,
+    /// Storages that the last hello offered and that are not served, since their names are neither the site's
+    /// nor confirmed by an administrator. When one is missing here that the reply to that hello named, its
+    /// name is confirmed: the agent says hello again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<formats::StorageName>)]
+    pub unconfirmed: Vec<StorageName>,
 }
 
 /// Third-party copies that use the circuit of a link beside the agent's own streams.

@@ -233,6 +233,8 @@ fn schemas() -> Map<String, Value> {
         native::SiteRemoved,
         native::StorageRemoval,
         native::StorageRemoved,
+        native::StorageAllow,
+        native::StorageAllowed,
         native::SiteChange,
         native::JoinTokenCreate,
         native::Status,

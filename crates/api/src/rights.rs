@@ -143,6 +143,9 @@ rights! {
     AGENT_REMOVE = "agent_remove" [Anything] "remove agents";
     STORAGE_CHANGE = "storage_change" [Site] "change storages";
     STORAGE_REMOVE = "storage_remove" [Anything] "remove storages";
+    // A site that could take any name would take those of others.
+    STORAGE_ALLOW = "storage_allow" [Anything] "allow storage names to sites";
+    STORAGE_DISALLOW = "storage_disallow" [Anything] "take allowed storage names back";
     SHARE_SET = "share_set" [Charge] "set the shares of activities";
     COMMUNITY_SHARE_SET = "share_set" [Anything] "set the shares of communities";
     MOVER_SET = "mover_set" [Anything] "allow sites to stream for communities";

@@ -477,6 +477,11 @@ routes! {
     STORAGE_REMOVE = Post "/api/v1/storages/{storage}/removal" "storage_remove" Admin,
         "Removes a storage for good, or previews what that means",
         takes(Json("StorageRemoval")), gives(200, Json("StorageRemoved"));
+    STORAGE_ALLOW = Put "/api/v1/storages/{storage}/site" "storage_allow" Admin,
+        "Allows a site to have a storage of that name",
+        takes(Json("StorageAllow")), gives(200, Json("StorageAllowed"));
+    STORAGE_DISALLOW = Delete "/api/v1/storages/{storage}/site" "storage_disallow" Admin,
+        "Takes an allowed storage name back, as long as there is no storage of that name";
     SHARE_LIST = Get "/api/v1/shares" "share_list" Viewer,
         "Lists the shares of communities and activities",
         gives(200, Json("Page_ShareView"));

@@ -50,6 +50,8 @@ pub(crate) struct FakeServiceState {
     pub circuits: Vec<CircuitLink>,
     /// Peers that are refused.
     pub refused: Vec<longhaul_model::AgentId>,
+    /// Storages whose names are not confirmed.
+    pub unconfirmed: Vec<longhaul_model::StorageName>,
     known: Option<Incarnation>,
     queued_work: Vec<Work>,
     number: u64,
@@ -183,6 +185,7 @@ impl FakeService {
                 circuit_copies: Vec::new(),
                 circuit_peers: Vec::new(),
                 refused: state.refused.clone(),
+                unconfirmed: state.unconfirmed.clone(),
             })
         })
     }

@@ -22,6 +22,10 @@ pub struct SiteAdd {
     #[serde(default)]
     #[schema(value_type = Option<formats::JoinTokenSeconds>)]
     pub token_seconds: Option<u64>,
+    /// Storage names to allow to the site, beside those that begin with its own name; at most 256.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<formats::StorageName>)]
+    pub storages: Vec<StorageName>,
 }
 
 /// `POST /api/v1/sites/{site}/join-tokens`: creates a token for one more agent.
@@ -146,6 +150,11 @@ pub struct SiteView {
     pub region: Option<RegionName>,
     /// Storages of the site.
     pub storages: Vec<StorageView>,
+    /// Storage names that an administrator allowed to the site, whether it has such storages or not. Names
+    /// that begin with the site's own need no allowance.
+    #[serde(default)]
+    #[schema(value_type = Vec<formats::StorageName>)]
+    pub storage_names: Vec<StorageName>,
     /// Agents of the site.
     pub agents: Vec<AgentView>,
     /// Goodput into the site now, in bytes per second.
@@ -297,6 +306,26 @@ pub struct AgentRemoved {
     pub tasks: u64,
     /// Active subscriptions to its storages: they wait for the next agent.
     pub subscriptions: u64,
+}
+
+/// `PUT /api/v1/storages/{storage}/site`: allows a site, and no other, to have a storage of this name.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StorageAllow {
+    /// The site.
+    #[schema(value_type = formats::SiteName)]
+    pub site: SiteName,
+}
+
+/// A storage name that is allowed to a site.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct StorageAllowed {
+    /// Name of the storage, which may not be there yet.
+    #[schema(value_type = formats::StorageName)]
+    pub storage: StorageName,
+    /// The only site that may have it.
+    #[schema(value_type = formats::SiteName)]
+    pub site: SiteName,
 }
 
 /// `POST /api/v1/storages/{storage}/removal`: removes a storage for good. With `dry_run`, the default, it

@@ -7,7 +7,7 @@ use longhaul_api::native::{
 };
 use longhaul_api::routes;
 use longhaul_model::units::{self, bytes, parse_bytes, printable};
-use longhaul_model::{RegionName, SiteName, Timestamp};
+use longhaul_model::{RegionName, SiteName, StorageName, Timestamp};
 
 use super::{Context, commission, storage, words};
 use crate::clock;
@@ -57,6 +57,9 @@ pub struct AddArgs {
     /// Only create a token for another agent of an existing site
     #[arg(long)]
     another_agent: bool,
+    /// Allow the site a storage of this name, which does not begin with the site's; may be repeated
+    #[arg(long = "storage", value_name = "NAME", conflicts_with = "another_agent")]
+    storages: Vec<StorageName>,
 }
 
 #[derive(Debug, Args)]
@@ -199,7 +202,8 @@ async fn add(context: &Context, remote: &Remote, args: AddArgs) -> Result<(), Fa
         let request = longhaul_api::native::JoinTokenCreate { token_seconds };
         remote.post(&routes::SITE_JOIN_TOKEN, &[args.site.as_str()], &request).await?
     } else {
-        remote.post(&routes::SITE_ADD, &[], &SiteAdd { name: args.site, token_seconds }).await?
+        let request = SiteAdd { name: args.site, token_seconds, storages: args.storages };
+        remote.post(&routes::SITE_ADD, &[], &request).await?
     };
     let human = |added: &SiteAdded, _: Style, _: Option<usize>| format!("{}\n", added.join_token);
     context.output.view(&added, human, |added| {
@@ -361,6 +365,10 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
             ),
         ],
     );
+    if !site.storage_names.is_empty() {
+        let names: Vec<&str> = site.storage_names.iter().map(StorageName::as_str).collect();
+        text.push_str(&format!("allowed storage names: {}\n", names.join(", ")));
+    }
     text.push('\n');
     if !site.storages.is_empty() {
         text.push_str(&storages_table(site).human(style, width));

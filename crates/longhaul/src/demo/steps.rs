@@ -133,9 +133,8 @@ impl Demo<'_> {
     pub(super) async fn start_sites(&mut self, plan: &DemoPlan, remote: &Remote) -> Result<(), Failure> {
         for (place, site) in plan.sites.iter().enumerate() {
             let directory = plan.state.path().join(site.as_str());
-            let added: SiteAdded = remote
-                .post(&routes::SITE_ADD, &[], &SiteAdd { name: site.clone(), token_seconds: None })
-                .await?;
+            let add = SiteAdd { name: site.clone(), token_seconds: None, storages: Vec::new() };
+            let added: SiteAdded = remote.post(&routes::SITE_ADD, &[], &add).await?;
             let config = agent_config(plan, place)?;
             agent::join(None, &added.join_token, &config.state_dir).await?;
             self.start(site.as_str(), &directory, "agent", &json!({ "agent": config }))?;

@@ -107,7 +107,7 @@ pub fn handler(operation: &str) -> Option<Handler> {
             |ops, call| json!(ops.job_change(call.caller()?, call.parameter("job")?, &call.json()?)?)
         }
         "site_list" => |ops, call| json!(ops.site_list(&call.page()?)?),
-        "site_add" => |ops, call| json!(ops.site_add(&call.json()?)?),
+        "site_add" => |ops, call| json!(ops.site_add(call.caller()?, &call.json()?)?),
         "site_show" => |ops, call| json!(ops.site_show(&call.parameter("site")?)?),
         "site_change" => {
             |ops, call| json!(ops.site_change(call.caller()?, &call.parameter("site")?, &call.json()?)?)
@@ -131,6 +131,13 @@ pub fn handler(operation: &str) -> Option<Handler> {
         }
         "storage_remove" => |ops, call| {
             json!(ops.storage_remove(call.caller()?, &call.parameter("storage")?, &call.json()?)?)
+        },
+        "storage_allow" => |ops, call| {
+            json!(ops.storage_allow(call.caller()?, &call.parameter("storage")?, &call.json()?)?)
+        },
+        "storage_disallow" => |ops, call| {
+            ops.storage_disallow(call.caller()?, &call.parameter("storage")?)?;
+            Ok(Answer::nothing())
         },
         "share_list" => |ops, _| json!(ops.share_list()?),
         "share_set" => |ops, call| json!(ops.share_set(call.caller()?, &call.json()?)?),

@@ -110,7 +110,8 @@ impl Operations {
         bound_report(&mut report, now);
         let offset_us = report.now.as_micros().saturating_sub(now.as_micros());
         agents.learn_clock(peer.agent, offset_us / 1_000);
-        let say_hello = standing == Standing::AwaitingHello && report.hello.is_none();
+        let says_hello = report.hello.is_some();
+        let say_hello = standing == Standing::AwaitingHello && !says_hello;
         let acknowledged = if say_hello {
             // What came before the hello is asked for again: until then nobody knows whose word this is.
             let agent = peer.agent;
@@ -148,6 +149,11 @@ impl Operations {
         let circuits_planned = self.config().circuits.level == Level::Service;
         let circuit_copies = by_circuit::circuit_copies(&self.shared.job_control, peer.agent);
         let circuit_peers = self.circuit_peers(&circuits);
+        // To a hello, all that it left out: what is confirmed meanwhile is missing in the next reply.
+        let unconfirmed = match says_hello {
+            true => agents.unconfirmed(peer.agent),
+            false => self.unconfirmed_storages(peer.agent),
+        };
         Ok(ReportReply {
             version,
             acknowledged,
@@ -160,7 +166,14 @@ impl Operations {
             circuit_copies,
             circuit_peers,
             refused: agents.refused_peers(now),
+            unconfirmed,
         })
+    }
+
+    /// The storages of the agent's last hello whose names are still not its site's.
+    fn unconfirmed_storages(&self, agent: AgentId) -> Vec<StorageName> {
+        let unconfirmed = self.shared.control.unconfirmed_storages(agent).into_iter();
+        unconfirmed.map(|(name, _)| name).collect()
     }
 
     /// The agents that serve the sources of requested circuits.
@@ -312,7 +325,12 @@ impl Operations {
         let control = &self.shared.control;
         let Some(speaker) = control.agents.agent(agent) else { return Ok(()) };
         let (mut news, mut foreign) = (Vec::new(), 0);
+        let unconfirmed = control.agents.unconfirmed(agent);
         for space in spaces {
+            // Its hello offered it in vain: no claim about a storage of another site.
+            if unconfirmed.contains(&space.storage) {
+                continue;
+            }
             let Some(row) = directory.storage(space.storage.as_str()) else { continue };
             let serving = control.agents.of_storage(row.id).unwrap_or(row.agent);
             let subject = Subject { agent: serving, site: row.site, phase: Phase::Open };

@@ -26,6 +26,7 @@ mod replicas;
 mod sites;
 mod space;
 mod steering;
+mod storage_names;
 mod subscriptions;
 mod tasks;
 mod transfers;

@@ -131,6 +131,9 @@ impl Operations {
                 found.map(|found| ProblemView { remedy: found.remedy, ..standing(found.fault, None, now) }),
             );
             for agent in agents {
+                if agent.connected {
+                    views.extend(self.unconfirmed_names(&site.name, agent.id, &agent.host, now));
+                }
                 // Also one that is connected: a copy of it may be the one that tries.
                 let turned = self.shared.control.turned_away.get(agent.id, now);
                 let is_explained = turned.is_some() || agent.connected;
@@ -449,7 +452,7 @@ fn failures(totals: &Totals) -> Vec<BlameCount> {
     totals.failures.iter().map(|&(blame, count)| BlameCount { blame, count }).collect()
 }
 
-fn standing(fault: Fault, storage: Option<StorageName>, now: Timestamp) -> ProblemView {
+pub(super) fn standing(fault: Fault, storage: Option<StorageName>, now: Timestamp) -> ProblemView {
     let remedy = fault.code.next_step().to_owned();
     ProblemView {
         fault,

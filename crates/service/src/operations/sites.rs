@@ -12,10 +12,11 @@ use longhaul_api::rights;
 use longhaul_catalog::{SitePatch, SiteRow, StorageRow};
 use longhaul_control::limits::check_rate;
 use longhaul_identity::{Belonging, Caller};
+use longhaul_model::limits::AGENT_STORAGES_MAX;
 use longhaul_model::{RegionName, SiteName, StorageId, StorageName};
 use longhaul_security::{JoinToken, hash_secret, new_secret};
 
-use super::{Operations, PageQuery, bad_request, not_found, page, problem};
+use super::{Operations, PageQuery, bad_request, not_found, page, problem, unprocessable};
 use crate::views;
 
 const TOKEN_LIFE_S: u64 = 24 * 3_600;
@@ -32,15 +33,23 @@ impl Operations {
         page(rows, limit, |row| row.name.to_string(), |row| Ok(self.site_view(row, &storages)))
     }
 
-    /// Makes a site, if need be, and a token with which one agent can join it.
-    pub fn site_add(&self, request: &SiteAdd) -> Result<SiteAdded, Problem> {
+    /// Makes a site, if need be, allows it the storage names, and makes a token with which one agent can join
+    /// it.
+    pub fn site_add(&self, caller: &Caller, request: &SiteAdd) -> Result<SiteAdded, Problem> {
         let now = self.now();
         let life = token_life(request.token_seconds)?;
-        let (site, made) = self.shared.kernel.catalog.add_site(&request.name, now).map_err(problem)?;
+        let names = &request.storages;
+        if names.len() > AGENT_STORAGES_MAX {
+            return Err(unprocessable(format!("at most {AGENT_STORAGES_MAX} storage names at once")));
+        }
+        let (catalog, who) = (&self.shared.kernel.catalog, &caller.principal.name);
+        let added = catalog.add_site_with_storages(&request.name, names, who, now);
+        let (site, made) = added.map_err(|error| self.name_problem(error, &request.name, names))?;
         if made {
             tracing::info!(site = %site.name, "site added");
-            self.shared.kernel.refresh_directory().map_err(problem)?;
-            self.shared.kernel.changes.touch(ChangeKind::Site, &site.name, now);
+        }
+        if made || !names.is_empty() {
+            self.announce_names(&site.name, now)?;
         }
         self.join_token(&site, life)
     }
@@ -163,12 +172,15 @@ impl Operations {
             })
         });
         let (queued_files, queued_bytes) = queued.unwrap_or_default();
+        let directory = self.shared.kernel.directory();
+        let storage_names = directory.name_owners.allowed_names(row.id).cloned().collect();
         SiteView {
             state: views::site_state(row.state),
             reason: row.reason,
             limits: views::limits(&row.limits),
             region: row.region,
             storages: own.into_iter().map(|row| self.storage_view(row)).collect(),
+            storage_names,
             agents: self
                 .shared
                 .control

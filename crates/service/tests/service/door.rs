@@ -147,9 +147,14 @@ async fn a_storage_belongs_to_one_site() {
     alpha.hello(&[]).await.unwrap();
     let mut beta = world.agent("beta").await;
     beta.storages[0].name = "alpha".parse().unwrap();
-    let problem = beta.hello(&[]).await.unwrap_err();
-    assert_eq!(problem.code, FaultCode::Conflict);
-    assert!(problem.detail.contains("alpha"));
+    let reply = beta.hello(&[]).await.unwrap();
+    assert_eq!(reply.unconfirmed, ["alpha".parse().unwrap()], "it is let in without it");
+    let shown = |site: &'static str| {
+        let admin = world.admin();
+        async move { admin.request(&routes::SITE_SHOW).parameter(site).send::<SiteView>().await.unwrap() }
+    };
+    assert!(shown("beta").await.storages.is_empty() && shown("beta").await.agents[0].connected);
+    assert_eq!(shown("alpha").await.storages.len(), 1);
 }
 
 /// F16: times are the service's; a clock an hour off is shown and harms nothing.

@@ -33,6 +33,7 @@ mod secrets;
 mod sessions;
 mod space;
 mod steering;
+mod storage_names;
 mod tape;
 mod tape_system;
 mod world;

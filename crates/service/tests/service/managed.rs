@@ -32,7 +32,7 @@ enum Rule {
 
 use Rule::{Community, Jobs, Nobody, Reads, Site, SiteAndCommunity, SiteOrCommunity};
 
-const RULES: [(&str, Rule); 87] = [
+const RULES: [(&str, Rule); 89] = [
     ("dataset_list", Reads),
     ("dataset_create", Community),
     ("dataset_show", Reads),
@@ -73,6 +73,8 @@ const RULES: [(&str, Rule); 87] = [
     ("storage_list", Reads),
     ("storage_change", Site),
     ("storage_remove", Nobody),
+    ("storage_allow", Nobody),
+    ("storage_disallow", Nobody),
     ("share_list", Reads),
     ("share_set", Community),
     ("mover_list", Reads),

@@ -150,7 +150,7 @@ impl World {
     }
 
     pub async fn join_token(&self, site: &str) -> JoinToken {
-        let add = SiteAdd { name: site.parse().unwrap(), token_seconds: None };
+        let add = SiteAdd { name: site.parse().unwrap(), token_seconds: None, storages: Vec::new() };
         let added: SiteAdded = self.admin().request(&routes::SITE_ADD).json(&add).send().await.unwrap();
         added.join_token.parse().unwrap()
     }

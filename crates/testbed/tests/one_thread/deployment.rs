@@ -152,8 +152,10 @@ impl Deployment {
     /// Makes both sites; an agent joins at each, and starts.
     pub fn join_agents(&mut self) {
         for site in SITES {
-            let add = SiteAdd { name: site.parse().unwrap(), token_seconds: None };
-            let added = self.service().operations().site_add(&add).unwrap();
+            let add = SiteAdd { name: site.parse().unwrap(), token_seconds: None, storages: Vec::new() };
+            let operations = self.service().operations();
+            let admin = operations.identity().caller_of_token(&self.admin_token).unwrap();
+            let added = operations.site_add(&admin, &add).unwrap();
             let token: JoinToken = added.join_token.parse().unwrap();
             let host = format!("{site}.example");
             let (pending, request) = begin_join(None, &token, &self.state_dir(site), host).unwrap();

@@ -61,6 +61,7 @@ fn understood(name: &str, body: &[u8]) -> Result<(), String> {
         "AgentRemoved" => AgentRemoved,
         "SiteRemoved" => SiteRemoved,
         "StorageRemoved" => StorageRemoved,
+        "StorageAllowed" => StorageAllowed,
         "LoginReply" => LoginReply,
         "LoginToken" => LoginToken,
         "Health" => Health,
@@ -351,6 +352,11 @@ fn sites(walk: &mut Walk) {
     walk.get(&routes::STORAGE_LIST, &[], &[]);
     let preview = walk.json(&routes::STORAGE_REMOVE, &["alpha"], json!({}));
     assert_eq!((&preview["removed"], &preview["site"]), (&json!(false), &json!("alpha")), "a dry run");
+    let allowed = walk.json(&routes::STORAGE_ALLOW, &["vault"], json!({ "site": "gamma" }));
+    assert_eq!(allowed, json!({ "storage": "vault", "site": "gamma" }));
+    assert_eq!(walk.get(&routes::SITE_SHOW, &["gamma"], &[])["storage_names"], json!(["vault"]));
+    walk.request(&routes::STORAGE_DISALLOW, &["vault"], &[], &Value::Null);
+    assert_eq!(walk.get(&routes::SITE_SHOW, &["gamma"], &[])["storage_names"], json!([]));
     let preview = walk.json(&routes::SITE_REMOVE, &["alpha"], json!({}));
     assert_eq!((&preview["removed"], &preview["agents"][0]), (&json!(false), &json!(agent)), "a dry run");
     let begins = json!({ "begin": [["alpha", "gamma"]] });

@@ -244,6 +244,7 @@ mod tests {
                 space_policy: None,
                 rules_version: 1,
             }],
+            storage_names: vec!["vault".parse().unwrap()],
             agents: vec![AgentView {
                 mover: None,
                 id: AgentId(3),

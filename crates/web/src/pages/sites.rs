@@ -120,6 +120,10 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
                 dd { (limit(site.limits.active_in)) ", " (rate_limit(site.limits.in_bytes_per_s)) }
                 dt { "Outbound limits" }
                 dd { (limit(site.limits.active_out)) ", " (rate_limit(site.limits.out_bytes_per_s)) }
+                @if !site.storage_names.is_empty() {
+                    dt { "Allowed storage names" }
+                    dd { @for name in &site.storage_names { (name) " " } }
+                }
             }
             (changes(context, site))
             h2 { "Storages" }
