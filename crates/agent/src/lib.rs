@@ -51,6 +51,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod unconfirmed_storages;
 mod work;
 
 pub use agent::Agent;

@@ -19,6 +19,7 @@ use crate::backoff::Backoff;
 use crate::context::AgentContext;
 use crate::service_api::is_final;
 use crate::step::{AgentTime, Step};
+use crate::unconfirmed_storages::UnconfirmedStorages;
 
 /// Facts within this window go into one report: thousands of small files end each second.
 const FACT_BATCH_WINDOW: Duration = Duration::from_millis(5);
@@ -35,6 +36,7 @@ pub(crate) struct Reporter {
     reported_at: AgentTime,
     /// Count of health changes that the last report includes.
     health_changes: u64,
+    unconfirmed: UnconfirmedStorages,
 }
 
 #[derive(Clone, Copy)]
@@ -89,6 +91,7 @@ impl Reporter {
             phase: Phase::Idle,
             reported_at: AgentTime::ZERO,
             health_changes: 0,
+            unconfirmed: UnconfirmedStorages::default(),
         }
     }
 
@@ -197,7 +200,7 @@ impl Reporter {
         Step::send(report)
     }
 
-    fn apply(&self, now: AgentTime, report: InFlight, reply: ReportReply) -> Result<(), Fault> {
+    fn apply(&mut self, now: AgentTime, report: InFlight, reply: ReportReply) -> Result<(), Fault> {
         let context = &*self.context;
         if let Some(foreign) = &context.foreign {
             foreign.note_answer(self.reported_at);
@@ -237,7 +240,11 @@ impl Reporter {
             let detail = "the service asks who we are though we said it";
             return Err(Fault::new(FaultCode::ProtocolError, detail));
         }
-        context.session.set_greeted(!reply.say_hello);
+        let is_any_confirmed = !report.hello && self.unconfirmed.is_any_confirmed(&reply.unconfirmed);
+        if report.hello {
+            self.unconfirmed.note_hello(reply.unconfirmed, &context.identity.lock().site);
+        }
+        context.session.set_greeted(!reply.say_hello && !is_any_confirmed);
         Ok(())
     }
 
@@ -263,6 +270,7 @@ impl Reporter {
     /// A root that is not the storage's is trouble, however much room there is.
     fn spaces(&self) -> Vec<StorageSpace> {
         let mut spaces = self.context.storage_health.latest();
+        spaces.retain(|space| !self.unconfirmed.contains(&space.storage));
         for space in &mut spaces {
             space.trouble = self.context.roots.fault(&space.storage).or(space.trouble.take());
         }

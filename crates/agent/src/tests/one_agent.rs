@@ -230,6 +230,31 @@ async fn a_restarted_service_is_greeted_again() {
     agent.end().await;
 }
 
+/// Once its name is confirmed a storage is offered again, once; until then nothing is said of it.
+#[tokio::test]
+async fn a_storage_is_offered_again_when_its_name_is_confirmed() {
+    let site = TestSite::new();
+    site.service.change(|state| state.unconfirmed = vec!["beta".parse().unwrap()]);
+    let agent = site.start();
+    let settings = AgentSettings { report_every_ms: 1, in_bytes_per_s: None, out_bytes_per_s: None };
+    site.service.send_work(Work { settings: Some(settings), ..Work::default() });
+    site.service.wait_until(|state| (state.hellos.len() == 1 && state.spaces.is_empty()).then_some(())).await;
+    site.service.change(|state| state.unconfirmed.clear());
+    site.service
+        .wait_until(|state| (state.hellos.len() == 2 && !state.spaces.is_empty()).then_some(()))
+        .await;
+    let offered = site.service.change(|state| state.hellos[1].1.storages[0].name.clone());
+    assert_eq!(offered.as_str(), "beta");
+    for attempt in 1..=3 {
+        site.lease(&[attempt]);
+        agent.wait_for_files(attempt as usize).await;
+        agent.engine.succeed(&[attempt]);
+        site.service.wait_for_outcomes(attempt as usize).await;
+    }
+    assert_eq!(site.service.change(|state| state.hellos.len()), 2, "it is greeted");
+    agent.end().await;
+}
+
 /// A copied state directory is another incarnation; the one the service refuses ends and says why.
 #[tokio::test]
 async fn a_copied_state_directory_ends() {
