@@ -3,11 +3,11 @@
 pub mod rules;
 
 use clap::{Args, Subcommand};
-use longhaul_api::native::{Page, StorageRemoval, StorageRemoved, StorageView};
+use longhaul_api::native::{Page, StorageAllow, StorageAllowed, StorageRemoval, StorageRemoved, StorageView};
 use longhaul_api::routes;
 use longhaul_api::steering::StorageChange;
-use longhaul_model::StorageName;
 use longhaul_model::units::bytes;
+use longhaul_model::{SiteName, StorageName};
 use longhaul_scheduler::Strategy;
 
 use super::{Context, words};
@@ -22,6 +22,13 @@ pub enum StorageCommand {
     List,
     /// Change a storage's settings; takes effect at once
     Set(SetArgs),
+    /// Allow a site to have a storage of this name, which does not begin with the site's
+    Allow(AllowArgs),
+    /// Take an allowed name back, as long as there is no storage of that name
+    Disallow {
+        /// Name that was allowed
+        storage: StorageName,
+    },
     /// Show what removing a storage would mean; remove it for good with --yes
     Remove(RemoveArgs),
     /// Name rules of this host's storages: check, import
@@ -35,6 +42,15 @@ pub struct SetArgs {
     storage: StorageName,
     #[command(flatten)]
     settings: StorageSettings,
+}
+
+#[derive(Debug, Args)]
+pub struct AllowArgs {
+    /// Name to allow; no other site may have it then
+    storage: StorageName,
+    /// The site
+    #[arg(long)]
+    site: SiteName,
 }
 
 #[derive(Debug, Args)]
@@ -103,6 +119,21 @@ pub async fn run(context: &Context, remote: &Remote, command: StorageCommand) ->
                 }
                 text
             })?;
+        }
+        StorageCommand::Allow(args) => {
+            let request = StorageAllow { site: args.site };
+            let allowed: StorageAllowed =
+                remote.post(&routes::STORAGE_ALLOW, &[args.storage.as_str()], &request).await?;
+            context.output.sentence(&allowed, |allowed| {
+                let StorageAllowed { storage, site } = allowed;
+                format!(
+                    "{site} may have a storage {storage}: an agent of {site} that offers it serves it soon"
+                )
+            })?;
+        }
+        StorageCommand::Disallow { storage } => {
+            remote.delete(&routes::STORAGE_DISALLOW, &[storage.as_str()]).await?;
+            context.output.print_message(&format!("{storage} is allowed to no site any more"));
         }
         StorageCommand::Remove(args) => {
             let request = StorageRemoval { dry_run: !args.yes, force: args.force };
