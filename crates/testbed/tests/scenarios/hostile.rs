@@ -204,7 +204,7 @@ fn victim() -> (Deployment, Thief) {
     let second = deployment.directory().join("second");
     fs::create_dir(&second).unwrap();
     // A second storage of the same agent, to which no permit of this test leads.
-    alpha.settings = format!("[[agent.storages]]\nname = \"second\"\nroot = {second:?}\n");
+    alpha.settings = format!("[[agent.storages]]\nname = \"alpha-second\"\nroot = {second:?}\n");
     for site in [alpha, SiteOptions::new("beta"), SiteOptions::new("gamma")] {
         deployment.add_site(site);
     }
@@ -256,7 +256,7 @@ fn a_target_gets_what_its_permit_says_and_nothing_else() {
     let changes: [(&str, Change); 5] = [
         ("another agent's", Box::new(move |permit| permit.target_agent = gamma)),
         ("another source's", Box::new(move |permit| permit.source_agent = gamma)),
-        ("another storage's", Box::new(|permit| permit.source_storage = "second".parse().unwrap())),
+        ("another storage's", Box::new(|permit| permit.source_storage = "alpha-second".parse().unwrap())),
         ("an old one", Box::new(|permit| permit.expires = Timestamp(1_700_000_000_000_000))),
         ("another list's", Box::new(|permit| permit.list_digest = [7; 32])),
     ];
@@ -330,12 +330,13 @@ fn permits_of_two_storages_are_not_mixed() {
     let other = listed("other", 12);
     let mut wire = thief.dial(1);
     thief.announce(&mut wire, 0, 0, std::slice::from_ref(&open));
-    let permit = thief
-        .permit(std::slice::from_ref(&other), |permit| permit.source_storage = "second".parse().unwrap());
+    let permit = thief.permit(std::slice::from_ref(&other), |permit| {
+        permit.source_storage = "alpha-second".parse().unwrap()
+    });
     let Frame::Manifest(mut manifest) = thief.manifest(1, 1, permit, std::slice::from_ref(&other)) else {
         unreachable!()
     };
-    manifest.storage = "second".parse().unwrap();
+    manifest.storage = "alpha-second".parse().unwrap();
     wire.send(&Frame::Manifest(manifest), &[]).unwrap();
     assert_eq!(wire.receive().unwrap().0, Frame::ManifestAnswer { batch: BatchId(1), fault: None });
     // "open" of the second storage was never permitted.

@@ -388,6 +388,48 @@ fn logs_and_sites_tell_who_did_what() {
     deployment.check();
 }
 
+/// An agent may offer what it likes: under a name that is not its site's, a storage is served once an
+/// administrator has confirmed the name, by the command that the problem names and without a restart.
+#[test]
+fn a_storage_is_served_once_its_name_is_confirmed() {
+    let mut deployment = deployment(&["alpha"], 10, 100_000);
+    let vault = deployment.directory().join("vault");
+    fs::create_dir(&vault).unwrap();
+    let settings = format!("[[agent.storages]]\nname = \"vault\"\nroot = {vault:?}\n");
+    deployment.add_site(SiteOptions { settings, ..SiteOptions::new("beta") });
+    deployment.register("run7", "alpha");
+    deployment.deliver("run7", "beta", 60);
+    let told = deployment.until("the name is a problem", WITHIN, || {
+        let problems = deployment.json(&["problems"]);
+        let items = problems["items"].as_array()?;
+        items.iter().find(|problem| problem["storage"] == json!("vault")).cloned()
+    });
+    let remedy = told["remedy"].as_str().unwrap();
+    let (_, command) = remedy.split_once("longhaul ").unwrap_or_else(|| panic!("no command: {told}"));
+    deployment.longhaul(&["subscribe", "run7", "vault"]).fails(3, "E1002", &["vault"]);
+
+    deployment.longhaul(&command.split(' ').collect::<Vec<_>>()).ok();
+    deployment.until("the storage is served", WITHIN, || {
+        let site = deployment.json(&["site", "show", "beta"]);
+        let storages = site["storages"].as_array()?;
+        storages.iter().any(|storage| storage["name"] == json!("vault")).then_some(())
+    });
+    assert_eq!(deployment.json(&["site", "show", "beta"])["storage_names"], json!(["vault"]));
+    let later = deployment.storage("alpha").join("later");
+    fs::create_dir(&later).unwrap();
+    fs::write(later.join("one"), b"only at alpha").unwrap();
+    deployment.register("run8", "alpha:later");
+    deployment.deliver("run8", "vault", 60);
+    assert_eq!(fs::read(vault.join("later/one")).unwrap(), b"only at alpha");
+    assert!(!deployment.json(&["problems"]).to_string().contains("is not served"));
+    deployment.longhaul(&["storage", "disallow", "vault"]).fails(
+        6,
+        "E1004",
+        &["longhaul storage remove vault"],
+    );
+    deployment.check();
+}
+
 /// What is not known is told as such, with how to find the right name.
 #[test]
 fn unknown_names_are_told() {

@@ -20,6 +20,8 @@ const FILES: usize = 400;
 const BYTES: u64 = 60_000_000;
 const WITHIN: Duration = Duration::from_secs(120);
 const AGENTS: [&str; 2] = ["alpha", "beta"];
+/// A storage of alpha under a name that the last release took and this one would not take.
+const FREE_NAME: &str = "attic";
 
 /// In which order an administrator replaces the programs.
 #[derive(Clone, Copy, PartialEq)]
@@ -52,7 +54,12 @@ impl Upgrade {
         let mut deployment = Deployment::with(options);
         for name in AGENTS {
             let binary = Some(previous.clone());
-            deployment.add_site(SiteOptions { binary, ..SiteOptions::new(name).with_virtual_storage() });
+            let mut options = SiteOptions { binary, ..SiteOptions::new(name).with_virtual_storage() };
+            if name == "alpha" {
+                options.settings +=
+                    &format!("[[agent.storages]]\nname = {FREE_NAME:?}\nkind = \"virtual\"\n");
+            }
+            deployment.add_site(options);
         }
         let root = deployment.storage("alpha");
         tree::make(&root.join("run7"), FILES, BYTES, &mut Random::new(7));
@@ -119,7 +126,7 @@ impl Upgrade {
         };
         assert_eq!(names(shown(&["dataset", "list"]), "name"), ["run7", "run8"]);
         assert_eq!(names(shown(&["site", "list"]), "name"), AGENTS);
-        assert_eq!(names(shown(&["storage", "list"]), "name").len(), 4);
+        assert_eq!(names(shown(&["storage", "list"]), "name").len(), 5);
         assert_eq!(names(shown(&["subscription", "list"]), "id").len(), 2);
         assert_eq!(shown(&["dataset", "show", "run7"])["files"], json!(FILES));
         assert!(!shown(&["status"])["now"].is_null());
@@ -149,6 +156,21 @@ impl Upgrade {
         shown(&["subscription", "resume", &other[0]]);
     }
 
+    /// Storages keep the names that the last release gave them; a new one needs one of its site.
+    fn check_names(&self) {
+        let site = self.deployment.json(&["site", "show", "alpha"]);
+        let mut storages = site["storages"].as_array().unwrap().iter();
+        assert!(storages.any(|storage| storage["name"] == json!(FREE_NAME)), "{site}");
+        assert_eq!(site["storage_names"], json!([]), "without an allowance");
+        let problems = self.deployment.json(&["problems"]).to_string();
+        assert!(!problems.contains("is not served"), "{problems}");
+        self.deployment.longhaul(&["storage", "allow", FREE_NAME, "--site", "beta"]).fails(
+            6,
+            "E1004",
+            &["site alpha has a storage attic"],
+        );
+    }
+
     /// All is there, once, and good.
     fn finish(self) {
         self.old(&["site", "limit", "beta", "--in", "none"]);
@@ -158,6 +180,7 @@ impl Upgrade {
         let verified = self.deployment.longhaul(&["verify", "beta", "run7"]).ok();
         println!("{}", verified.stdout);
         self.deployment.check();
+        self.check_names();
         let shares = self.deployment.longhaul(&["share", "list"]).ok();
         assert!(shares.stdout.contains("physics"), "{shares}");
         let tokens = self.deployment.longhaul(&["token", "list"]).ok();

@@ -27,6 +27,7 @@ ROWS = {
     "storages": """SELECT t.name, s.name, t.rules, t.writable, t.case_insensitive, t.trouble, t.files, t.bytes,
         t.relay, t.strategy, t.kind, t.removed IS NULL FROM storages t JOIN sites s ON s.id = t.site
         WHERE s.name <> 'mallory'""",
+    "storage names": "SELECT n.name, s.name FROM storage_names n JOIN sites s ON s.id = n.site",
     "datasets": "SELECT name, community, open, files, bytes, blocks FROM datasets",
     "blocks": "SELECT name, open, files, bytes FROM blocks",
     "files": "SELECT lfn, size, hex(digests) FROM files",
