@@ -123,17 +123,17 @@ async fn answer(State(storage): State<Arc<Storage>>, request: Request) -> Respon
 }
 
 /// A service that may use storages of this machine, and two of them.
-struct Play {
-    world: World,
+pub struct Play {
+    pub world: World,
     source: Arc<Storage>,
-    target: Arc<Storage>,
+    pub target: Arc<Storage>,
     from: String,
     to: String,
     jobs: u32,
 }
 
 impl Play {
-    async fn new() -> Play {
+    pub async fn new() -> Play {
         let world = World::with(|config| config.jobs.allow_networks = vec!["127.0.0.0/8".into()]).await;
         let ((source, from), (target, to)) = (Storage::start().await, Storage::start().await);
         Play { world, source, target, from, to, jobs: 0 }
@@ -152,7 +152,7 @@ impl Play {
         }
     }
 
-    async fn submit(&mut self, kind: JobKind, details: &str, files: Vec<NewJobFile>) -> JobId {
+    pub async fn submit(&mut self, kind: JobKind, details: &str, files: Vec<NewJobFile>) -> JobId {
         self.submit_for("higgs", kind, details, files).await
     }
 
@@ -179,7 +179,7 @@ impl Play {
     }
 
     /// Files that the source has, to names of the target.
-    fn plain(&self, count: u32) -> Vec<NewJobFile> {
+    pub fn plain(&self, count: u32) -> Vec<NewJobFile> {
         let one = |at| {
             let path = format!("/d{}/f{at}", self.jobs);
             self.source.put(&path, format!("content of {path}").as_bytes());
@@ -189,7 +189,7 @@ impl Play {
         (0..count).map(one).collect()
     }
 
-    fn job(&self, id: JobId) -> (JobRow, Vec<JobFileRow>) {
+    pub fn job(&self, id: JobId) -> (JobRow, Vec<JobFileRow>) {
         self.world.service().operations().job(id).unwrap().unwrap()
     }
 
@@ -208,13 +208,13 @@ impl Play {
         .await;
     }
 
-    async fn ended(&self, id: JobId) -> (JobRow, Vec<JobFileRow>) {
+    pub async fn ended(&self, id: JobId) -> (JobRow, Vec<JobFileRow>) {
         self.until("the end of a job", |play| play.job(id).0.state.is_terminal()).await;
         self.job(id)
     }
 
     /// As it stands at the target, under that path.
-    fn arrived(&self, path: &str) {
+    pub fn arrived(&self, path: &str) {
         let bytes = self.target.get(path).unwrap_or_else(|| panic!("{path} is not there"));
         assert_eq!(bytes, format!("content of {path}").as_bytes());
         assert_eq!(self.target.arrivals.lock().unwrap()[path], 1, "{path} came more than once");

@@ -20,6 +20,7 @@ mod managed;
 mod mapping;
 mod marks;
 mod measured;
+mod movers;
 mod names;
 mod network;
 mod owners;
