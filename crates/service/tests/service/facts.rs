@@ -5,7 +5,7 @@ use longhaul_api::native::*;
 use longhaul_api::routes;
 use longhaul_model::{Fault, FaultCode};
 
-use crate::world::World;
+use crate::world::{Agent, World};
 
 async fn problems(world: &World) -> Vec<ProblemView> {
     let page: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
@@ -56,6 +56,80 @@ async fn claims_about_other_sites_change_nothing_and_are_a_problem_of_who_makes_
     alpha.send(entries).await.unwrap();
     let shown = show().await;
     assert!(shown.done && shown.files_done == 3, "{shown:?}");
+    world.assert_sound().await;
+}
+
+/// Files of a page that another site has skipped would never be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_a_task_is_turned_by_its_own_agent_alone() {
+    /// One more than a page holds.
+    const FILES: usize = 2_001;
+    let world = World::new().await;
+    let (mut alpha, mut gamma) = (world.agent("alpha").await, world.agent("gamma").await);
+    for agent in [&alpha, &gamma] {
+        agent.hello(&[]).await.unwrap();
+    }
+    world.dataset("d", "alpha", FILES).await;
+    let verify = VerificationRequest { dataset: "d".parse().unwrap(), storage: "alpha".parse().unwrap() };
+    let view: TaskView =
+        world.admin().request(&routes::VERIFICATION_CREATE).json(&verify).send().await.unwrap();
+    let show = async || {
+        world.admin().request(&routes::TASK_SHOW).parameter(view.id).send::<TaskView>().await.unwrap()
+    };
+    let first = alpha.task().await;
+    let foreign = gamma.entry(Fact::TaskDone { task: first.id, fault: None });
+    gamma.send(vec![foreign]).await.unwrap();
+    let verified = verified_page(&mut alpha, &first);
+    alpha.send(verified).await.unwrap();
+    assert!(!show().await.done, "the second page has been skipped");
+    let second = alpha.task().await;
+    let verified = verified_page(&mut alpha, &second);
+    alpha.send(verified).await.unwrap();
+    let shown = show().await;
+    assert!(shown.done && shown.files_done == FILES as u64, "{shown:?}");
+    world.assert_sound().await;
+}
+
+/// All files of the page are good, and the page is done.
+fn verified_page(agent: &mut Agent, page: &Task) -> Vec<Entry> {
+    let TaskKind::Verify { files } = &page.kind else { panic!("{page:?}") };
+    let files = files.iter().map(|file| CheckedFile { lfn: file.lfn.clone(), fault: None }).collect();
+    let facts = [Fact::Checked { task: page.id, files }, Fact::TaskDone { task: page.id, fault: None }];
+    facts.map(|fact| agent.entry(fact)).into()
+}
+
+/// A target's word makes no replica of another site suspect: the source's own agent reads the file at once,
+/// and what it finds holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_a_target_finds_bad_is_verified_by_its_own_agent() {
+    let world = World::new().await;
+    let (mut alpha, mut beta) = (world.agent("alpha").await, world.agent("beta").await);
+    for agent in [&alpha, &beta] {
+        agent.hello(&[]).await.unwrap();
+    }
+    world.dataset("d", "alpha", 2).await;
+    world.subscribe("d", "beta").await;
+    let leases = beta.leases(2).await;
+    let (lease, lfn) = (&leases[0].1, &leases[0].1.lfn);
+    let is_suspect = async || {
+        let request = world.admin().request(&routes::REPLICA_OF_FILE).query("lfn", lfn.as_str());
+        let file: FileReplicas = request.send().await.unwrap();
+        file.replicas[0].suspect
+    };
+    let bad = Fault::new(FaultCode::WrongDigest, "adler32 differs");
+    let accusation = beta.outcome(lease, Some(bad.clone()));
+    beta.send(vec![accusation]).await.unwrap();
+    assert!(!is_suspect().await, "by the word of a target alone");
+    let task = alpha.task().await;
+    let TaskKind::Verify { files } = &task.kind else { panic!("{task:?}") };
+    assert_eq!(files.iter().map(|file| &file.lfn).collect::<Vec<_>>(), [lfn]);
+    let found = vec![CheckedFile { lfn: lfn.clone(), fault: Some(bad) }];
+    let entries = vec![
+        alpha.entry(Fact::Checked { task: task.id, files: found }),
+        alpha.entry(Fact::TaskDone { task: task.id, fault: None }),
+    ];
+    alpha.send(entries).await.unwrap();
+    assert!(is_suspect().await);
     world.assert_sound().await;
 }
 
