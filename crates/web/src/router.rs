@@ -9,7 +9,10 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use longhaul_api::Problem;
 use longhaul_api::agent::StorageKind;
-use longhaul_api::native::{SiteChange, SiteState, Subscribe, SubscriptionChange, TransferQuery};
+use longhaul_api::native::{
+    ReplicaView, SiteChange, SiteState, StorageView, Subscribe, SubscriptionChange, SubscriptionView,
+    TransferQuery,
+};
 use longhaul_api::routes::{self, Route};
 use longhaul_identity::Caller;
 use longhaul_model::{
@@ -212,26 +215,36 @@ async fn dataset(
         let list = SubscriptionList { dataset: Some(name), page: all.clone(), ..SubscriptionList::default() };
         let subscriptions = operations.subscription_list(&list)?.items;
         let storages = operations.storage_list(&all)?.items;
-        let free: Vec<String> = storages
-            .iter()
-            .filter(|storage| {
-                storage.writable
-                    && storage.kind != StorageKind::Virtual
-                    && !subscriptions.iter().any(|item| {
-                        item.storage == storage.name && item.state != SubscriptionState::Cancelled
-                    })
-            })
-            .filter(|storage| {
-                !view.replicas.iter().any(|replica| replica.storage == storage.name && replica.complete)
-            })
-            .map(|storage| storage.name.to_string())
-            .collect();
+        let free = subscribable_storages(&storages, &subscriptions, &view.replicas);
         Ok((view, blocks, subscriptions, free))
     };
     render_page(operations, headers, view, |context, (view, blocks, subscriptions, free)| {
         pages::dataset(context, view, blocks, subscriptions, free)
     })
     .await
+}
+
+/// Storages to which a dataset can be subscribed. A virtual one holds no files; one that has the dataset, or
+/// is subscribed to it, needs no further subscription.
+fn subscribable_storages(
+    storages: &[StorageView],
+    subscriptions: &[SubscriptionView],
+    replicas: &[ReplicaView],
+) -> Vec<String> {
+    let is_subscribed = |storage: &StorageView| {
+        subscriptions
+            .iter()
+            .any(|item| item.storage == storage.name && item.state != SubscriptionState::Cancelled)
+    };
+    let is_complete = |storage: &StorageView| {
+        replicas.iter().any(|replica| replica.storage == storage.name && replica.complete)
+    };
+    storages
+        .iter()
+        .filter(|storage| storage.writable && storage.kind != StorageKind::Virtual)
+        .filter(|storage| !is_subscribed(storage) && !is_complete(storage))
+        .map(|storage| storage.name.to_string())
+        .collect()
 }
 
 async fn subscriptions(
@@ -425,4 +438,34 @@ async fn asset(Path(name): Path<String>) -> Response {
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
     (headers, bytes).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage(name: &str, kind: StorageKind) -> StorageView {
+        StorageView {
+            name: name.parse().unwrap(),
+            site: None,
+            kind,
+            writable: true,
+            total_bytes: 0,
+            free_bytes: 0,
+            files: 0,
+            bytes: 0,
+            trouble: None,
+            relay: false,
+            strategy: None,
+            promised_bytes: None,
+            space_policy: None,
+            rules_version: 1,
+        }
+    }
+
+    #[test]
+    fn a_dataset_is_not_offered_to_a_virtual_storage() {
+        let storages = [storage("alpha", StorageKind::Posix), storage("alpha-test", StorageKind::Virtual)];
+        assert_eq!(subscribable_storages(&storages, &[], &[]), ["alpha"]);
+    }
 }

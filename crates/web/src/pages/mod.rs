@@ -399,6 +399,17 @@ mod tests {
     }
 
     #[test]
+    fn a_virtual_storage_is_not_offered_as_an_end_of_a_link() {
+        let kinds = [longhaul_api::agent::StorageKind::Posix, longhaul_api::agent::StorageKind::Virtual];
+        let offered = kinds.map(|kind| {
+            let storage = StorageView { kind, ..site_view().storages.remove(0) };
+            let text = steer(context(Some(admin())), &super::steer::sample(storage)).into_string();
+            text.matches("<option value=\"beta\">").count()
+        });
+        assert_eq!(offered, [2, 0]);
+    }
+
+    #[test]
     fn no_page_needs_an_inline_script_or_style() {
         for text in all(Some(admin())) {
             assert!(
