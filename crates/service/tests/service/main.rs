@@ -9,6 +9,7 @@ mod bounds;
 mod circuits;
 mod confined;
 mod connections;
+mod copies;
 mod decisions;
 mod door;
 mod facts;
