@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use longhaul_model::StorageId;
+use longhaul_network::{Bottleneck, Link};
 use longhaul_scheduler::*;
 
 use crate::world::*;
@@ -125,6 +126,63 @@ fn a_file_of_hours_under_the_limit_of_a_site_keeps_nobody_out() {
     world.run_for(Duration::from_secs(240));
     let urgent = world.bytes_between(1, 2) / MB;
     assert_eq!(urgent, 100, "MB of small files beside files that take three hours each");
+}
+
+/// A limit that holds a link up is named as the cause, not a disk or the network.
+#[test]
+fn the_network_knows_every_limit_of_a_rate() {
+    type SetLimit = fn(&mut World);
+    let limits: [(SetLimit, Bottleneck); 5] = [
+        (
+            |world| {
+                let links = vec![(link(0, 1), rate(10 * MB))];
+                world.handle(Event::Limits(Limits { links, ..Limits::default() }));
+            },
+            Bottleneck::LinkLimit,
+        ),
+        (
+            |world| {
+                let into = vec![(StorageId(1), rate(10 * MB))];
+                world.handle(Event::Limits(Limits { into, ..Limits::default() }));
+            },
+            Bottleneck::TargetLimit,
+        ),
+        (
+            |world| {
+                let out = vec![(StorageId(0), rate(10 * MB))];
+                world.handle(Event::Limits(Limits { out, ..Limits::default() }));
+            },
+            Bottleneck::SourceLimit,
+        ),
+        (
+            |world| {
+                world.places[1].limits.in_bytes_per_s = Some(10 * MB);
+                world.tell_site(1);
+            },
+            Bottleneck::TargetLimit,
+        ),
+        (
+            |world| {
+                world.places[0].limits.out_bytes_per_s = Some(10 * MB);
+                world.tell_site(0);
+            },
+            Bottleneck::SourceLimit,
+        ),
+    ];
+    for (set_limit, expected) in limits {
+        let mut world = busy(4_000, 2 * MB, "atlas");
+        world.run_for(Duration::from_secs(10));
+        set_limit(&mut world);
+        // Agents keep to it as well.
+        world.slow.insert((0, 1), 10e6);
+        world.run_for(Duration::from_secs(60));
+        let of_link = Link { source: StorageId(0), target: StorageId(1) };
+        let is_named = (0..100).any(|_| {
+            world.run_for(Duration::from_millis(100));
+            world.scheduler.knowledge().bottleneck(of_link, world.now) == expected
+        });
+        assert!(is_named, "{:?}", world.scheduler.knowledge().explain(of_link, world.now));
+    }
 }
 
 /// The world asserts that no more is leased than the limit has earned.
