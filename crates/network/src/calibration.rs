@@ -420,3 +420,24 @@ impl Calibration {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_forecasts_of_a_size_are_off_by_is_corrected_for_that_decade_alone() {
+        let (mut calibration, mut record) = (Calibration::default(), LinkCalibration::default());
+        let (bytes_log, others_log) = (5e6_f64.ln(), 5e9_f64.ln());
+        for _ in 0..2_000 {
+            // The corrected forecast is for one second; it takes e seconds.
+            let error = 1.0 - calibration.size_correction(bytes_log);
+            let outcome = Outcome { interval: (-2.0, 2.0), value: 1.0, error, spread: 0.5, bytes_log };
+            calibration.score(&mut record, &outcome);
+        }
+        let correction = calibration.size_correction(bytes_log);
+        assert!((correction - 1.0).abs() < 0.02, "{correction}");
+        assert_eq!(calibration.size_correction(others_log), 0.0);
+        assert_eq!(calibration.decades().len(), 1);
+    }
+}
