@@ -303,6 +303,32 @@ fn a_damaged_copy_is_good_again_by_itself() {
     assert_equal(&deployment, "gamma");
 }
 
+/// A scan that finds registered files changed, of other datasets too, says so and is no success; the copies
+/// are suspect.
+#[test]
+fn a_scan_tells_which_files_changed_since_they_were_registered() {
+    let deployment = deployment(&["alpha"], 5, 50_000);
+    let root = deployment.storage("alpha");
+    fs::create_dir(root.join("other")).unwrap();
+    fs::write(root.join("other/one"), b"as registered").unwrap();
+    deployment.register("run7", "alpha:run00");
+    deployment.register("other", "alpha:other");
+    let changed = ["run00/f00000.dat", "other/one"];
+    for lfn in changed {
+        fs::write(root.join(lfn), b"edited since").unwrap();
+    }
+    let ran = deployment.longhaul(&["dataset", "add", "run7", "--scan", "alpha"]).exits(7);
+    assert!(ran.stdout.contains("2 files do NOT agree with the catalog"), "{ran}");
+    for words in changed.into_iter().chain(["E2002"]) {
+        assert!(ran.stdout.contains(words), "{words}: {ran}");
+    }
+    for dataset in ["run7", "other"] {
+        let replicas = deployment.json(&["replica", "list", dataset]);
+        assert_eq!(replicas["items"][0]["suspect_files"], json!(1), "{replicas}");
+    }
+    deployment.check();
+}
+
 /// A repair costs the chunks that are damaged, whatever the file's size.
 #[test]
 fn a_repair_fetches_what_is_damaged() {
