@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use longhaul_agent::testing::{AgentRequest, SimulatedAgent, SimulatedStart, begin_join};
 use longhaul_api::agent::{Report, WorkRequest};
-use longhaul_api::native::{ChangeEvent, DatasetCreate, SiteAdd, Subscribe};
+use longhaul_api::native::{ChangeEvent, DatasetCreate, ProblemView, SiteAdd, Subscribe};
 use longhaul_api::steering::Terms;
 use longhaul_catalog::MemoryDatabase;
-use longhaul_model::{Fault, FaultCode, SubscriptionId, Timestamp};
+use longhaul_model::{Fault, FaultCode, StorageName, SubscriptionId, Timestamp};
 use longhaul_security::JoinToken;
 use longhaul_service::{AgentPeer, Config, ServiceAnswer, SimulatedService, init_in_memory};
 use tempfile::TempDir;
@@ -207,8 +207,8 @@ impl Deployment {
 
     // ---- what an administrator does -------------------------------------------------------------------
 
-    /// A dataset whose files are at alpha.
-    pub fn register(&mut self, files: usize) {
+    /// A dataset whose files are at a storage, or nowhere.
+    pub fn register(&mut self, files: usize, storage: Option<&str>) {
         let operations = self.service().operations().clone();
         let name = DATASET.parse().unwrap();
         let admin = operations.identity().caller_of_token(&self.admin_token).unwrap();
@@ -219,9 +219,9 @@ impl Deployment {
             writeln!(manifest, r#"{{"lfn":{lfn:?},"size":{FILE_BYTES},"digests":["adler32:03da0195"]}}"#)
                 .unwrap();
         }
-        let storage = "alpha".parse().unwrap();
+        let storage: Option<StorageName> = storage.map(|name| name.parse().unwrap());
         let name = DATASET.parse().unwrap();
-        let added = operations.dataset_add_files(&admin, &name, Some(&storage), manifest).unwrap();
+        let added = operations.dataset_add_files(&admin, &name, storage.as_ref(), manifest).unwrap();
         assert_eq!(added.files_added, files as u64);
     }
 
@@ -243,6 +243,11 @@ impl Deployment {
 
     pub fn files_present(&self, subscription: SubscriptionId) -> u64 {
         self.service().operations().subscription_show(subscription).unwrap().files_present
+    }
+
+    /// What an administrator sees to be wrong.
+    pub fn problems(&self) -> Vec<ProblemView> {
+        self.service().operations().status().unwrap().problems
     }
 
     /// Every file is at beta once, and the catalog is sound and idle.

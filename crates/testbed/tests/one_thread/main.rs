@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_api::agent::{Fact, Work};
-use longhaul_model::AttemptId;
+use longhaul_model::{AttemptId, FaultCode};
 
 use deployment::{Deployment, HistoryEntry};
 
@@ -70,7 +70,7 @@ fn run(seed: u64) -> Vec<HistoryEntry> {
     let mut deployment = Deployment::new(seed);
     deployment.join_agents();
     deployment.run_until(s(10));
-    deployment.register(FILES);
+    deployment.register(FILES, Some("alpha"));
     let subscription = deployment.subscribe();
     deployment.run_until(s(60));
     assert!(deployment.files_present(subscription) > 0, "it has begun");
@@ -101,4 +101,18 @@ fn a_deployment_survives_a_kill_of_each_in_one_thread_and_always_in_the_same_way
     assert_eq!(differs, None, "the same seed is the same history");
     assert_eq!(history.len(), again.len());
     assert!(history != run(2), "another seed is another history");
+}
+
+/// From the first search on, which is due every half a minute.
+#[test]
+fn files_without_any_copy_are_a_standing_problem() {
+    let mut deployment = Deployment::new(3);
+    deployment.register(FILES, None);
+    deployment.run_until(Duration::from_secs(60));
+    let problems = deployment.problems();
+    let lost = problems.iter().find(|problem| problem.fault.code == FaultCode::NoSource);
+    let lost = lost.unwrap_or_else(|| panic!("{problems:?}"));
+    assert_eq!((lost.count, lost.open), (FILES as u64, true), "{lost:?}");
+    assert!(lost.fault.detail.contains("no storage holds them"), "{lost:?}");
+    assert!(!lost.examples.is_empty() && lost.remedy.contains("longhaul dataset register run7"), "{lost:?}");
 }
