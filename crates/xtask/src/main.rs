@@ -5,6 +5,7 @@
 //! * `circles` — modules that import each other.
 //! * `dist` — the program as users install it.
 //! * `terms` — the field's words for what the product does, and where none is used.
+//! * `mutants` — faults of the last release brought back one by one, and whether their tests fail.
 //! * `soak`  — the random and long tests in full.
 //! * `bench` — the benchmarks, printed as ratios.
 //! * `previous` — this version beside the last release.
@@ -22,6 +23,7 @@ mod dist;
 mod fuzz;
 mod interop;
 mod modules;
+mod mutants;
 mod previous;
 mod python;
 mod runner;
@@ -41,6 +43,8 @@ const USAGE: &str = "usage: cargo xtask <chore>
   tidy [--fix]         the rules of the rooms and of the text; --fix rewrites generated pages
   dist                 the program as users install it: stripped, at most 60 MB
   terms                the field's words for what the product does, with their hits
+  mutants [--list] [FAULT...]
+                       faults of 0.1.0 brought back one by one (A2, or a chapter: A): their tests must fail
   soak kill [N]        the main job under N kill -9 (default 100)
   soak away [SECONDS]  the service away in mid-campaign (default 120)
   soak tree [FILES]    a real tree of at least so many files (default 20,000)
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         ["tidy", "--fix"] => tidy::run(true),
         ["dist"] => dist::run(),
         ["terms"] => terms::run(),
+        ["mutants", rest @ ..] => mutants::run(rest),
         ["soak", rest @ ..] => soak::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["previous", rest @ ..] => previous::run(rest),

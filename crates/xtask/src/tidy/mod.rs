@@ -1,5 +1,5 @@
 //! Rules that the compiler does not know: who may depend on whom, what pure rooms must not touch, sizes,
-//! licences, generated pages, links. Each finding is one line that says where, what and why.
+//! licences, generated pages, links, mutants. Each finding is one line that says where, what and why.
 
 mod edges;
 mod generated;
@@ -10,6 +10,7 @@ mod words;
 
 use std::process::Command;
 
+use crate::mutants::definitions as mutants;
 use crate::tools::{cargo, root};
 
 /// Findings of all rules; empty means tidy.
@@ -25,6 +26,7 @@ pub(crate) fn run(fix: bool) -> Result<(), String> {
     text::check(&files, &mut findings);
     words::check(&files, &mut findings);
     generated::check(&metadata, fix, &mut findings);
+    mutants::check(&mut findings);
     if findings.is_empty() {
         println!("tidy: {} files, {} crates", files.len(), rooms::ROOMS.len());
         return Ok(());
