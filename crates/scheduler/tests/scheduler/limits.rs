@@ -85,12 +85,18 @@ fn a_rate_is_kept_in_the_mean_and_taken_away_at_once() {
     }
 }
 
-/// Work for a target from two sources, of one community each; its site takes in 10 MB/s.
-fn limited_site(sizes: [(usize, u64); 2], priorities: [u8; 2]) -> World {
+/// Three sites; the last one takes in 10 MB/s.
+fn limited_site() -> World {
     let mut world = World::new(vec![WorldSite::new(100e6); 3], 1);
     world.places[2].limits.in_bytes_per_s = Some(10 * MB);
     world.places[2].in_bytes_per_s = 10e6;
     world.tell_site(2);
+    world
+}
+
+/// Work for that site from two sources, of one community each.
+fn limited_site_of_two(sizes: [(usize, u64); 2], priorities: [u8; 2]) -> World {
+    let mut world = limited_site();
     for (source, (files, size)) in [(0, sizes[0]), (1, sizes[1])] {
         world.add_files(source + 1, source, vec![size; files]);
         world.parties.insert(source + 1, party(["atlas", "cms"][source as usize], None));
@@ -101,7 +107,7 @@ fn limited_site(sizes: [(usize, u64); 2], priorities: [u8; 2]) -> World {
 
 #[test]
 fn the_limit_of_a_site_is_used_in_full_and_shared_by_communities() {
-    let mut world = limited_site([(2_000, 2 * MB), (2_000, 2 * MB)], [5, 5]);
+    let mut world = limited_site_of_two([(2_000, 2 * MB), (2_000, 2 * MB)], [5, 5]);
     world.run_for(Duration::from_secs(120));
     let (atlas, cms) = (world.bytes_between(0, 2) / MB, world.bytes_between(1, 2) / MB);
     assert!((1_140..=1_260).contains(&(atlas + cms)), "{atlas} and {cms} MB of 1200");
@@ -120,9 +126,50 @@ fn the_limit_of_a_site_is_used_in_full_and_shared_by_communities() {
     assert!(came > 1_000, "{came} MB in 20 s at 100 MB/s");
 }
 
+/// Bytes of a block that have come to the limited site.
+fn bytes_of_block(world: &World, block: u64) -> u64 {
+    let arrived = world.arrivals.keys().filter(|(_, storage)| *storage == 2);
+    let files = arrived.map(|(file, _)| &world.files[*file as usize]);
+    files.filter(|file| file.block == block).map(|file| file.size).sum()
+}
+
+/// One part in sixteen goes to the lower priority, whichever links the files of each come over.
+#[test]
+fn the_limit_of_a_site_is_shared_by_priority_over_all_its_links() {
+    const SHARE_ERROR_MAX: f64 = 0.05;
+    let due = 1.0 - 1.0 / f64::from(Settings::default().relief);
+    // Sources of the files of each priority, by turns.
+    for [urgent, patient] in [[[0, 0], [1, 1]], [[0, 1], [0, 1]], [[0, 1], [1, 1]]] {
+        let mut world = limited_site();
+        for (block, sources, priority) in [(1, urgent, 8), (2, patient, 2)] {
+            for source in sources.repeat(300) {
+                world.add_files(block, source, [2 * MB]);
+            }
+            world.subscribe(block, &[block], 2, priority);
+        }
+        let bytes = |world: &World| [1, 2].map(|block| bytes_of_block(world, block));
+        world.run_for(Duration::from_secs(10));
+        let before = bytes(&world);
+        world.run_for(Duration::from_secs(60));
+        let after = bytes(&world);
+        let came = [0, 1].map(|place| (after[place] - before[place]) / MB);
+        let all = came[0] + came[1];
+        assert!((570..=630).contains(&all), "{came:?} MB of 600 from {urgent:?} and {patient:?}");
+        let share = came[0] as f64 / all as f64;
+        assert!(
+            (share - due).abs() <= SHARE_ERROR_MAX && came[1] > 0,
+            "{came:?} MB from {urgent:?} and {patient:?}: {share:.3}, not {due}"
+        );
+        for source in 0..2 {
+            let is_used = urgent.contains(&source) || patient.contains(&source);
+            assert_eq!(world.bytes_between(source, 2) > 0, is_used, "over the link from {source}");
+        }
+    }
+}
+
 #[test]
 fn a_file_of_hours_under_the_limit_of_a_site_keeps_nobody_out() {
-    let mut world = limited_site([(4, 100_000 * MB), (100, MB)], [5, 8]);
+    let mut world = limited_site_of_two([(4, 100_000 * MB), (100, MB)], [5, 8]);
     world.run_for(Duration::from_secs(240));
     let urgent = world.bytes_between(1, 2) / MB;
     assert_eq!(urgent, 100, "MB of small files beside files that take three hours each");
