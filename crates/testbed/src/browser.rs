@@ -10,10 +10,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use longhaul_api::routes;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::http::Api;
 use crate::{TICK, needs};
 
 /// A browser that does not answer by then hangs. Its first start on a cold disk takes seconds.
@@ -193,6 +195,16 @@ impl Page<'_> {
         assert!(begun["errorText"].is_null(), "{url}: {}", begun["errorText"]);
         let loader = text(&begun, "loaderId");
         self.until_loaded(|loaded| loaded == loader, url);
+    }
+
+    /// Logs in by a link for one log-in, as the demo prints it, in the name of that caller of the API.
+    pub fn log_in(&mut self, api: &Api, base: &str) {
+        let login = api.call(&routes::LOGIN_TOKEN_CREATE, &[], &[], &Value::Null);
+        let login = login.expect("the service answers").expect(201).json();
+        self.open(&format!("{base}/ui/?token={}", text(&login, "token")));
+        self.follow("document.querySelector('form[action=\"/ui/login\"] button').click()");
+        let address = self.value("location.href").to_string();
+        assert!(!address.contains("token="), "the token does not stay in the address: {address}");
     }
 
     /// Does what loads another page, such as pressing a button of a form, and waits until it has.

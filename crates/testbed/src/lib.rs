@@ -43,5 +43,5 @@ pub use log::Log;
 pub use ports::free_port;
 pub use process::Process;
 pub use random::Random;
-pub use run::{CommandOutput, binary};
+pub use run::{CommandOutput, binary, clean};
 pub use watcher::{Expected, WatchReport, Watcher};

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use longhaul_api::routes;
 use longhaul_testbed::browser::{self, Browser, Page};
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, needs, tree};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const WITHIN: Duration = Duration::from_secs(60);
 const DESK: (u32, u32) = (1280, 900);
@@ -104,18 +103,6 @@ fn pages(deployment: &Deployment) -> Vec<(&'static str, String, Vec<&'static str
     ]
 }
 
-fn log_in(deployment: &Deployment, page: &mut Page<'_>, base: &str) {
-    let api = deployment.api();
-    let login = api.call(&routes::LOGIN_TOKEN_CREATE, &[], &[], &Value::Null).unwrap().expect(201).json();
-    page.open(&format!("{base}/ui/?token={}", login["token"].as_str().unwrap()));
-    page.follow("document.querySelector('form[action=\"/ui/login\"] button').click()");
-    let address = page.value("location.href");
-    assert!(
-        !address.as_str().unwrap().contains("token="),
-        "the token does not stay in the address: {address}"
-    );
-}
-
 /// Readable words on the page, without what is hidden. Scripts of ours only look.
 fn words(page: &mut Page<'_>) -> String {
     page.value("document.body.innerText").as_str().unwrap_or_default().to_owned()
@@ -168,7 +155,7 @@ fn pages_are_good_to_read() {
         page.open(&format!("{base}/ui/login"));
         assert_good(&mut page, "login", width, &["token"]);
         page.screenshot(&pictures.join(format!("login-{width}.png")));
-        log_in(&deployment, &mut page, &base);
+        page.log_in(&deployment.api(), &base);
         for (name, path, expected) in &all {
             page.open(&format!("{base}{path}"));
             assert_good(&mut page, name, width, expected);
