@@ -13,6 +13,8 @@ const WITH_PEERS: &[&str] = &["transfers", "mtu", "fdt", "floor"];
 /// Cases whose storages, or peers, are these programs of Debian.
 const WITH_PROGRAMS: &[&str] = &["fts", "fts-postgresql", "doors"];
 const USED: [&str; 2] = ["nginx", "curl"];
+/// The variable by which the testbed finds a browser.
+const CHROMIUM_VARIABLE: &str = "LONGHAUL_CHROMIUM";
 /// Cases of one room, with options of their own: the room, whose example has the case's name.
 const OF_A_ROOM: &[(&str, &str)] = &[
     ("decisions", "longhaul-scheduler"),
@@ -46,10 +48,17 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         tools::file(file, package)?;
     }
     run_command(cargo().args(["build", "--release", "--workspace", "--bins", "--examples"]))?;
-    run_command(
-        cargo()
-            .args(["run", "--release", "--quiet", "--package", "longhaul-bench", "--"])
-            .args(words)
-            .env("PATH", in_path(&folders)?),
-    )
+    let mut measure = cargo();
+    measure
+        .args(["run", "--release", "--quiet", "--package", "longhaul-bench", "--"])
+        .args(words)
+        .env("PATH", in_path(&folders)?);
+    // Pictures of pages are made where the tests would find a browser; for them alone none is installed.
+    if any_of(&["limits"])
+        && std::env::var_os(CHROMIUM_VARIABLE).is_none()
+        && let Some(chromium) = tools::chromium_if_installed()
+    {
+        measure.env(CHROMIUM_VARIABLE, chromium);
+    }
+    run_command(&mut measure)
 }

@@ -55,14 +55,8 @@ pub(crate) fn works(program: &str, arguments: &[&str]) -> bool {
 /// A Chromium for the page tests: one that is installed, else Debian's package, as root into the system and
 /// otherwise unpacked below the target folder.
 pub(crate) fn chromium() -> Result<PathBuf, String> {
-    let unpacked = target().join("tools/chromium");
-    let wrapper = unpacked.join("run");
-    let candidates = ["chromium", "chromium-browser", "google-chrome"];
-    if let Some(found) = candidates.iter().find(|name| works(name, &["--version"])) {
-        return Ok(PathBuf::from(found));
-    }
-    if wrapper.exists() {
-        return Ok(wrapper);
+    if let Some(found) = chromium_if_installed() {
+        return Ok(found);
     }
     if !works("apt-get", &["--version"]) {
         return Err("no Chromium here, and no apt-get to install Debian's".into());
@@ -71,8 +65,23 @@ pub(crate) fn chromium() -> Result<PathBuf, String> {
         install(&["chromium", "fonts-dejavu-core"])?;
         return Ok(PathBuf::from("chromium"));
     }
+    let unpacked = target().join(CHROMIUM_FOLDER);
+    let wrapper = unpacked.join(CHROMIUM_WRAPPER);
     unpack_chromium(&unpacked, &wrapper)?;
     Ok(wrapper)
+}
+
+/// Where Chromium is unpacked below the target folder, and the script there that runs it.
+const CHROMIUM_FOLDER: &str = "tools/chromium";
+const CHROMIUM_WRAPPER: &str = "run";
+
+/// A Chromium that is there without installing anything.
+pub(crate) fn chromium_if_installed() -> Option<PathBuf> {
+    let candidates = ["chromium", "chromium-browser", "google-chrome"];
+    if let Some(found) = candidates.iter().find(|name| works(name, &["--version"])) {
+        return Some(PathBuf::from(found));
+    }
+    Some(target().join(CHROMIUM_FOLDER).join(CHROMIUM_WRAPPER)).filter(|wrapper| wrapper.exists())
 }
 
 /// A small program that some tests need, from a package. Returns a folder to search for it, if it had to be
