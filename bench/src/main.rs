@@ -22,7 +22,7 @@ use transfers::options::{Options, USAGE};
 
 type Case = (&'static str, &'static str, fn(&Rounds) -> Vec<Row>);
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     (
         "small",
         "10,000 files of 64 KB from alpha to beta on the disk, against the disk's own floor",
@@ -56,6 +56,11 @@ const CASES: [Case; 9] = [
         "trust",
         "what strangers cost (memory, others' waiting), agents that speak of others, and repairs",
         cases::trust::run,
+    ),
+    (
+        "limits",
+        "the demo with 2 MB/s into each site: links, rates, shares by priority, forecasts, pictures of pages",
+        cases::limits::run,
     ),
     ("build", "cold release build of the default feature set", cases::build::run),
 ];
