@@ -19,7 +19,7 @@ use crate::tidy::tracked_files;
 use crate::tools::{root, target};
 
 use definitions::{Mutant, fault_number, in_build_order};
-use runner::{MutantRunner, Outcome, last_lines};
+use runner::{MutantRunner, Outcome, last_lines, last_panic};
 
 const USAGE: &str = "usage: cargo xtask mutants [--list] [FAULT...]
   FAULT is a fault (A2) or a chapter of them (A); by default all";
@@ -28,6 +28,8 @@ const USAGE: &str = "usage: cargo xtask mutants [--list] [FAULT...]
 struct Trial<'m> {
     mutant: &'m Mutant,
     outcome: Outcome,
+    /// Where the test panicked: which of many scenarios it was.
+    place: String,
     seconds: u64,
 }
 
@@ -53,10 +55,10 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     let trials = try_all(&mutants)?;
     let rows = trials.iter().map(|trial| {
         let mut row = description(trial.mutant);
-        row.extend([trial.outcome.to_string(), trial.seconds.to_string()]);
+        row.extend([trial.outcome.to_string(), trial.place.clone(), trial.seconds.to_string()]);
         row
     });
-    println!("\n{}", table(&["fault", "old behaviour", "test", "outcome", "seconds"], rows));
+    println!("\n{}", table(&["fault", "old behaviour", "test", "outcome", "at", "seconds"], rows));
     match trials.iter().filter(|trial| trial.outcome != Outcome::Failed).count() {
         0 => Ok(()),
         others => Err(format!("of {} mutants {others} did not make their tests fail", trials.len())),
@@ -98,11 +100,12 @@ fn try_all(mutants: &[Mutant]) -> Result<Vec<Trial<'_>>, String> {
             }
         };
         let seconds = begun.elapsed().as_secs();
-        println!("{seconds:6} s  {:4} {}: {outcome}", mutant.fault, mutant.behaviour);
+        let place = log.as_deref().and_then(last_panic).unwrap_or_default();
+        println!("{seconds:6} s  {:4} {}: {outcome} {place}", mutant.fault, mutant.behaviour);
         if let Some(log) = log.filter(|_| outcome != Outcome::Failed) {
             println!("{}", last_lines(&log));
         }
-        trials.push(Trial { mutant, outcome, seconds });
+        trials.push(Trial { mutant, outcome, place, seconds });
     }
     trials.sort_by_key(|trial| fault_number(&trial.mutant.fault));
     Ok(trials)

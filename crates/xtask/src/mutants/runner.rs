@@ -224,6 +224,15 @@ pub(crate) fn read_outcome(test: &str, is_success: bool, output: &str) -> Outcom
     }
 }
 
+/// The file and line of the last panic in a log.
+pub(crate) fn last_panic(log: &Path) -> Option<String> {
+    let text = fs::read(log).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let place = text.lines().rev().find_map(|line| line.split_once(" panicked at "))?.1;
+    let (file_and_line, _column) = place.trim_end_matches(':').rsplit_once(':')?;
+    Some(file_and_line.to_owned())
+}
+
 /// The end of a log, after its path.
 pub(crate) fn last_lines(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 use super::definitions::{self, Mutant, fault_number, in_build_order};
-use super::runner::{Outcome, last_lines, read_outcome, run_logged};
+use super::runner::{Outcome, last_lines, last_panic, read_outcome, run_logged};
 use super::sources::SourceCopy;
 use super::{description, select, table};
 
@@ -217,6 +217,11 @@ fn a_command_is_logged_and_ends_at_its_limit() {
     let shown = last_lines(&log);
     assert!(shown.contains("\n    12\n") && !shown.contains("\n    11\n"), "{shown}");
     assert!(shown.ends_with("\n    late"), "{shown}");
+    assert_eq!(last_panic(&log), None);
+    let panics =
+        "echo \"thread 'a' (1) panicked at src/a.rs:12:5:\"; echo \"thread 'b' panicked at b.rs:7:9:\"";
+    assert!(shell(panics, None).unwrap().success());
+    assert_eq!(last_panic(&log).as_deref(), Some("b.rs:7"));
     let ample = Duration::from_secs(600);
     assert!(shell("true", Some(ample)).unwrap().success());
     assert!(shell("sleep 600 & wait", Some(Duration::ZERO)).is_none(), "it was killed");
