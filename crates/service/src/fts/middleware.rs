@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::{HeaderMap, Method, header};
 use longhaul_api::Problem;
 use longhaul_api::fts::{self, Parameters, Refusal};
-use longhaul_identity::{Origin, Person, PresentedToken, Requester, refusal};
+use longhaul_identity::{AuthMethod, Origin, Person, PresentedToken, Requester, refusal};
 use parking_lot::Mutex;
 
 use super::admission::AdmissionGuard;
@@ -133,14 +133,15 @@ async fn answer(
             };
             http.operations.run(answer).await
         }
-        // Nobody's body is waited for before it is known who sends it.
+        // Nobody's body is waited for before it is known who sends it; who showed no credential sends little.
         None => {
             let authenticate = move |operations: &Operations| {
                 let person = incoming.authenticate(operations, token);
                 Ok(person.map(|person| (incoming, person)))
             };
             let (incoming, person) = operations.run(authenticate).await.map_err(refusal)??;
-            let bounds = http.bodies.bounds(true, limits.body_bytes);
+            let is_known = person.method != AuthMethod::Nobody;
+            let bounds = http.bodies.bounds(is_known, limits.body_bytes);
             let body = body::collect(&parts.headers, sent, limits, &bounds).await.map_err(refusal)?;
             let _admission = admit_read(http, safe).await;
             operations.run(move |operations| Ok(incoming.answer(operations, person, body))).await

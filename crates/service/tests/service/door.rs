@@ -18,7 +18,7 @@ use longhaul_security::{
     Credentials, agent_client_tls, join_client_tls, new_signing_request, people_client_tls,
 };
 use longhaul_service::{Service, init};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -267,6 +267,32 @@ async fn a_refusal_reaches_a_client_that_is_still_sending() {
         stream.read_to_end(&mut reply).await.unwrap();
         let reply = String::from_utf8_lossy(&reply);
         assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "{reply}");
+    }
+}
+
+/// Memory for bodies is for those who are known. Strangers are answered by what they announce, and send
+/// nothing here: whoever waits for their bodies waits in vain.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strangers_body_is_not_waited_for() {
+    let world = World::with(|config| config.limits.stall_ms = 20_000).await;
+    let host = world.http_address();
+    let unknown = "Authorization: Bearer lht_unknown\r\n";
+    for (path, credential, status) in [
+        ("/jobs", unknown, 401),
+        ("/api/v1/datasets", unknown, 401),
+        ("/api/v1/datasets", "", 401),
+        // What needs no credential, or is told so after its body: 64 KiB.
+        ("/jobs", "", 413),
+        ("/api/v1/session", "", 413),
+    ] {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\n{credential}{JSON}Content-Length: 1000000\r\n\r\n"
+        );
+        let mut stream = TcpStream::connect(host).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).await.unwrap();
+        assert!(line.starts_with(&format!("HTTP/1.1 {status}")), "{path} {credential}: {line}");
     }
 }
 
