@@ -1,15 +1,18 @@
 //! Floods of connections: they keep out neither people elsewhere nor agents.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use longhaul_api::native::WhoAmI;
 use longhaul_api::routes;
-use longhaul_security::people_client_tls;
+use longhaul_security::{agent_client_tls, people_client_tls};
 use longhaul_service::HttpLimits;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
 
 use crate::world::{World, until};
 
@@ -104,5 +107,66 @@ async fn a_silent_connection_is_closed() {
     assert!(silent.read_u8().await.is_err());
     plain.read_to_end(&mut rest).await.unwrap_or_default();
     idle.read_to_end(&mut rest).await.unwrap_or_default();
+    world.stop().await;
+}
+
+/// An open connection with these settings.
+async fn connect_by(world: &World, tls: Arc<ClientConfig>) -> TlsStream<TcpStream> {
+    let stream = TcpStream::connect(world.address()).await.unwrap();
+    TlsConnector::from(tls).connect(IpAddr::from([127, 0, 0, 1]).into(), stream).await.unwrap()
+}
+
+/// The head of an answer; its body is read and dropped.
+async fn answer_head(stream: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut body).await.unwrap();
+    head
+}
+
+/// An agent may hold its connection for longer than its certificate is valid.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_does_not_outlive_the_certificate_that_opened_it() {
+    let mut world = World::new().await;
+    let agent = world.agent("alpha").await;
+    agent.hello(&[]).await.unwrap();
+    let mut stream = connect_by(&world, agent_client_tls(&agent.credentials).unwrap()).await;
+    let report = serde_json::to_string(&agent.empty_report()).unwrap();
+    let request = format!(
+        "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: \
+            {}\r\n\r\n{report}",
+        routes::AGENT_REPORT.path,
+        world.address(),
+        report.len()
+    );
+    for (days, status) in [(0, 200), (31, 401)] {
+        world.shift_s.store(days * 86_400, Ordering::Relaxed);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let head = answer_head(&mut stream).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "after {days} days: {head}");
+    }
+    world.stop().await;
+}
+
+/// Browsers that came by TLS once come by TLS only; not to a name that the plain port has too.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_over_tls_bind_browsers_to_it() {
+    let mut world = World::new().await;
+    let request = |host: &str| format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let is_bound = |head: &str| head.contains("\r\nstrict-transport-security: ");
+    for (host, bound) in [("127.0.0.1:8443", true), ("longhaul.example", true), ("localhost:8443", false)] {
+        let mut stream = connect_by(&world, people_client_tls(&world.ca_pem).unwrap()).await;
+        stream.write_all(request(host).as_bytes()).await.unwrap();
+        let head = answer_head(&mut stream).await;
+        assert_eq!(is_bound(&head), bound, "{host}: {head}");
+    }
+    let mut plain = TcpStream::connect(world.http_address()).await.unwrap();
+    plain.write_all(request(&world.http_address().to_string()).as_bytes()).await.unwrap();
+    assert!(!is_bound(&answer_head(&mut plain).await), "the plain port has no TLS");
     world.stop().await;
 }

@@ -22,6 +22,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 const JSON: &str = "Content-Type: application/json\r\n";
+/// Longer than any stream takes to end on a busy machine.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Every route of the table, as each kind of caller: nobody gets further than the table says.
 #[tokio::test(flavor = "multi_thread")]
@@ -381,6 +383,24 @@ async fn health_and_metrics_are_there_and_parse() {
     assert!(text.contains("longhaul_build_info{version=") && text.contains("longhaul_agents_connected 1"));
 }
 
+/// Others than programs of this host have to show that they may look.
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_for_viewers_and_for_this_host() {
+    let world = World::new().await;
+    let create = TokenCreate { name: "shift".into(), role: "viewer".into(), ..TokenCreate::default() };
+    let viewer: TokenCreated =
+        world.admin().request(&routes::TOKEN_CREATE).json(&create).send().await.unwrap();
+    let host = world.http_address();
+    let forwarded = "X-Forwarded-For: 192.0.2.7\r\n";
+    let shown = format!("{forwarded}Authorization: Bearer {}\r\n", viewer.token);
+    // A proxy on this host asks for others.
+    for (headers, status) in [("", 200), (forwarded, 401), (shown.as_str(), 200)] {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}\r\n");
+        let reply = plain(&world, &request).await;
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "{headers}: {reply}");
+    }
+}
+
 /// Sessions: a one-time token, a cookie, and nothing changed without the page's own token and origin.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_needs_its_cookie_its_csrf_token_and_its_origin() {
@@ -554,9 +574,12 @@ async fn what_a_token_opened_ends_when_it_is_revoked() {
     let revoke = world.admin().request(&routes::TOKEN_REVOKE).parameter("night");
     revoke.send::<serde_json::Value>().await.unwrap();
     assert!(plain(&world, &whoami).await.starts_with("HTTP/1.1 401"), "the session went on");
-    while let Some(event) = events.next::<ChangeEvent>().await.unwrap() {
-        drop(event);
-    }
+    let end = async {
+        while let Some(event) = events.next::<ChangeEvent>().await.unwrap() {
+            drop(event);
+        }
+    };
+    tokio::time::timeout(STREAM_TIMEOUT, end).await.expect("the stream went on");
 }
 
 /// The whole API of an open service is documented where it is served.

@@ -94,3 +94,18 @@ async fn a_session_whose_token_was_revoked_does_not_come_back() {
     assert!(stays.is_logged_in(&world).await);
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_administrators_see_where_people_log_in_from() {
+    let mut world = World::new().await;
+    let viewer = viewer_token(&world, "shift").await;
+    Browser::log_in(&world, &viewer).await;
+    for (token, what) in [
+        (&world.admin_token, "logged in with a token from 127.0.0.1"),
+        (&viewer, "logged in with a token from an address not shown"),
+    ] {
+        let (status, log) = world.request(token, "GET", "/api/v1/audit?of=logins", "").await;
+        assert_eq!((status, log["items"][0]["what"].as_str()), (200, Some(what)), "{log}");
+    }
+    world.stop().await;
+}
