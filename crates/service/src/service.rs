@@ -366,27 +366,37 @@ fn plain_hosts(address: SocketAddr) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::path::Path;
     use std::process::Command;
     use std::sync::mpsc;
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use longhaul_model::Timestamp;
-    use longhaul_testkit::until_met;
+    use longhaul_testkit::{until, until_met};
     use longhaul_threads::CORE_ENDED_EXIT_CODE;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
 
     use super::*;
 
     const VARIABLE: &str = "LONGHAUL_TEST_ENDING";
 
-    async fn start(directory: &std::path::Path) -> Service {
-        let config = Config {
+    fn wall_time() -> Timestamp {
+        Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64)
+    }
+
+    fn config(directory: &Path) -> Config {
+        Config {
             state_dir: directory.join("state"),
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
             ..Config::default()
-        };
-        let wall = || Timestamp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as i64);
-        crate::init(&config, wall()).unwrap();
-        Service::start(config, Arc::new(wall) as Clock, |_| Router::new()).await.unwrap()
+        }
+    }
+
+    async fn start(directory: &Path) -> Service {
+        let config = config(directory);
+        crate::init(&config, wall_time()).unwrap();
+        Service::start(config, Arc::new(wall_time) as Clock, |_| Router::new()).await.unwrap()
     }
 
     /// In the process that is to end: the loop panics as it would at a defect.
@@ -495,6 +505,52 @@ mod tests {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
+        service.stop().await;
+    }
+
+    /// Whoever may look may have the state checked, which goes through the whole catalog: one at a time.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn checks_of_the_state_take_no_place_of_other_operations() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = config(directory.path());
+        config.http = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        // Whoever finds no place is told so at once.
+        (config.limits.operations, config.limits.wait_ms) = (1, 1);
+        let token = crate::init(&config, wall_time()).unwrap().admin_token;
+        let service = Service::start(config, Arc::new(wall_time) as Clock, |_| Router::new()).await.unwrap();
+        let address = service.http_address().unwrap();
+        let status = async |path: &str| {
+            let request = format!(
+                "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAuthorization: Bearer \
+                    {token}\r\n\r\n"
+            );
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).await.unwrap();
+            reply.lines().next().unwrap_or_default().to_owned()
+        };
+        let answered = async |path: &str| {
+            let line = status(path).await;
+            if line.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(line) }
+        };
+        let (finish, may_finish) = mpsc::channel::<()>();
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let operations = service.operations.clone();
+        let under_way = tokio::spawn(async move {
+            let check = move |_: &Operations| {
+                let _ = begin.send(());
+                let _ = may_finish.recv();
+                Ok(())
+            };
+            operations.run_scan(check).await
+        });
+        begun.await.unwrap();
+        assert!(status("/api/v1/check").await.starts_with("HTTP/1.1 503"), "another one is under way");
+        until("an answer beside a check", async || answered("/api/v1/whoami").await).await;
+        drop(finish);
+        under_way.await.unwrap().unwrap();
+        until("the next check", async || answered("/api/v1/check").await).await;
         service.stop().await;
     }
 

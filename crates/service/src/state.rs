@@ -137,3 +137,33 @@ fn lock(directory: &Path) -> Result<LockFile, Fault> {
 fn trouble(directory: &Path, error: std::io::Error) -> Fault {
     Fault::new(FaultCode::StateDirectory, format!("{}: {error}", directory.display())).with_source(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, read_dir, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// What the start would refuse is refused before anything is made.
+    #[test]
+    fn a_directory_that_others_can_enter_is_neither_set_up_nor_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = Config { state_dir: directory.path().into(), ..Config::default() };
+        let now = Timestamp(1_780_000_000_000_000);
+        let set_mode = |mode| set_permissions(directory.path(), Permissions::from_mode(mode)).unwrap();
+        for mode in [0o755, 0o750, 0o701] {
+            set_mode(mode);
+            let fault = init(&config, now).err().unwrap();
+            assert!(fault.detail.contains("chmod 700"), "{mode:o}: {fault}");
+        }
+        assert_eq!(read_dir(directory.path()).unwrap().count(), 0, "nothing was made");
+        set_mode(0o700);
+        init(&config, now).unwrap();
+        set_mode(0o755);
+        let fault = State::open(&config, now).err().unwrap();
+        assert!(fault.detail.contains("chmod 700"), "{fault}");
+        set_mode(0o700);
+        assert!(State::open(&config, now).is_ok());
+    }
+}
