@@ -1,12 +1,16 @@
 //! API tokens that are confined beyond their role, at every route of the native API. What they may at FTS's
 //! paths is in `isolation`. And how often one user may ask.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use longhaul_api::native::{TokenCreate, TokenCreated};
 use longhaul_api::routes::{self, Access, Method, Route};
+use longhaul_service::Clocks;
 use serde_json::{Value, json};
 
 use crate::isolation::Play;
-use crate::world::World;
+use crate::world::{World, clock};
 
 /// The areas as a reader of the documentation would sort the routes: by the first word of their paths.
 const AREAS: [(&str, &[&str]); 6] = [
@@ -178,9 +182,32 @@ async fn one_user_has_so_many_requests_a_second() {
         assert!(told.contains("more than 1 requests a second") && told.contains(" ms"), "{answer}");
         let seconds = &answer["retry_after_s"];
         assert!(path == "/whoami" || seconds.as_u64().is_some_and(|wait| wait >= 1), "{answer}");
-        world.shift_s.fetch_add(10, std::sync::atomic::Ordering::Relaxed);
+        world.shift_s.fetch_add(10, Ordering::Relaxed);
         assert_eq!(world.request(&world.admin_token, "GET", path, "").await.0, 200, "another user");
         assert_eq!(world.request(&viewer, "GET", path, "").await.0, 200, "the same, later");
-        world.shift_s.fetch_add(10, std::sync::atomic::Ordering::Relaxed);
+        world.shift_s.fetch_add(10, Ordering::Relaxed);
     }
+}
+
+/// People and programs set the clock of a host, by minutes and by hours. It counts nobody's requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_of_the_hosts_clock_locks_nobody_out() {
+    let mut world = World::with(|config| config.limits.user_requests_per_s = 1).await;
+    let wall_shift_s = Arc::new(AtomicI64::new(0));
+    world.stop().await;
+    let clocks = Clocks { steady: clock(&world.shift_s), wall: clock(&wall_shift_s) };
+    world.start_by(clocks).await;
+    let whoami = async || world.request(&world.admin_token, "GET", "/api/v1/whoami", "").await;
+    for step_s in [-60, 60, -3 * 3_600, 3 * 3_600] {
+        let mut statuses = Vec::new();
+        while !statuses.contains(&429) && statuses.len() < 10_000 {
+            statuses.push(whoami().await.0);
+        }
+        assert!(statuses.contains(&429), "more than one request a second");
+        wall_shift_s.fetch_add(step_s, Ordering::Relaxed);
+        world.shift_s.fetch_add(10, Ordering::Relaxed);
+        let (status, answer) = whoami().await;
+        assert_eq!(status, 200, "ten seconds later, with the clock set by {step_s} s: {answer}");
+    }
+    world.stop().await;
 }

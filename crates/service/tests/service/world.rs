@@ -16,7 +16,7 @@ use longhaul_model::{AgentId, AttemptId, DigestSet, NameRules, Timestamp, Verifi
 use longhaul_security::{
     Credentials, JoinToken, agent_client_tls, join_client_tls, new_signing_request, people_client_tls,
 };
-use longhaul_service::{Config, HttpLimits, Service, init};
+use longhaul_service::{Clocks, Config, HttpLimits, Service, init};
 pub use longhaul_testkit::until;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -83,7 +83,13 @@ impl World {
     }
 
     pub async fn start(&mut self) {
-        let service = Service::start(self.config.clone(), clock(&self.shift_s), |_| Router::new()).await;
+        let clock = clock(&self.shift_s);
+        self.start_by(clock).await;
+    }
+
+    /// Starts by clocks of the test.
+    pub async fn start_by(&mut self, clocks: impl Into<Clocks>) {
+        let service = Service::start(self.config.clone(), clocks, |_| Router::new()).await;
         self.service = Some(service.unwrap_or_else(|fault| panic!("{fault}")));
     }
 
