@@ -10,6 +10,9 @@ pub(crate) fn check(metadata: &serde_json::Value, findings: &mut Findings) {
     if allowed.is_empty() || banned.is_empty() {
         findings.push("deny.toml: has no list `allow` of licences or no list `deny` of packages".into());
     }
+    if !refuses_known_vulnerabilities(&settings) {
+        findings.push("deny.toml: has no table [advisories]: `cargo deny` refuses no vulnerability".into());
+    }
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default();
         let licence = package["license"].as_str().unwrap_or_default();
@@ -21,6 +24,11 @@ pub(crate) fn check(metadata: &serde_json::Value, findings: &mut Findings) {
     for ban in banned.iter().filter(|ban| built.contains(ban)) {
         findings.push(format!("{ban}: is banned in deny.toml (cargo tree -i {ban})"));
     }
+}
+
+/// Whether `cargo deny check advisories` has its settings.
+fn refuses_known_vulnerabilities(settings: &str) -> bool {
+    settings.lines().any(|line| line.trim_end() == "[advisories]")
 }
 
 /// Names of the packages that are really built. The lock file also holds optional ones that nobody switched
@@ -106,6 +114,13 @@ mod tests {
         for bad in ["", "GPL-3.0", "MIT AND GPL-3.0", "GPL-3.0 AND (X OR MIT)", "(MIT"] {
             assert!(!fits(bad, &allowed), "{bad}");
         }
+    }
+
+    #[test]
+    fn known_vulnerabilities_are_refused() {
+        let settings = std::fs::read_to_string(root().join("deny.toml")).unwrap();
+        assert!(refuses_known_vulnerabilities(&settings));
+        assert!(!refuses_known_vulnerabilities("# advisories\n[licenses]\nallow = [\"MIT\"]\n"));
     }
 
     #[test]
