@@ -37,6 +37,8 @@ pub(crate) struct FakeServiceState {
     /// What every call is answered with.
     pub refuse: Option<Fault>,
     pub acknowledged: u64,
+    /// How often the agent said that it stops.
+    pub endings: usize,
     pub facts: Vec<Fact>,
     pub hellos: Vec<(Incarnation, Hello)>,
     pub spaces: Vec<StorageSpace>,
@@ -165,6 +167,7 @@ impl FakeService {
                 state.known = Some(report.incarnation);
                 state.hellos.push((report.incarnation, hello));
             }
+            state.endings += usize::from(report.ending);
             state.spaces = report.spaces;
             let say_hello = state.known != Some(report.incarnation);
             state.probes.extend(report.probes);

@@ -110,6 +110,21 @@ async fn leases_go_to_the_engine_and_outcomes_to_the_service() {
     agent.end().await;
 }
 
+/// Nobody has to find out by failures that it is gone.
+#[tokio::test]
+async fn an_agent_that_stops_says_so_once() {
+    let site = TestSite::new();
+    let agent = site.start();
+    site.lease(&[1]);
+    agent.wait_for_files(1).await;
+    agent.engine.begin(1);
+    agent.engine.succeed(&[1]);
+    site.service.wait_for_outcomes(1).await;
+    assert_eq!(site.service.change(|state| state.endings), 0);
+    agent.end().await;
+    assert_eq!(site.service.change(|state| state.endings), 1);
+}
+
 /// Promise 5: while the service is away, held leases go on, also over a restart, and their outcomes are
 /// reported once when it is back.
 #[tokio::test]
