@@ -225,6 +225,19 @@ mod tests {
     }
 
     #[test]
+    fn several_weights_are_set_together_or_not_at_all() {
+        let mut shares = KeptShares::default();
+        let all = [(community("atlas"), Some(2.0)), (community("cms"), Some(3.0))];
+        for wrong in [(community("higgs"), Some(-1.0)), (Whose::OtherCommunities, Some(f64::NAN))] {
+            let with_a_wrong_one = [all.as_slice(), &[wrong]].concat();
+            assert!(shares.set_all(&with_a_wrong_one).is_err());
+            assert_eq!(shares, KeptShares::default());
+        }
+        shares.set_all(&all).unwrap();
+        assert_eq!(shares.communities.len(), 2);
+    }
+
+    #[test]
     fn links_read_as_they_are_written_and_damage_opens_nothing() {
         for links in [None, Some(BTreeSet::new()), Some(BTreeSet::from([(StorageId(1), StorageId(2))]))] {
             assert_eq!(read_links(Some(&write_links(&links))).unwrap(), links);
