@@ -427,3 +427,31 @@ impl PathReport {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On the loopback interface window and round trip would allow 310 GB/s.
+    #[test]
+    fn a_bound_beyond_what_any_stream_reaches_is_not_told() {
+        let told = |bytes_per_s: f64| {
+            let report = PathReport {
+                path: PathSelector::default(),
+                rtt_us: Some(20.0),
+                loss: None,
+                mtu: None,
+                black_hole: false,
+                tested_bytes_per_s: None,
+                window_limit_bytes_per_s: Some(bytes_per_s),
+                loss_limit_bytes_per_s: Some(bytes_per_s),
+                up: None,
+                route: None,
+                route_since: None,
+                trouble_with_load: None,
+            };
+            report.describe_limits().iter().filter(|line| line.contains("let")).count()
+        };
+        assert_eq!((told(100e6), told(310e9)), (2, 0));
+    }
+}
