@@ -316,6 +316,24 @@ async fn a_list_in_place_of_an_object_changes_nothing() {
     assert_eq!((site.state, site.limits), (SiteState::Open, SiteLimits::default()));
 }
 
+/// A word that is spelled wrongly is not passed over, within an object neither.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_the_api_does_not_know_changes_nothing() {
+    let world = World::new().await;
+    world.agent("alpha").await.hello(&[]).await.unwrap();
+    for (body, key) in [
+        (r#"{"state":"paused","reson":"storm"}"#, "reson"),
+        (r#"{"state":"paused","limits":{"active_into":1}}"#, "active_into"),
+    ] {
+        let request = post("/api/v1/sites/alpha", &world, body).replacen("POST", "PATCH", 1);
+        let reply = plain(&world, &request).await;
+        let is_refused = reply.starts_with("HTTP/1.1 400") && reply.contains("unknown field");
+        assert!(is_refused && reply.contains(key), "{body}: {reply}");
+    }
+    let site: SiteView = world.admin().request(&routes::SITE_SHOW).parameter("alpha").send().await.unwrap();
+    assert_eq!((site.state, site.limits), (SiteState::Open, SiteLimits::default()));
+}
+
 /// A repetition under one key gets the first answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idempotency_key_makes_a_request_once() {
@@ -358,6 +376,19 @@ async fn a_second_service_on_the_same_directory_is_refused() {
     config.state_dir = world.directory.path().join("empty");
     let fault = Service::start(config, clock, |_| axum::Router::new()).await.err().unwrap();
     assert!(fault.detail.contains("service init"));
+}
+
+/// Another program at the address is no mistake of whoever starts the service.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_where_another_program_listens_is_said_to_be_in_use() {
+    let mut world = World::new().await;
+    world.stop().await;
+    let address = world.config.listen[0];
+    let _other_program = std::net::TcpListener::bind(address).unwrap();
+    let started = Service::start(world.config.clone(), clock(&world.shift_s), |_| axum::Router::new()).await;
+    let fault = started.err().unwrap();
+    assert_eq!(fault.code, FaultCode::AddressInUse, "{fault}");
+    assert!(fault.detail.contains(&address.to_string()), "{fault}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

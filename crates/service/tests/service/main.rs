@@ -4,6 +4,7 @@
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod absent;
 mod bombs;
 mod bounds;
 mod circuits;

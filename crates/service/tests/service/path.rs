@@ -475,3 +475,26 @@ async fn the_last_replica_is_deleted_only_by_force() {
     assert!(dataset.replicas.is_empty(), "{:?}", dataset.replicas);
     world.assert_sound().await;
 }
+
+/// A status is short; what it leaves out it counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_says_how_many_subscriptions_it_leaves_out() {
+    const STORAGES: usize = 103;
+    let world = World::new().await;
+    world.agent("alpha").await.hello(&[]).await.unwrap();
+    let mut beta = world.agent("beta").await;
+    let one = beta.storages[0].clone();
+    let named = |number| StorageOffer { name: format!("beta-{number}").parse().unwrap(), ..one.clone() };
+    beta.storages = (0..STORAGES).map(named).collect();
+    beta.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 1).await;
+    for offer in &beta.storages {
+        world.subscribe("d", offer.name.as_str()).await;
+    }
+    let status: Status = world.admin().request(&routes::STATUS).send().await.unwrap();
+    assert_eq!((status.subscriptions.len(), status.subscriptions_more), (100, 3));
+    let page: Page<SubscriptionView> =
+        world.admin().request(&routes::SUBSCRIPTION_LIST).query("limit", 100).send().await.unwrap();
+    assert!(page.items.len() == 100 && page.next.is_some(), "a list that is cut says so");
+    world.assert_sound().await;
+}
