@@ -193,9 +193,10 @@ impl Remote {
     }
 }
 
-/// Whether the same request may succeed in a moment.
+/// Whether the same request may succeed in a moment. A wrong clock waits for a person.
 pub fn is_retryable(failure: &Failure) -> bool {
-    failure.problem.code.retry() != Retry::Never
+    let code = failure.problem.code;
+    code.retry() != Retry::Never && code != FaultCode::ClockSkew
 }
 
 fn tls_config(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConfig>, Failure> {

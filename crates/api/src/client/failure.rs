@@ -102,6 +102,12 @@ fn tls_problem(base: &str, error: &rustls::Error) -> Problem {
             FaultCode::ForeignDeployment,
             "its certificate is not from the authority trusted here".to_owned(),
         ),
+        InvalidCertificate(
+            reason @ (CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. }
+            | CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }),
+        ) => return clock_problem(base, reason),
         AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
             (FaultCode::ForeignDeployment, "it does not know the authority of our certificate".to_owned())
         }
@@ -117,6 +123,17 @@ fn tls_problem(base: &str, error: &rustls::Error) -> Problem {
         other => (FaultCode::NotAuthenticated, other.to_string()),
     };
     Problem::new(code, code.title(), format!("{base}: {detail}"))
+}
+
+/// By this host's clock the service's certificate is not valid now: one of the two is wrong, and logging in
+/// again helps neither.
+fn clock_problem(base: &str, reason: &CertificateError) -> Problem {
+    let code = FaultCode::ClockSkew;
+    let detail = format!("{base}: by this host's clock its certificate is not valid: {reason}");
+    Problem::new(code, code.title(), detail).with_remedy(
+        "compare the clock of this host with the true time and set it (NTP); if it is right, the service's \
+            certificate is out of date: see its log",
+    )
 }
 
 type Cause<'e> = &'e (dyn Error + 'static);
@@ -184,6 +201,16 @@ mod tests {
         let nested = io::Error::other(io::Error::other(AlertReceived(AlertDescription::CertificateExpired)));
         let tls: &rustls::Error = find(&nested).unwrap();
         assert_eq!(tls_problem("https://a", tls).code, FaultCode::NotAuthenticated);
+    }
+
+    #[test]
+    fn a_wrong_clock_is_no_missing_login() {
+        for reason in [CertificateError::Expired, CertificateError::NotValidYet] {
+            let problem = tls_problem("https://a", &InvalidCertificate(reason));
+            assert_eq!((problem.code, problem.exit_code()), (FaultCode::ClockSkew, 4));
+            let remedy = &problem.remedy;
+            assert!(remedy.contains("clock") && !remedy.contains("log in"), "{remedy}");
+        }
     }
 
     proptest! {
