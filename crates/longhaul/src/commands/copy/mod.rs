@@ -569,7 +569,7 @@ pub fn summary(
             context.output.print_message(&format!("stopped; {}", fault.detail));
             Ok(exit)
         }
-        Err(fault) => Err(fault.clone().into()),
+        Err(fault) => Err(copy_failure(fault)),
         Ok(()) => {
             let words = if args.dry_run {
                 dry_run_summary(&totals)
@@ -584,6 +584,21 @@ pub fn summary(
                 .for_each(|note| context.output.print_message(&circuit_line(note)));
             Ok(exit)
         }
+    }
+}
+
+/// The failure of a whole copy. A copy has no catalog and no agents: the next step is one of its own.
+fn copy_failure(fault: &Fault) -> Failure {
+    let failure = Failure::from(fault.clone());
+    match fault.code {
+        FaultCode::SourceMissing => failure.with_remedy("check the path of the source"),
+        FaultCode::ForeignDeployment => failure.with_remedy(
+            "use the address that `longhaul serve` printed last there: each start makes a new key",
+        ),
+        FaultCode::Unreachable => {
+            failure.with_remedy("check that `longhaul serve` or sshd runs there and that its port is open")
+        }
+        _ => failure,
     }
 }
 
@@ -694,6 +709,14 @@ mod tests {
         assert_eq!(exit_status(&Ok(()), &progress), Exit::Mismatch);
         progress.fail("b", &Fault::new(FaultCode::SourceMissing, ""));
         assert_eq!(exit_status(&Ok(()), &progress), Exit::Partly);
+    }
+
+    #[test]
+    fn the_next_step_is_one_that_a_copy_has() {
+        for code in [FaultCode::SourceMissing, FaultCode::ForeignDeployment, FaultCode::Unreachable] {
+            let remedy = copy_failure(&Fault::new(code, "x")).problem.remedy;
+            assert!(!remedy.contains("longhaul verify") && !remedy.contains("agent"), "{code}: {remedy}");
+        }
     }
 
     #[test]
