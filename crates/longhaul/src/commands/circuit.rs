@@ -17,7 +17,7 @@ use longhaul_model::{StorageName, Timestamp};
 use super::Context;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
-use crate::table::{Cell, Table, left, right};
+use crate::table::{Cell, Table, left, prose, right};
 use crate::terminal::{Style, Tone, wrapped};
 use crate::time_format;
 
@@ -202,7 +202,7 @@ fn past_table(circuits: &[CircuitRecord], now: Timestamp) -> Table {
         left("ended"),
         right("carried"),
         right("gained"),
-        left("why it ended"),
+        prose("why it ended"),
     ]);
     for record in circuits {
         let circuit = &record.circuit;

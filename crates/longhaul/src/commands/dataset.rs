@@ -331,7 +331,7 @@ fn table(datasets: &[DatasetView]) -> Table {
         right("files"),
         right("bytes"),
         right("blocks"),
-        left("complete at"),
+        prose("complete at"),
         prose("partial at").plain_title("also partly at"),
     ]);
     for dataset in datasets {
@@ -400,5 +400,32 @@ mod tests {
         for bad in ["", ":x", "alpha:/abs", "alpha:../up", "al pha"] {
             assert!(bad.parse::<ScanRoot>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_dataset_at_many_storages_stays_within_the_terminal() {
+        let replica = |number: u32| ReplicaView {
+            storage: format!("storage-{number}").parse().unwrap(),
+            files: 1,
+            bytes: 1,
+            complete: true,
+            suspect_files: 0,
+            suspect_bytes: 0,
+            verified: Vec::new(),
+        };
+        let dataset = DatasetView {
+            name: "higgs/run7".parse().unwrap(),
+            community: "higgs".parse().unwrap(),
+            open: false,
+            files: 1,
+            bytes: 1,
+            blocks: 1,
+            created: Timestamp::ZERO,
+            left_out: Vec::new(),
+            replicas: (0..100).map(replica).collect(),
+            scan: None,
+        };
+        let text = table(&[dataset]).human(Style::plain(), Some(100));
+        assert!(text.lines().all(|line| crate::terminal::columns(line) <= 100), "{text}");
     }
 }

@@ -9,7 +9,7 @@ use longhaul_model::{CommunityName, SiteName};
 use super::Context;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
-use crate::table::{Cell, Table, left, right};
+use crate::table::{Cell, Table, left, prose, right};
 
 #[derive(Debug, Subcommand)]
 pub enum MoverCommand {
@@ -57,7 +57,7 @@ async fn set(remote: &Remote, args: GrantArgs, allowed: bool) -> Result<Page<Mov
 }
 
 fn table(movers: &[MoverGrantView]) -> Table {
-    let mut table = Table::new([left("site"), left("streams for"), right("files at once")]);
+    let mut table = Table::new([left("site"), prose("streams for"), right("files at once")]);
     for mover in movers {
         let communities = match mover.communities.as_slice() {
             [] => "nobody".to_owned(),
