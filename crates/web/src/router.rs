@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Form, Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use longhaul_api::Problem;
@@ -52,6 +52,7 @@ pub fn router(operations: AppState) -> Router {
         .merge(crate::circuits::routes())
         .merge(crate::steer::routes())
         .route("/ui/assets/{name}", get(asset))
+        .route("/ui/{*path}", get(no_page))
         .with_state(operations)
 }
 
@@ -330,6 +331,13 @@ async fn problems(
 ) -> Response {
     let view = move |operations: &Operations| operations.problem_list(&extra.page());
     render_page(operations, headers, view, |context, list| pages::problems(context, &list.items)).await
+}
+
+/// What leads nowhere is a page as well: whoever sees it is a person.
+async fn no_page(State(operations): State<AppState>, headers: HeaderMap, uri: Uri) -> Response {
+    let fault = Fault::new(FaultCode::NotFound, format!("there is no page {}", uri.path()));
+    let problem = Problem::from(fault).with_remedy("check the address, or begin at the overview");
+    show_problem(&operations, &headers, &problem)
 }
 
 // ---- forms -----------------------------------------------------------------------------------------------
