@@ -272,6 +272,11 @@ impl Page<'_> {
         self.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
     }
 
+    /// Whoever was logged in is so no more.
+    pub fn clear_cookies(&mut self) {
+        self.call("Network.clearBrowserCookies", json!({}));
+    }
+
     pub fn dark(&mut self, dark: bool) {
         let scheme = if dark { "dark" } else { "light" };
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });

@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use longhaul_testbed::browser::{self, Browser, Page};
-use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, needs, tree};
-use serde_json::json;
+use longhaul_testbed::http::Api;
+use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, SiteOptions, needs, tree};
+use rustix::process::Signal;
+use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(60);
 const DESK: (u32, u32) = (1280, 900);
@@ -182,6 +184,64 @@ fn pages_are_good_to_read() {
     }
     drop(page);
     println!("pictures: {}", pictures.display());
+}
+
+/// Waits in the page until the badge of a live page begins so.
+fn until_badge(page: &mut Page<'_>, begin: &str) {
+    let shown = format!(
+        "new Promise((resolve, reject) => {{ \
+        const badge = document.getElementById('live'); \
+        const look = () => badge.textContent.startsWith({begin:?}) && resolve(true); \
+        const all = {{ childList: true, subtree: true, characterData: true }}; \
+        new MutationObserver(look).observe(badge, all); \
+        look(); setTimeout(() => reject('the badge says: ' + badge.textContent), 50000); }})"
+    );
+    assert_eq!(page.promised(&shown), json!(true));
+}
+
+/// A page over a service that hangs says since when; one over a service that answers again goes on; and where
+/// the session is over, the log-in is a page of its own.
+#[test]
+fn a_page_says_when_nobody_answers() {
+    let Some(program) = browser::find() else {
+        return needs::not_run("the pages", "there is no Chromium: install it, or set LONGHAUL_CHROMIUM");
+    };
+    let mut deployment = Deployment::with(ServiceOptions { pages: true, ..ServiceOptions::default() });
+    let base = format!("http://{}", deployment.page_address.unwrap());
+    let mut browser = Browser::start(&program);
+    let mut page = browser.page(DESK.0, DESK.1);
+    log_in(&deployment, &mut page, &base);
+    page.open(&format!("{base}/ui/"));
+    until_badge(&mut page, "live, ");
+    deployment.process(SERVICE).signal(Signal::STOP);
+    until_badge(&mut page, "no answer since ");
+    deployment.process(SERVICE).signal(Signal::CONT);
+    until_badge(&mut page, "live, ");
+    page.value("window.loadedOnce = true");
+    deployment.kill(SERVICE);
+    until_badge(&mut page, "no answer since ");
+    deployment.start(SERVICE);
+    until_badge(&mut page, "live, ");
+    // The session has outlived the restart: the page is still the same one.
+    assert_eq!(page.value("window.loadedOnce"), json!(true));
+
+    // Its cookie is gone: another page, of which nothing is drawn into this one.
+    page.clear_cookies();
+    let shown = page.until_shows("Log in");
+    assert!(!shown.contains("Overview"), "{shown}");
+}
+
+/// An address that leads nowhere is answered for people.
+#[test]
+fn a_wrong_address_is_answered_by_a_page() {
+    let deployment = Deployment::with(ServiceOptions { pages: true, ..ServiceOptions::default() });
+    let api = Api::plain(deployment.page_address.unwrap());
+    for path in ["/ui/nowhere", "/ui/datasets/x/y/z"] {
+        let reply = api.send("GET", path, &[], b"").unwrap();
+        let kind = reply.header("content-type").unwrap_or_default();
+        assert!(reply.status == 404 && kind.starts_with("text/html"), "{path}: {} {kind}", reply.status);
+        assert!(reply.text().contains(path), "{path}: {}", reply.text());
+    }
 }
 
 /// A page shows a change without being loaded again; and a form works as a person uses it.
