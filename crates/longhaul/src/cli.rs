@@ -279,6 +279,20 @@ mod tests {
         assert!(named >= 3, "{named} commands are named");
     }
 
+    /// Whoever wants fewer says so.
+    #[test]
+    fn lists_have_no_short_end_of_their_own() {
+        for [of, action] in [["dataset", "list"], ["dataset", "show"], ["subscription", "list"]] {
+            let mut command = Cli::command();
+            let listing = command.find_subcommand_mut(of).and_then(|of| of.find_subcommand_mut(action));
+            let listing = listing.unwrap();
+            let limit = listing.get_arguments().find(|argument| argument.get_id().as_str() == "limit");
+            let usual = limit.unwrap().get_default_values();
+            let all = crate::remote::LIST_ITEMS_MAX.to_string();
+            assert!(usual.len() == 1 && usual[0].to_string_lossy() == all, "{of} {action}: {usual:?}");
+        }
+    }
+
     #[test]
     fn global_options_stand_anywhere() {
         let cli = Cli::try_parse_from(["longhaul", "site", "list", "--json", "--dir", "/tmp/x"]).unwrap();

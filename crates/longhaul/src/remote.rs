@@ -228,3 +228,56 @@ fn tls_config(config: &ClientConfig) -> Result<std::sync::Arc<rustls::ClientConf
     let pem = std::fs::read_to_string(path).map_err(|error| Failure::file("reading the CA", path, &error))?;
     Ok(longhaul_security::people_client_tls(&pem)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use longhaul_testkit::http::{Response, listen, serve};
+    use serde_json::{Value, json};
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    /// Far longer than a poll waits for its answer, and far shorter than a waiting command retries.
+    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn remote(port: u16) -> Remote {
+        let url = format!("http://127.0.0.1:{port}");
+        Remote::connect(&ClientConfig { url, ..ClientConfig::default() }).unwrap()
+    }
+
+    #[tokio::test]
+    async fn whoever_watches_a_service_that_is_gone_or_hangs_soon_hears_that_it_is_silent() {
+        // Ports that stay ours: one refuses connections, at the other nobody answers.
+        let gone = TcpSocket::new_v4().unwrap();
+        gone.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let (_hangs, hangs_port) = listen();
+        for port in [gone.local_addr().unwrap().port(), hangs_port] {
+            let remote = remote(port);
+            let polled = remote.poll::<Value>(&routes::STATUS, &[]);
+            let polled = tokio::time::timeout(TEST_TIMEOUT, polled).await;
+            assert_eq!(polled.expect("it waits for the service instead").unwrap(), None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_is_fetched_to_its_end_and_says_if_it_was_cut() {
+        let (listener, port) = listen();
+        serve(listener, None, |request| {
+            let page = if request.query().contains("after=2") {
+                json!({ "items": [3] })
+            } else {
+                json!({ "items": [1, 2], "next": "2" })
+            };
+            Response::json(200, &page)
+        });
+        let remote = remote(port);
+        let list =
+            async |limit| -> Page<u8> { remote.list(&routes::DATASET_LIST, &[], &[], limit).await.unwrap() };
+        let whole = list(LIST_ITEMS_MAX).await;
+        assert_eq!((whole.items, whole.next), (vec![1, 2, 3], None));
+        let cut = list(2).await;
+        assert_eq!((cut.items, cut.next.as_deref()), (vec![1, 2], Some("2")));
+    }
+}

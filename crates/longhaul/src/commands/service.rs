@@ -234,3 +234,20 @@ fn check_table(report: &CheckReport) -> Table {
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The general step is to delete what exists: here the authority of the whole deployment.
+    #[test]
+    fn a_second_init_leads_to_the_deployment_that_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = Config { state_dir: directory.path().join("state"), ..Config::default() };
+        init(&config).unwrap();
+        let problem = init(&config).unwrap_err().problem;
+        assert_eq!(problem.code, FaultCode::AlreadyExists);
+        assert!(problem.remedy.contains("longhaul service run"), "{}", problem.remedy);
+        assert!(!problem.remedy.contains("delete"), "{}", problem.remedy);
+    }
+}

@@ -331,4 +331,30 @@ mod tests {
         assert_eq!(heading(false), format!("as of {time}"));
         assert_eq!(heading(true), format!("no answer since {time}; below is how it was then"));
     }
+
+    #[test]
+    fn what_a_status_leaves_out_it_counts() {
+        let now = Timestamp::from_seconds(1_763_717_531);
+        let status = |subscriptions_more| Status {
+            deployment: "test".into(),
+            version: "1".into(),
+            now,
+            started: now,
+            rate_now: 0.0,
+            files_done: 0,
+            bytes_done: 0,
+            transfers_running: 0,
+            transfers_waiting: 0,
+            subscriptions: Vec::new(),
+            subscriptions_more,
+            links: Vec::new(),
+            problems: Vec::new(),
+            failures_by_blame: Vec::new(),
+            history: Vec::new(),
+            history_step_s: 1,
+        };
+        let text = |more| human(&status(more), Style::plain(), None);
+        assert!(text(564).contains("and 564 more: longhaul subscription list"), "{}", text(564));
+        assert!(!text(0).contains("more:"), "{}", text(0));
+    }
 }

@@ -443,6 +443,19 @@ mod tests {
         }
     }
 
+    /// `demo --data` with a directory that has no files.
+    #[test]
+    fn where_there_is_nothing_to_bring_all_is_complete() {
+        let mut report = report();
+        (report.dataset.files, report.dataset.bytes) = (0, 0);
+        report.dataset.replicas.clear();
+        for one in &mut report.subscriptions {
+            (one.files_present, one.bytes_present) = (0, 0);
+        }
+        report.check();
+        assert!(report.complete, "{:?}", report.wrong);
+    }
+
     #[test]
     fn names_are_joined_as_people_do() {
         assert_eq!(join_names(&["beta"]), "beta");
