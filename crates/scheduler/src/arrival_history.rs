@@ -8,15 +8,18 @@ use longhaul_model::Timestamp;
 const RATE_MEMORY_S: f64 = 60.0;
 /// What comes after a silence of this length tells of another state of things than what came before it.
 const GAP_S_MAX: f64 = 30.0;
-/// After so many seconds it is trusted as much as not.
-const TRUST_HALF_S: f64 = 5.0;
+/// After so many seconds, and after so many arrivals, it is trusted as much as not: the mean of a thousand
+/// small files says more than that of ten large ones.
+const TRUST_HALF_S: f64 = 1.0;
+const TRUST_HALF_ARRIVALS: f64 = 100.0;
 /// A shorter history says nothing of the rate.
 const HISTORY_S_MIN: f64 = 5.0;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ArrivalHistory {
-    /// Bytes, older ones decayed, as of `last`.
+    /// Bytes and arrivals, older ones decayed, as of `last`.
     decayed_bytes: f64,
+    decayed_arrivals: f64,
     first: Option<Timestamp>,
     last: Option<Timestamp>,
 }
@@ -26,7 +29,9 @@ impl ArrivalHistory {
         if self.last.is_some_and(|last| now.since(last).as_secs_f64() > GAP_S_MAX) {
             self.restart();
         }
-        self.decayed_bytes = self.decayed_bytes * self.decay(now) + bytes as f64;
+        let decay = self.decay(now);
+        self.decayed_bytes = self.decayed_bytes * decay + bytes as f64;
+        self.decayed_arrivals = self.decayed_arrivals * decay + 1.0;
         self.first.get_or_insert(now);
         self.last = self.last.max(Some(now));
     }
@@ -50,7 +55,9 @@ impl ArrivalHistory {
         // The average over an exponential window that began with the first arrival.
         let covered = 1.0 - (-seconds / RATE_MEMORY_S).exp();
         let rate = self.decayed_bytes * self.decay(now) / (RATE_MEMORY_S * covered);
-        (seconds >= HISTORY_S_MIN && rate > 0.0).then(|| (rate, seconds / (seconds + TRUST_HALF_S)))
+        let trust = seconds / (seconds + TRUST_HALF_S) * self.decayed_arrivals
+            / (self.decayed_arrivals + TRUST_HALF_ARRIVALS);
+        (seconds >= HISTORY_S_MIN && rate > 0.0).then_some((rate, trust))
     }
 }
 
@@ -70,7 +77,11 @@ mod tests {
         assert_eq!(history.rate(at(0.0)), None);
         (0..=40).for_each(|second| history.record(1_000, at(f64::from(second))));
         let (rate, trust) = history.rate(at(40.0)).unwrap();
-        assert!((rate / 1_000.0 - 1.0).abs() < 0.05 && (0.85..0.95).contains(&trust), "{rate} {trust}");
+        assert!((rate / 1_000.0 - 1.0).abs() < 0.05 && (0.2..0.3).contains(&trust), "{rate} {trust}");
+        let mut many = ArrivalHistory::default();
+        (0..=4_000).for_each(|part| many.record(10, at(f64::from(part) / 100.0)));
+        let (rate, trust) = many.rate(at(40.0)).unwrap();
+        assert!((rate / 1_000.0 - 1.0).abs() < 0.05 && trust > 0.9, "of small files: {rate} {trust}");
         let (later, _) = history.rate(at(100.0)).unwrap();
         assert!(later < rate / 2.0, "{later} after a minute of silence");
         history.record(5, Timestamp::from_seconds(0));

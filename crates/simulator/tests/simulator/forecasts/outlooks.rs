@@ -88,6 +88,8 @@ struct Promise {
     ninety: f64,
     limit_binds: bool,
     bytes: u64,
+    /// The quarter of the whole time in which it was made, 0 to 3.
+    quarter: u64,
 }
 
 /// What one deployment told: one promise from each quarter of the way, for those of neighbouring moments are
@@ -115,14 +117,16 @@ fn promises(kind: Kind, seed: u64) -> Vec<Promise> {
         let left = |until: Option<Timestamp>| until.unwrap().since(begin).as_secs_f64() - seconds;
         let (median, ninety) = (left(outlook.median), left(outlook.ninety));
         let taken = done - seconds;
+        let quarter = (4.0 * seconds / done) as u64;
         let promise = Promise {
+            quarter,
             kept: taken <= ninety + INTERVAL.0 / 2.0,
             taken: (taken / median.max(0.1)).ln(),
             ninety: (ninety / median.max(0.1)).ln(),
             limit_binds: outlook.held_up_by.iter().any(|reason| reason.ends_with("its limit")),
             bytes: plan.work.datasets[0].bytes,
         };
-        quarters.entry((4.0 * seconds / done) as u64).or_insert(promise);
+        quarters.entry(quarter).or_insert(promise);
     }
     quarters.into_values().collect()
 }
@@ -132,13 +136,17 @@ fn share_kept<'a>(promises: impl Iterator<Item = &'a Promise>) -> (usize, f64) {
     (all, kept as f64 / all.max(1) as f64)
 }
 
-/// By decade of size, and by whether a limit of ours binds.
+/// By decade of size, by quarter of the way, and by whether a limit of ours binds.
 fn print_scores(kind: Kind, count: u64, promises: &[Promise]) {
     let (all, kept) = share_kept(promises.iter());
     println!("{kind:?}: {count} deployments, {all} promises, {:.1} % kept", 100.0 * kept);
     for binds in [false, true] {
         let (all, kept) = share_kept(promises.iter().filter(|one| one.limit_binds == binds));
         println!("{kind:?}: limit of ours binds: {binds}: {all} promises, {:.1} % kept", 100.0 * kept);
+    }
+    for quarter in 0..4 {
+        let (all, kept) = share_kept(promises.iter().filter(|one| one.quarter == quarter));
+        println!("{kind:?}: quarter {}: {all} promises, {:.1} % kept", quarter + 1, 100.0 * kept);
     }
     let decade = |one: &Promise| one.bytes.max(1).ilog10();
     let decades: BTreeSet<u32> = promises.iter().map(decade).collect();
