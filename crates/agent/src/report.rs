@@ -240,11 +240,12 @@ impl Reporter {
             let detail = "the service asks who we are though we said it";
             return Err(Fault::new(FaultCode::ProtocolError, detail));
         }
-        let is_any_confirmed = !report.hello && self.unconfirmed.is_any_confirmed(&reply.unconfirmed);
         if report.hello {
             self.unconfirmed.note_hello(reply.unconfirmed, &context.identity.lock().site);
+            context.session.accept_hello();
+        } else if reply.say_hello || self.unconfirmed.is_any_confirmed(&reply.unconfirmed) {
+            context.session.request_hello();
         }
-        context.session.set_greeted(!reply.say_hello && !is_any_confirmed);
         Ok(())
     }
 

@@ -233,7 +233,7 @@ impl RootCheck {
 impl PeriodicLoop for RootCheck {
     fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
         if self.ticker.tick(now).is_some() && self.context.roots.check_all() {
-            self.context.session.set_greeted(false);
+            self.context.session.request_hello();
         }
         self.ticker.due()
     }

@@ -18,6 +18,8 @@ struct SessionState {
     /// The service knows this incarnation and what it holds.
     greeted: bool,
     hello_in_flight: bool,
+    /// The hello in flight is not the last word: what it says has changed meanwhile.
+    is_hello_outdated: bool,
     /// From a request for work until what came is durable.
     work_in_flight: bool,
 }
@@ -35,6 +37,7 @@ impl ServiceSession {
     pub(crate) fn begin_hello(&self) -> bool {
         let mut state = self.state.lock();
         state.hello_in_flight |= !state.work_in_flight;
+        state.is_hello_outdated &= !state.hello_in_flight;
         state.hello_in_flight
     }
 
@@ -42,11 +45,17 @@ impl ServiceSession {
         self.change(|state| state.hello_in_flight = false);
     }
 
-    /// What the service answered to a report: whether it knows us.
-    pub(crate) fn set_greeted(&self, greeted: bool) {
-        if self.is_greeted() != greeted {
-            self.change(|state| state.greeted = greeted);
-        }
+    /// The service has taken in the hello: it knows us, unless another one was requested meanwhile.
+    pub(crate) fn accept_hello(&self) {
+        self.change(|state| state.greeted = !state.is_hello_outdated);
+    }
+
+    /// The service does not know us, or not as we are now: a hello is next, also if one is under way.
+    pub(crate) fn request_hello(&self) {
+        self.change(|state| {
+            state.greeted = false;
+            state.is_hello_outdated = state.hello_in_flight;
+        });
     }
 
     /// False while the service does not know us or a hello is under way: to be tried again after a change.
@@ -79,15 +88,34 @@ mod tests {
         let session = ServiceSession::new();
         assert!(!session.begin_work(), "nobody knows us");
         assert!(session.begin_hello());
-        session.set_greeted(true);
+        session.accept_hello();
         assert!(!session.begin_work(), "the hello is not over");
         session.end_hello();
         let mut changes = session.subscribe();
         assert!(session.begin_work());
-        session.set_greeted(false);
+        session.request_hello();
         assert!(changes.has_changed().unwrap() && !session.begin_hello());
         changes.mark_unchanged();
         session.end_work();
         assert!(changes.has_changed().unwrap() && session.begin_hello());
+    }
+
+    /// A root may come back, or go, while the service reads a hello that was written before.
+    #[test]
+    fn a_hello_that_is_outdated_when_it_is_accepted_is_said_again() {
+        let session = ServiceSession::new();
+        assert!(session.begin_hello());
+        session.request_hello();
+        session.accept_hello();
+        session.end_hello();
+        assert!(!session.is_greeted() && !session.begin_work());
+        assert!(session.begin_hello());
+        session.accept_hello();
+        session.end_hello();
+        assert!(session.is_greeted(), "once");
+        session.request_hello();
+        assert!(!session.is_greeted() && session.begin_hello());
+        session.accept_hello();
+        assert!(session.is_greeted(), "it was written after the request");
     }
 }
