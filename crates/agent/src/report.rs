@@ -241,7 +241,7 @@ impl Reporter {
             return Err(Fault::new(FaultCode::ProtocolError, detail));
         }
         if report.hello {
-            self.unconfirmed.note_hello(reply.unconfirmed, &context.identity.lock().site);
+            self.unconfirmed.note_hello(reply.unconfirmed);
             context.session.accept_hello();
         } else if reply.say_hello || self.unconfirmed.is_any_confirmed(&reply.unconfirmed) {
             context.session.request_hello();
