@@ -432,9 +432,9 @@ pub struct ReportReply {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<formats::AgentId>)]
     pub refused: Vec<AgentId>,
-    /// Storages that the last hello offered and that are not served, since their names are neither the site's
-    /// nor confirmed by an administrator. When one is missing here that the reply to that hello named, its
-    /// name is confirmed: the agent says hello again.
+    /// Storages that the last hello offered and that are not served: most, since their names are neither the
+    /// site's nor confirmed by an administrator. When one is missing here that the reply to that hello named,
+    /// nothing is in its way any more: the agent says hello again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<formats::StorageName>)]
     pub unconfirmed: Vec<StorageName>,

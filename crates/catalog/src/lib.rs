@@ -79,7 +79,7 @@ pub use decisions::{DECISIONS_MAX, DOOR_DECISIONS_MAX};
 pub use error::{AddError, CatalogError, DatabaseFailure, ManifestError};
 pub use hosts::HOSTS_MAX;
 pub use jobs::{JobName, StorageStep};
-pub use name_owners::{NameBasis, NameOwner, NameOwners};
+pub use name_owners::{NameBasis, NameOwner, NameOwners, SITE_STORAGES_MAX};
 pub use report::admission::{Admission, Claim, Owner, Phase, RULES, Rule, Subject, admit};
 pub use rows::*;
 pub use sql::DatabaseError;

@@ -1,9 +1,9 @@
 //! The owners of storage names. An agent may offer any name; it becomes a storage only if it belongs to the
 //! agent's site.
 //!
-//! A name belongs to the site that has a storage of it; else to the site to which an administrator allowed it;
-//! else to the site after which it is named, the longest name first: `a-b-disk` is of site `a-b`, if there is
-//! one, and not of `a`. Others belong to nobody.
+//! A name belongs to the site that has a storage of it; else to the site to which an administrator allowed
+//! it; else to the site after which it is named, the longest name first: `a-b-disk` is of site `a-b`, if
+//! there is one, and not of `a`. Others belong to nobody.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +18,10 @@ const SELECT_STORAGES: &str = "SELECT t.name, s.id, s.name FROM storages t JOIN 
 const SELECT_ALLOWANCES: &str =
     "SELECT n.name, s.id, s.name FROM storage_names n JOIN sites s ON s.id = n.site";
 const SELECT_SITES: &str = "SELECT name, id FROM sites WHERE removed IS NULL";
+
+/// A site that has so many storages gets no more: whoever holds the key of one of its agents can offer others
+/// without end, under names that begin with the site's. Those that are there stay.
+pub const SITE_STORAGES_MAX: usize = 1_000;
 
 /// Why a storage name belongs to a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub struct NameOwners {
     storages: BTreeMap<StorageName, (SiteId, SiteName)>,
     allowances: BTreeMap<StorageName, (SiteId, SiteName)>,
     sites: BTreeMap<SiteName, SiteId>,
+    /// How many storages each site has.
+    storage_counts: BTreeMap<SiteId, usize>,
 }
 
 impl NameOwners {
@@ -51,11 +57,16 @@ impl NameOwners {
         let mut storages = tx.prepare_cached(SELECT_STORAGES)?;
         let mut allowances = tx.prepare_cached(SELECT_ALLOWANCES)?;
         let mut sites = tx.prepare_cached(SELECT_SITES)?;
-        Ok(NameOwners {
+        let mut owners = NameOwners {
             storages: storages.query_map((), name_and_site)?.collect::<Result<_, _>>()?,
             allowances: allowances.query_map((), name_and_site)?.collect::<Result<_, _>>()?,
             sites: sites.query_map((), site_and_id)?.collect::<Result<_, _>>()?,
-        })
+            storage_counts: BTreeMap::new(),
+        };
+        for (site, _) in owners.storages.values() {
+            *owners.storage_counts.entry(*site).or_default() += 1;
+        }
+        Ok(owners)
     }
 
     /// The site to which the name belongs; none: to nobody.
@@ -72,8 +83,12 @@ impl NameOwners {
         })
     }
 
-    pub fn is_owner(&self, site: SiteId, name: &StorageName) -> bool {
-        self.find_owner(name).is_some_and(|owner| owner.site == site)
+    /// Whether a storage that an agent of the site offers under that name is served: the name is the site's,
+    /// and it has such a storage, or room for one more.
+    pub fn may_serve(&self, site: SiteId, name: &StorageName) -> bool {
+        let has_room = || self.storage_counts.get(&site).is_none_or(|count| *count < SITE_STORAGES_MAX);
+        let owner = self.find_owner(name).filter(|owner| owner.site == site);
+        owner.is_some_and(|owner| owner.basis == NameBasis::Storage || has_room())
     }
 
     /// The names that an administrator allowed to the site, in order.
@@ -121,6 +136,24 @@ mod tests {
         assert!(owners.allowed_names(SiteId(1)).next().is_none());
         owners.storages.insert(disk, (SiteId(0), "a".parse().unwrap()));
         assert_eq!(owner(&owners, "a-b-disk"), Some((0, NameBasis::Storage)), "whatever it is called");
+    }
+
+    #[test]
+    fn a_site_with_many_storages_keeps_them_and_gets_no_more() {
+        let mut owners = owners(&["a", "b"]);
+        let disk: StorageName = "disk".parse().unwrap();
+        owners.storages.insert(disk.clone(), (SiteId(0), "a".parse().unwrap()));
+        owners.allowances.insert("vault".parse().unwrap(), (SiteId(0), "a".parse().unwrap()));
+        for (count, has_room) in [(SITE_STORAGES_MAX - 1, true), (SITE_STORAGES_MAX, false)] {
+            owners.storage_counts.insert(SiteId(0), count);
+            assert!(owners.may_serve(SiteId(0), &disk) && !owners.may_serve(SiteId(1), &disk));
+            for name in ["a", "a-new", "vault"] {
+                let name: StorageName = name.parse().unwrap();
+                assert_eq!(owners.may_serve(SiteId(0), &name), has_room, "{name}");
+                assert!(!owners.may_serve(SiteId(1), &name), "{name}");
+            }
+            assert!(owners.may_serve(SiteId(1), &"b-new".parse().unwrap()), "others have room");
+        }
     }
 
     proptest! {

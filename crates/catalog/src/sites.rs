@@ -105,9 +105,10 @@ impl Catalog {
         self.read(|tx| find_agent(tx, id))
     }
 
-    /// Records an agent's start and its storages. Those whose names belong to another site, or to nobody, are
-    /// left out. Refused with `StaleIncarnation` if a newer start, or another one of the same number, was
-    /// accepted before; with `Conflict` if a storage has other name rules under a version that is not newer.
+    /// Records an agent's start and its storages. Those whose names belong to another site, or to nobody, and
+    /// new ones of a site that has [`SITE_STORAGES_MAX`](crate::SITE_STORAGES_MAX) are left out. Refused
+    /// with `StaleIncarnation` if a newer start, or another one of the same number, was accepted before; with
+    /// `Conflict` if a storage has other name rules under a version that is not newer.
     pub fn agent_hello(
         &self,
         id: AgentId,
@@ -147,10 +148,10 @@ impl Catalog {
                 ),
             )?;
             let owners = NameOwners::load(tx)?;
-            let (own, others): (Vec<_>, Vec<_>) =
-                storages.iter().partition(|offer| owners.is_owner(agent.site, &offer.name));
+            let (served, others): (Vec<_>, Vec<_>) =
+                storages.iter().partition(|offer| owners.may_serve(agent.site, &offer.name));
             Ok(HelloResult {
-                storages: own
+                storages: served
                     .into_iter()
                     .map(|offer| offer_storage(tx, &agent, offer))
                     .collect::<Result<_, _>>()?,

@@ -88,17 +88,18 @@ impl Control {
         }
     }
 
-    /// The storages that were left out of the agent's last hello and whose names are still not its site's, each
-    /// with its owner.
+    /// The storages that were left out of the agent's last hello and would be left out again, each with the
+    /// owner of its name.
     pub fn unconfirmed_storages(&self, agent: AgentId) -> Vec<(StorageName, Option<NameOwner>)> {
         let names = self.agents.unconfirmed(agent);
         let Some(info) = self.agents.agent(agent).filter(|_| !names.is_empty()) else { return Vec::new() };
         let directory = self.kernel.directory();
-        let with_owner = names.into_iter().map(|name| {
+        let left_out = names.into_iter().filter(|name| !directory.name_owners.may_serve(info.site, name));
+        let with_owner = left_out.map(|name| {
             let owner = directory.name_owners.find_owner(&name);
             (name, owner)
         });
-        with_owner.filter(|(_, owner)| owner.as_ref().is_none_or(|owner| owner.site != info.site)).collect()
+        with_owner.collect()
     }
 
     /// What decides now whether a copy counts as a good one: which agents are connected, and how long ago it

@@ -3,7 +3,9 @@
 use longhaul_model::{Fault, FaultCode, SiteName, StorageName};
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, offer, terms};
-use crate::{ALLOWED_NAMES_MAX, Catalog, CatalogError, HelloResult, Incarnation, NameBasis};
+use crate::{
+    ALLOWED_NAMES_MAX, Catalog, CatalogError, HelloResult, Incarnation, NameBasis, SITE_STORAGES_MAX,
+};
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     a_site_has_the_names_that_follow_from_its_own,
@@ -15,6 +17,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     a_removed_site_loses_its_allowed_names,
     a_site_is_added_with_all_its_names_or_not_at_all,
     allowed_names_are_bounded,
+    storages_of_a_site_are_bounded,
 ];
 
 fn hello(world: &World, place: usize, names: &[&str]) -> HelloResult {
@@ -172,4 +175,18 @@ fn allowed_names_are_bounded(world: &mut World) {
     assert!(allow(&world.catalog, "one-more", "gamma").unwrap());
     disallow(&world.catalog, "vault0").unwrap();
     assert!(allow(&world.catalog, "another", "beta").unwrap());
+}
+
+/// One key is enough to offer storages without end.
+fn storages_of_a_site_are_bounded(world: &mut World) {
+    let many: Vec<String> = (1..SITE_STORAGES_MAX).map(|number| format!("beta-{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert!(split(world, BETA, &many).1.is_empty(), "with beta itself these are all");
+    allow(&world.catalog, "vault", "beta").unwrap();
+    let (registered, left_out) = split(world, BETA, &["beta-new", "beta", "vault", "beta-1"]);
+    assert_eq!(registered, ["beta", "beta-1"], "what is there is served");
+    assert_eq!(left_out, ["beta-new", "vault"]);
+    assert_eq!(split(world, GAMMA, &["gamma", "gamma-1"]).0, ["gamma", "gamma-1"], "others have room");
+    world.catalog.remove_storage(&"beta-1".parse().unwrap(), false, "root", &terms()).unwrap();
+    assert_eq!(split(world, BETA, &["beta", "beta-new"]).0, ["beta", "beta-new"]);
 }

@@ -104,7 +104,7 @@ pub struct StorageOfferRow {
 pub struct HelloResult {
     /// Those that the agent serves from now on.
     pub storages: Vec<StorageRow>,
-    /// Those that were left out, since their names are not the site's.
+    /// Those that were left out, since their names are not the site's, or the site has too many.
     pub unconfirmed: Vec<StorageName>,
 }
 

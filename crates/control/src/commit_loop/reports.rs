@@ -110,15 +110,15 @@ impl CommitLoop {
         Ok(begins)
     }
 
-    /// Storages that the hello offered under names that are not the site's are a problem until an administrator
-    /// confirms the names, or the agent offers them no more.
+    /// Storages that are left out of a hello, most since their names are not the site's, are a problem until
+    /// an administrator has helped, or the agent offers them no more.
     fn note_unconfirmed(&self, agent: AgentId, names: Vec<StorageName>, now: Timestamp) {
         let (storages, first) = (names.len(), names.first().cloned());
         if !self.control.agents.note_unconfirmed(agent, names) {
             return;
         }
         if let Some(first) = first {
-            tracing::warn!(%agent, storages, %first, "left out of a hello: the names are not the site's");
+            tracing::warn!(%agent, storages, %first, "left out of a hello: the problems say why");
         }
         self.kernel.changes.touch(ChangeKind::Problem, "", now);
     }

@@ -2,7 +2,7 @@
 
 use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, ProblemView, StorageAllow, StorageAllowed};
-use longhaul_catalog::{CatalogError, NameBasis, NameOwner};
+use longhaul_catalog::{CatalogError, NameBasis, NameOwner, SITE_STORAGES_MAX};
 use longhaul_identity::Caller;
 use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteName, StorageName, Timestamp};
 
@@ -110,6 +110,10 @@ fn unconfirmed_name(
             "an administrator has to confirm the name".to_owned(),
             format!("if it is meant so: longhaul storage allow {name} --site {site}"),
         ),
+        Some(owner) if owner.site_name == *site => (
+            format!("the site has {SITE_STORAGES_MAX} storages, and gets no more"),
+            "remove one that is not used any more: longhaul storage remove NAME".to_owned(),
+        ),
         Some(NameOwner { site_name, basis: NameBasis::SiteName, .. }) => (
             format!("the name begins with that of site {site_name}"),
             format!(
@@ -170,6 +174,19 @@ mod tests {
             assert!(view.fault.detail.contains(why) && view.remedy.contains(remedy), "{view:?}");
             assert!(view.fault.detail.contains("the agent of beta on worker1"), "{}", view.fault.detail);
             assert_eq!(view.storage, Some("vault".parse().unwrap()));
+        }
+    }
+
+    /// To allow the name again would change nothing.
+    #[test]
+    fn a_name_of_a_site_with_too_many_storages_is_a_problem_with_another_next_step() {
+        let site: SiteName = "beta".parse().unwrap();
+        for basis in [NameBasis::SiteName, NameBasis::Allowance] {
+            let owner = NameOwner { site: SiteId(1), site_name: site.clone(), basis };
+            let name = "beta-new".parse().unwrap();
+            let view = unconfirmed_name(&site, "worker1", name, Some(&owner), Timestamp::ZERO);
+            assert!(view.fault.detail.ends_with("the site has 1000 storages, and gets no more"), "{view:?}");
+            assert!(view.remedy.ends_with("longhaul storage remove NAME"), "{}", view.remedy);
         }
     }
 }
