@@ -272,6 +272,13 @@ impl Agents {
         self.lock().get(&agent).map(|presence| presence.unconfirmed.clone()).unwrap_or_default()
     }
 
+    /// The storages that were left out of the last hello of this start of the agent.
+    pub fn left_out_since_start(&self, agent: AgentId, incarnation: Incarnation) -> Vec<StorageName> {
+        let presences = self.lock();
+        let presence = presences.get(&agent).filter(|presence| presence.incarnation == incarnation);
+        presence.map(|presence| presence.unconfirmed.clone()).unwrap_or_default()
+    }
+
     /// Notes what a hello offers of copies between storages of others.
     pub fn offers_mover(&self, agent: AgentId, mover: Option<MoverOffer>) {
         if let Some(presence) = self.lock().get_mut(&agent) {
@@ -622,6 +629,25 @@ mod tests {
         let (reason, expires) = ("stolen".into(), Timestamp::MAX);
         agents.refuse(RefusedAgentRow { agent: AGENT, reason, refused: Timestamp::ZERO, expires });
         assert!(!held(&agents, Timestamp::ZERO), "refused");
+    }
+
+    #[test]
+    fn what_a_hello_left_out_counts_until_the_next_start() {
+        let agents = Agents::default();
+        agents.add(row(1, 1));
+        let (started, next) = (Incarnation { number: 2, nonce: 1 }, Incarnation { number: 3, nonce: 1 });
+        let vault: Vec<StorageName> = vec!["vault".parse().unwrap()];
+        assert!(
+            agents.note_unconfirmed(AGENT, vault.clone()) && !agents.note_unconfirmed(AGENT, vault.clone())
+        );
+        agents.hello(row(2, 1), Vec::new(), Timestamp::ZERO);
+        assert_eq!(
+            (agents.left_out_since_start(AGENT, started), agents.unconfirmed(AGENT)),
+            (vault.clone(), vault)
+        );
+        assert!(agents.left_out_since_start(AGENT, next).is_empty());
+        assert!(agents.note_unconfirmed(AGENT, Vec::new()));
+        assert!(agents.left_out_since_start(AGENT, started).is_empty());
     }
 
     #[test]

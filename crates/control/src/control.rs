@@ -93,9 +93,15 @@ impl Control {
     pub fn unconfirmed_storages(&self, agent: AgentId) -> Vec<(StorageName, Option<NameOwner>)> {
         let names = self.agents.unconfirmed(agent);
         let Some(info) = self.agents.agent(agent).filter(|_| !names.is_empty()) else { return Vec::new() };
-        let directory = self.kernel.directory();
-        let left_out = names.into_iter().filter(|name| !directory.name_owners.may_serve(info.site, name));
-        let with_owner = left_out.map(|name| {
+        let (directory, now) = (self.kernel.directory(), self.kernel.now());
+        let is_served_by_other = |name: &StorageName| {
+            let row = directory.storage(name.as_str());
+            row.is_some_and(|row| self.agents.other_holder(agent, row.id, row.agent, now).is_some())
+        };
+        let is_left_out = |name: &StorageName| {
+            !directory.name_owners.may_serve(info.site, name) || is_served_by_other(name)
+        };
+        let with_owner = names.into_iter().filter(is_left_out).map(|name| {
             let owner = directory.name_owners.find_owner(&name);
             (name, owner)
         });

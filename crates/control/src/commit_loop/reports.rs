@@ -64,12 +64,13 @@ impl CommitLoop {
     /// Records who the agent is this time. Returns whether it is the first word of a session.
     fn greet(&self, agent: AgentId, job: &PendingReport, hello: &Hello) -> Result<bool, CatalogError> {
         let now = self.kernel.now();
-        self.check_holders(agent, hello, now)?;
+        let served_by_others = self.check_holders(agent, job, hello, now)?;
         let incarnation =
             longhaul_catalog::Incarnation { number: job.incarnation.number, nonce: job.incarnation.nonce };
         let offers: Vec<StorageOfferRow> = hello
             .storages
             .iter()
+            .filter(|offer| !served_by_others.contains(&offer.name))
             .map(|offer| StorageOfferRow {
                 name: offer.name.clone(),
                 kind: match offer.kind {
@@ -92,7 +93,7 @@ impl CommitLoop {
             now,
         )?;
         self.control.agents.offers_mover(agent, hello.mover);
-        self.note_unconfirmed(agent, greeted.unconfirmed, now);
+        self.note_unconfirmed(agent, [greeted.unconfirmed, served_by_others].concat(), now);
         let row = catalog.agent(agent)?;
         self.kernel.refresh_directory()?;
         let site = row.as_ref().map(|row| row.site_name.clone());
@@ -141,10 +142,20 @@ impl CommitLoop {
 
     /// No storage is taken from an agent that serves it: what the other one offers under that name may be
     /// another directory, and its first verification would find every file missing. Those of other sites are
-    /// left out anyway.
-    fn check_holders(&self, agent: AgentId, hello: &Hello, now: Timestamp) -> Result<(), CatalogError> {
+    /// left out anyway. Returns those that another agent of the site serves and that this one's earlier hello
+    /// offered in vain: they are left out again. A refusal would stop an agent that works, only because an
+    /// administrator has confirmed a name.
+    fn check_holders(
+        &self,
+        agent: AgentId,
+        job: &PendingReport,
+        hello: &Hello,
+        now: Timestamp,
+    ) -> Result<Vec<StorageName>, CatalogError> {
         let directory = self.kernel.directory();
         let site = self.control.agents.agent(agent).map(|info| info.site);
+        let left_out = self.control.agents.left_out_since_start(agent, job.incarnation);
+        let mut served_by_others = Vec::new();
         for offer in &hello.storages {
             let Some(row) = directory.storage(offer.name.as_str()).filter(|row| Some(row.site) == site)
             else {
@@ -153,6 +164,10 @@ impl CommitLoop {
             let Some(holder) = self.control.agents.other_holder(agent, row.id, row.agent, now) else {
                 continue;
             };
+            if left_out.contains(&offer.name) {
+                served_by_others.push(offer.name.clone());
+                continue;
+            }
             let detail = format!(
                 "storage {} is served by agent {} on {}, which is connected: stop that agent, or take the \
                     storage out of its configuration and restart it; or give the storage of agent {agent} \
@@ -161,7 +176,7 @@ impl CommitLoop {
             );
             return Err(CatalogError::Refused(Fault::new(FaultCode::Conflict, detail)));
         }
-        Ok(())
+        Ok(served_by_others)
     }
 
     /// From now on the service knows what the agent holds: all its other leases wait again.

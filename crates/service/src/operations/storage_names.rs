@@ -110,6 +110,12 @@ fn unconfirmed_name(
             "an administrator has to confirm the name".to_owned(),
             format!("if it is meant so: longhaul storage allow {name} --site {site}"),
         ),
+        Some(NameOwner { site_name, basis: NameBasis::Storage, .. }) if site_name == site => (
+            "another agent of the site serves a storage of that name".to_owned(),
+            format!(
+                "give it another name in the configuration of the agent on {host}, or stop the other agent"
+            ),
+        ),
         Some(owner) if owner.site_name == *site => (
             format!("the site has {SITE_STORAGES_MAX} storages, and gets no more"),
             "remove one that is not used any more: longhaul storage remove NAME".to_owned(),
@@ -175,6 +181,19 @@ mod tests {
             assert!(view.fault.detail.contains("the agent of beta on worker1"), "{}", view.fault.detail);
             assert_eq!(view.storage, Some("vault".parse().unwrap()));
         }
+    }
+
+    #[test]
+    fn a_name_that_another_agent_of_the_site_uses_is_a_problem_of_their_configurations() {
+        let site: SiteName = "beta".parse().unwrap();
+        let owner = NameOwner { site: SiteId(1), site_name: site.clone(), basis: NameBasis::Storage };
+        let name = "vault".parse().unwrap();
+        let view = unconfirmed_name(&site, "worker1", name, Some(&owner), Timestamp::ZERO);
+        assert!(view.fault.detail.contains("another agent of the site serves"), "{view:?}");
+        assert!(
+            view.remedy.contains("of the agent on worker1") && !view.remedy.contains("longhaul"),
+            "{view:?}"
+        );
     }
 
     /// To allow the name again would change nothing.

@@ -93,6 +93,41 @@ async fn a_name_that_is_no_longer_offered_is_no_problem() {
     world.assert_sound().await;
 }
 
+/// Two agents of a site offer a storage of the same name, by mistake: once the name is confirmed one of them
+/// has it, whoever is first, and the other goes on with what it serves.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_two_agents_offer_stops_neither() {
+    let world = World::new().await;
+    let (mut first, mut second) = (world.agent("beta").await, world.agent("beta").await);
+    offer(&mut first, &["beta", "vault"]);
+    offer(&mut second, &["beta-2", "vault"]);
+    for agent in [&first, &second] {
+        assert_eq!(agent.hello(&[]).await.unwrap().unconfirmed, [name("vault")]);
+    }
+    allow(&world, "vault", "beta").await.unwrap();
+    for agent in [&first, &second] {
+        let reply = agent.report(&agent.empty_report()).await.unwrap();
+        assert!(reply.unconfirmed.is_empty(), "each is to say hello: {:?}", reply.unconfirmed);
+    }
+    assert!(first.hello(&[]).await.unwrap().unconfirmed.is_empty());
+    assert_eq!(second.hello(&[]).await.unwrap().unconfirmed, [name("vault")], "it is let in without it");
+    let reply = second.report(&second.empty_report()).await.unwrap();
+    assert_eq!(reply.unconfirmed, [name("vault")], "it does not say hello for ever");
+    assert_eq!(storages(&world, "beta").await, ["beta", "beta-2", "vault"]);
+    let told = problems(&world).await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].fault.detail.contains("another agent of the site"), "{told:?}");
+    // With the first one gone the second may have it.
+    first.report(&Report { ending: true, ..first.empty_report() }).await.unwrap();
+    assert!(second.report(&second.empty_report()).await.unwrap().unconfirmed.is_empty());
+    assert!(second.hello(&[]).await.unwrap().unconfirmed.is_empty());
+    assert!(problems(&world).await.is_empty());
+    // Another start of the first is turned away, as ever.
+    let problem = first.started_again(2, 12).hello(&[]).await.unwrap_err();
+    assert_eq!(problem.code, FaultCode::Conflict);
+    world.assert_sound().await;
+}
+
 /// Nor does it learn anything about them, nor is it taken for an attacker.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_gets_no_names_of_other_sites() {
