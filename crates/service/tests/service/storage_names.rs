@@ -93,6 +93,47 @@ async fn a_name_that_is_no_longer_offered_is_no_problem() {
     world.assert_sound().await;
 }
 
+/// With its agent gone, that is the problem.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_an_absent_or_refused_agent_offered_is_no_problem() {
+    let world = World::new().await;
+    let mut beta = world.agent("beta").await;
+    offer(&mut beta, &["beta", "vault"]);
+    beta.hello(&[]).await.unwrap();
+    assert_eq!(problems(&world).await.len(), 1);
+    beta.report(&Report { ending: true, ..beta.empty_report() }).await.unwrap();
+    assert!(problems(&world).await.is_empty(), "it has stopped");
+    let next = beta.started_again(2, 12);
+    next.hello(&[]).await.unwrap();
+    assert_eq!(problems(&world).await.len(), 1);
+    let refusal = AgentRefusal { reason: "its key was stolen".into(), dry_run: false };
+    let request = world.admin().request(&routes::AGENT_REFUSE).parameter(next.id).json(&refusal);
+    let refused: AgentRefused = request.send().await.unwrap();
+    assert!(refused.refused && problems(&world).await.is_empty(), "it is refused");
+    world.assert_sound().await;
+}
+
+/// What begins with its name is then the site's whose shorter name it begins with, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_a_removed_site_are_those_of_the_site_with_the_shorter_name() {
+    let world = World::new().await;
+    world.join_token("beta-north").await;
+    let mut beta = world.agent("beta").await;
+    offer(&mut beta, &["beta", "beta-north-1"]);
+    assert_eq!(beta.hello(&[]).await.unwrap().unconfirmed, [name("beta-north-1")]);
+    let removal = SiteRemoval { dry_run: false, force: false };
+    let request = world.admin().request(&routes::SITE_REMOVE).parameter("beta-north").json(&removal);
+    let removed: SiteRemoved = request.send().await.unwrap();
+    assert!(removed.removed && problems(&world).await.is_empty());
+    assert!(beta.report(&beta.empty_report()).await.unwrap().unconfirmed.is_empty());
+    assert!(beta.hello(&[]).await.unwrap().unconfirmed.is_empty());
+    // A site that is added later takes nothing.
+    world.join_token("beta-north").await;
+    assert!(beta.hello(&[]).await.unwrap().unconfirmed.is_empty());
+    assert_eq!(storages(&world, "beta").await, ["beta", "beta-north-1"]);
+    world.assert_sound().await;
+}
+
 /// Two agents of a site offer a storage of the same name, by mistake: once the name is confirmed one of them
 /// has it, whoever is first, and the other goes on with what it serves.
 #[tokio::test(flavor = "multi_thread")]
