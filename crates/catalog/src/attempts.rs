@@ -17,7 +17,7 @@ use crate::relays::is_clearing;
 use crate::repairs::{is_damaged, is_worn};
 use crate::rows::codec::{Columns, key, to_json};
 use crate::rows::live::LiveTransfer;
-use crate::test_data::{is_virtual, may_be_source};
+use crate::test_data::may_copy;
 use crate::{
     CancelledTransfer, Catalog, CatalogError, LeaseRefusal, LeaseResult, LiveTransferRow, NewAttempt,
 };
@@ -223,7 +223,7 @@ fn begin(
     if new.source == new.target || !ledger.is_usable_source(block, new.source, new.file)? {
         return Ok(LeaseResult::Refused(LeaseRefusal::SourceGone));
     }
-    if is_virtual(tx, new.source)? && !may_be_source(true, is_virtual(tx, new.target)?) {
+    if !may_copy(tx, new.source, new.target)? {
         return Ok(LeaseResult::Refused(LeaseRefusal::SourceGone));
     }
     let replaces = matches!(presence, Presence::Suspect(_)) && is_damaged(tx, block, new.target, new.file)?;

@@ -10,7 +10,7 @@ use crate::block_replica::Presence;
 use crate::datasets::list_files;
 use crate::presence_range::{BlockHolder, PresenceRange, block_holders, load_presence_range};
 use crate::rows::codec::{Columns, key};
-use crate::test_data::{is_virtual, may_be_source};
+use crate::test_data::{is_virtual, may_copy_between};
 use crate::{Catalog, CatalogError, Expansion, FileRow, FileScope, MissingFile};
 
 /// Files read by one query. A block that a manifest named may have any number.
@@ -74,7 +74,7 @@ fn expand_step(
     let mut sources: Vec<PresenceRange> = Vec::new();
     let mut here = None;
     for &holder in holders {
-        if holder.storage != target && !may_be_source(holder.is_virtual, to_virtual) {
+        if holder.storage != target && !may_copy_between(holder.is_virtual, to_virtual) {
             continue;
         }
         let range = load_presence_range(tx, block, holder, first, last)?;

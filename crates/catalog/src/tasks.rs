@@ -53,6 +53,7 @@ impl Catalog {
             match new.kind {
                 // A scan counts what it leaves out from zero.
                 TaskKind::Scan { .. } => {
+                    crate::test_data::check_registration(tx, new.dataset, new.storage)?;
                     tx.prepare_cached("DELETE FROM left_out WHERE dataset = ?1 AND storage = ?2")?
                         .execute_deferred((key!(new.dataset), key!(new.storage)))?;
                 }

@@ -1,7 +1,8 @@
 //! Test data: the datasets of virtual storages, which generate what is read and drop what is written.
 //!
-//! A virtual storage holds nothing for anybody, so ordinary data never goes there, nor comes from there. A
-//! dataset is test data exactly while virtual storages, and only they, have files of it.
+//! A virtual storage holds nothing for anybody, so ordinary data never goes there, nor comes from there:
+//! [`may_copy_between`] is the rule, for subscriptions, expansions and leases alike. A dataset is test data
+//! exactly while virtual storages, and only they, have files of it.
 
 use crate::sql::{Optional, Transaction};
 use longhaul_model::{DatasetId, StorageId};
@@ -15,7 +16,30 @@ struct Holders {
     real_ones: bool,
 }
 
-/// Refuses a virtual storage as the target of ordinary data. An empty dataset may become either.
+/// Whether files may go from one storage to another. What a virtual one generates is for virtual ones only,
+/// and what real ones hold is for real ones only.
+pub(crate) fn may_copy_between(source_is_virtual: bool, target_is_virtual: bool) -> bool {
+    source_is_virtual == target_is_virtual
+}
+
+/// Whether files may go from one storage to another, by their kinds in the catalog.
+pub(crate) fn may_copy(
+    tx: &Transaction<'_>,
+    source: StorageId,
+    target: StorageId,
+) -> Result<bool, CatalogError> {
+    let mut select =
+        tx.prepare_cached("SELECT s.kind, t.kind FROM storages s, storages t WHERE s.id = ?1 AND t.id = ?2")?;
+    let allowed = select.query_row((key!(source), key!(target)), |row| {
+        let (source, target) = (row.parsed::<StorageKind>(0)?, row.parsed::<StorageKind>(1)?);
+        Ok(may_copy_between(source == StorageKind::Virtual, target == StorageKind::Virtual))
+    });
+    // The other conditions of a lease refuse a storage that is not there.
+    Ok(allowed.optional()?.unwrap_or(true))
+}
+
+/// Refuses a virtual storage as the target of ordinary data. An empty dataset may become either: what is
+/// registered in it later goes where [`may_copy_between`] allows.
 pub(crate) fn check_target(
     tx: &Transaction<'_>,
     dataset: DatasetId,
@@ -25,9 +49,10 @@ pub(crate) fn check_target(
         return Ok(());
     }
     let holders = holders(tx, dataset)?;
+    let is_test_data = holders.virtual_ones && !holders.real_ones;
     let mut select = tx.prepare_cached("SELECT files FROM datasets WHERE id = ?1")?;
     let files = select.query_row([key!(dataset)], |row| row.number(0)).optional()?.unwrap_or(0);
-    if holders.real_ones || (files > 0 && !holders.virtual_ones) {
+    if files > 0 && !may_copy_between(is_test_data, true) {
         return Err(refusal(tx, target, "it can be the target of test data only; choose another storage")?);
     }
     Ok(())
@@ -43,11 +68,6 @@ pub(crate) fn check_registration(
         return Err(refusal(tx, at, "files that other storages hold cannot be registered there")?);
     }
     Ok(())
-}
-
-/// Whether files may come from one storage to another: what a virtual one generates is for virtual ones only.
-pub(crate) fn may_be_source(source_is_virtual: bool, target_is_virtual: bool) -> bool {
-    !source_is_virtual || target_is_virtual
 }
 
 pub(crate) fn is_virtual(tx: &Transaction<'_>, storage: StorageId) -> Result<bool, CatalogError> {

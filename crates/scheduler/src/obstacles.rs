@@ -336,7 +336,7 @@ impl Scheduler {
             ),
             Obstacle::Sourceless => format!(
                 "{count} without a usable replica anywhere: copies on tape, in virtual storages and in doubt \
-                    are not read{}",
+                    are not read, and virtual storages take no ordinary data{}",
                 last()
             ),
             Obstacle::Failed => {

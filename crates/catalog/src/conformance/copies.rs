@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use longhaul_model::{
-    AgentId, Algorithm, Digest, DigestSet, Fault, FaultCode, StorageId, SubscriptionId, TaskId, Timestamp,
-    Verification,
+    AgentId, Algorithm, DatasetId, Digest, DigestSet, Fault, FaultCode, StorageId, SubscriptionId, TaskId,
+    Timestamp, Verification,
 };
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, offer, terms};
@@ -30,6 +30,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     a_verification_that_left_files_unread_renews_nothing,
     files_that_nobody_has_are_found,
     ordinary_data_never_goes_to_a_virtual_storage,
+    what_is_registered_later_does_not_go_to_a_virtual_storage,
     test_data_stays_at_virtual_storages,
 ];
 
@@ -45,12 +46,12 @@ fn add_virtual(world: &World) -> StorageId {
     storages[1].id
 }
 
-fn preview(world: &World, dataset: longhaul_model::DatasetId, terms: &CopyTerms) -> DeletionPreview {
+fn preview(world: &World, dataset: DatasetId, terms: &CopyTerms) -> DeletionPreview {
     world.catalog.deletion_preview(dataset, world.storages[ALPHA], terms).unwrap()
 }
 
 /// Deletes at alpha without force, and says how that was refused.
-fn refusal(world: &mut World, dataset: longhaul_model::DatasetId, terms: &CopyTerms) -> Option<Fault> {
+fn refusal(world: &mut World, dataset: DatasetId, terms: &CopyTerms) -> Option<Fault> {
     let id: TaskId = world.ids.next(world.now);
     let storage = world.storages[ALPHA];
     let new = NewTask { id, kind: TaskKind::Delete { force: false }, dataset, storage };
@@ -62,7 +63,7 @@ fn refusal(world: &mut World, dataset: longhaul_model::DatasetId, terms: &CopyTe
 }
 
 /// All of alpha's files are last copies, for this reason at beta; deleting them takes force.
-fn assert_last(world: &mut World, dataset: longhaul_model::DatasetId, terms: &CopyTerms, why: CopyDefect) {
+fn assert_last(world: &mut World, dataset: DatasetId, terms: &CopyTerms, why: CopyDefect) {
     let told = preview(world, dataset, terms);
     assert_eq!((told.files, told.last_replicas), (3, 3));
     let elsewhere: Vec<_> = told.copies.iter().filter(|group| !group.is_here).collect();
@@ -79,14 +80,14 @@ fn assert_last(world: &mut World, dataset: longhaul_model::DatasetId, terms: &Co
     assert!(world.catalog.add_task(&forced, terms).unwrap().made, "force deletes it");
 }
 
-fn verified_at_alpha(world: &mut World) -> longhaul_model::DatasetId {
+fn verified_at_alpha(world: &mut World) -> DatasetId {
     let dataset = world.dataset("a");
     world.register(dataset, 0..3, Some(ALPHA), None);
     world.verify(dataset, 0..3, ALPHA);
     dataset
 }
 
-fn verified_at_both(world: &mut World) -> longhaul_model::DatasetId {
+fn verified_at_both(world: &mut World) -> DatasetId {
     let dataset = verified_at_alpha(world);
     world.register(dataset, 0..3, Some(BETA), None);
     world.verify(dataset, 0..3, BETA);
@@ -294,23 +295,26 @@ fn files_that_nobody_has_are_found(world: &mut World) {
     assert_eq!(world.catalog.lost_files().unwrap(), []);
 }
 
-fn ordinary_data_never_goes_to_a_virtual_storage(world: &mut World) {
-    let test = add_virtual(world);
-    let wish = |world: &mut World, dataset| NewSubscription {
+fn wish_for(world: &mut World, dataset: DatasetId, target: StorageId) -> NewSubscription {
+    NewSubscription {
         id: world.ids.next::<SubscriptionId>(NOW),
         dataset,
         block: None,
-        target: test,
+        target,
         priority: 5,
         verification: Verification::Wire,
         terms: crate::Terms::default(),
         custodial: false,
-    };
+    }
+}
+
+fn ordinary_data_never_goes_to_a_virtual_storage(world: &mut World) {
+    let test = add_virtual(world);
     let held = verified_at_alpha(world);
     let nowhere = world.dataset("nowhere");
     world.register(nowhere, 0..2, None, None);
     for dataset in [held, nowhere] {
-        let wish = wish(world, dataset);
+        let wish = wish_for(world, dataset, test);
         let Err(CatalogError::Refused(fault)) = world.catalog.add_subscription(&wish, NOW) else {
             panic!("ordinary data at a virtual storage")
         };
@@ -321,8 +325,33 @@ fn ordinary_data_never_goes_to_a_virtual_storage(world: &mut World) {
     let refused = world.catalog.add_files(held, &mut again, Some(test), NOW);
     assert!(matches!(refused, Err(AddError::Catalog(CatalogError::Refused(_)))), "{refused:?}");
     let empty = world.dataset("empty");
-    let wish = wish(world, empty);
+    let wish = wish_for(world, empty, test);
     assert!(world.catalog.add_subscription(&wish, NOW).unwrap().changed, "it may become test data");
+}
+
+/// The subscription came first, when the dataset could still become test data.
+fn what_is_registered_later_does_not_go_to_a_virtual_storage(world: &mut World) {
+    let test = add_virtual(world);
+    let dataset = world.dataset("later");
+    let wish = wish_for(world, dataset, test);
+    assert!(world.catalog.add_subscription(&wish, NOW).unwrap().changed);
+    world.register(dataset, 0..2, Some(ALPHA), None);
+    world.verify(dataset, 0..2, ALPHA);
+    let file = world.file(dataset, 0);
+    let page = world.catalog.expand(file.block, test, None, 10).unwrap();
+    assert_eq!(page.files.len(), 2);
+    assert!(page.files.iter().all(|file| file.sources.is_empty()), "{page:?}");
+    let mut attempt = world.new_attempt(file.id, ALPHA, BETA);
+    attempt.target = test;
+    assert_eq!(world.begin(&attempt), LeaseResult::Refused(LeaseRefusal::SourceGone));
+    // Nor does a scan there register it.
+    let kind = TaskKind::Scan { path: String::new(), algorithms: Vec::new() };
+    let scan = NewTask { id: TaskId(1), kind, dataset, storage: test };
+    let refused = world.catalog.add_task(&scan, &terms());
+    assert!(matches!(refused, Err(CatalogError::Refused(_))), "{refused:?}");
+    // The sites that hold files get them as ever.
+    world.subscribe(dataset, None, GAMMA);
+    world.bring(file.id, ALPHA, GAMMA);
 }
 
 fn test_data_stays_at_virtual_storages(world: &mut World) {
