@@ -11,6 +11,7 @@ use crate::deletion::load_range_copies;
 use crate::ledger::{Effects, Ledger};
 use crate::presence_range::block_holders;
 use crate::rows::codec::{Columns, key, verification_counts};
+use crate::test_data::may_copy;
 use crate::{Catalog, CatalogError, CopyTerms, FileReplicaRow, FileRow, ReplicaChange, ReplicaTotals};
 
 impl Catalog {
@@ -187,14 +188,17 @@ pub(crate) fn lose_replica(
     Ok(())
 }
 
-/// Whether another storage has a good replica that is not being deleted.
+/// Whether another storage has a good replica that is not being deleted, from which this one could get it.
 pub(crate) fn has_other_good_replica(
     ledger: &mut Ledger<'_>,
     file: &FileRow,
     storage: StorageId,
 ) -> Result<bool, CatalogError> {
     for other in storages_holding(ledger.tx, file.block)? {
-        if other != storage && ledger.is_usable_source(file.block, other, file.id)? {
+        if other != storage
+            && ledger.is_usable_source(file.block, other, file.id)?
+            && may_copy(ledger.tx, other, storage)?
+        {
             return Ok(true);
         }
     }

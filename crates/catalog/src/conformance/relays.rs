@@ -2,15 +2,16 @@
 
 use longhaul_model::{Fault, FaultCode, FileId, StorageId, TaskId, Timestamp};
 
-use super::{ALPHA, BETA, GAMMA, NOW, World, agent, terms};
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, offer, terms};
 use crate::{
-    CatalogError, LeaseRefusal, LeaseResult, NewSubscription, ReportedCheck, ReportedFact, StoragePatch,
-    SubscriptionPatch, TaskKind, Terms, TermsPatch,
+    CatalogError, Incarnation, LeaseRefusal, LeaseResult, NewSubscription, ReportedCheck, ReportedFact,
+    StorageKind, StorageOfferRow, StoragePatch, SubscriptionPatch, TaskKind, Terms, TermsPatch,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     a_relay_receives_files_for_others_and_is_cleared,
     a_relay_keeps_files_wanted_or_present_there_before,
+    a_relay_keeps_what_only_a_virtual_storage_has_besides,
     hops_end_with_the_last_demand,
     terms_are_stored_and_returned_with_demands,
     settings_change_with_an_audit_entry_or_not_at_all,
@@ -92,6 +93,21 @@ fn a_relay_keeps_files_wanted_or_present_there_before(world: &mut World) {
     let at: Vec<StorageId> =
         world.catalog.replicas_of_dataset(dataset).unwrap().iter().map(|row| row.storage).collect();
     assert_eq!(at.len(), 3, "it is wanted at the relay by now");
+}
+
+/// Release 0.1.0 brought ordinary data to virtual storages, over relays too.
+fn a_relay_keeps_what_only_a_virtual_storage_has_besides(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..1, Some(ALPHA), None);
+    make_relay(world, BETA);
+    world.subscribe(dataset, None, GAMMA);
+    let file = world.file(dataset, 0).id;
+    passed(world, file);
+    let offer = StorageOfferRow { kind: StorageKind::Virtual, ..offer("gamma") };
+    let next = Incarnation { number: 2, nonce: 7 };
+    world.catalog.agent_hello(agent(GAMMA), next, "gamma", "0.2.0", &[], &[offer], NOW).unwrap();
+    world.catalog.remove_replicas(world.storages[ALPHA], &[file], true, &terms()).unwrap();
+    assert!(cleared(world, Timestamp(NOW.0 + 60_000_000)).is_empty(), "the relay has the last replica");
 }
 
 fn hops_end_with_the_last_demand(world: &mut World) {
