@@ -1,17 +1,22 @@
-//! Files that nobody has: every replica is suspect, being deleted, or gone.
+//! Files that nobody has: every replica is suspect, being deleted, gone, or at a virtual storage.
+//!
+//! What a manifest claims counts as had, however long ago that was: a file that is not there is found out by
+//! whatever looks first, a scan, a verification or a transfer, and until then there is nothing to tell. Test
+//! data is nobody's, so it cannot be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sql::Transaction;
-use longhaul_model::{BlockId, DatasetId, FileId, StorageId};
+use longhaul_model::{BlockId, DatasetId, FileId, StorageId, StorageName};
 
 use crate::block_replica::Presence;
 use crate::database::SCAN_TIME_MAX;
 use crate::datasets::{list_files, require_dataset};
 use crate::deletion::FILES_PER_STEP;
-use crate::presence_range::{block_holders, load_presence_range};
+use crate::presence_range::{PresenceRange, block_holders, load_presence_range};
 use crate::rows::codec::Columns;
-use crate::{Catalog, CatalogError, FileScope, LostFilesRow};
+use crate::test_data::test_datasets;
+use crate::{Catalog, CatalogError, FileScope, LostFilesRow, StorageKind};
 
 /// Files that one search examines in blocks that no storage has wholly: bounds its time.
 const FILES_EXAMINED_MAX: u64 = 100_000;
@@ -24,7 +29,9 @@ impl Catalog {
     pub fn lost_files(&self) -> Result<Vec<LostFilesRow>, CatalogError> {
         self.read_within(SCAN_TIME_MAX, |tx| {
             let mut search = LostFileSearch { found: BTreeMap::new(), examined: 0 };
-            for (block, dataset) in incomplete_blocks(tx)? {
+            let blocks = incomplete_blocks(tx)?;
+            let test_data = if blocks.is_empty() { BTreeSet::new() } else { test_datasets(tx)? };
+            for (block, dataset) in blocks.into_iter().filter(|(_, dataset)| !test_data.contains(dataset)) {
                 if search.examined >= FILES_EXAMINED_MAX {
                     break;
                 }
@@ -35,13 +42,14 @@ impl Catalog {
     }
 }
 
-/// Blocks with files of which no storage has all, good and not being deleted.
+/// Blocks with files of which no storage has all, good and not being deleted. Virtual storages have none.
 fn incomplete_blocks(tx: &Transaction<'_>) -> Result<Vec<(BlockId, DatasetId)>, CatalogError> {
     let mut select = tx.prepare_cached(
         "SELECT b.id, b.dataset FROM blocks b WHERE b.files > 0 AND NOT EXISTS (SELECT 1 FROM block_replicas r
-         WHERE r.block = b.id AND r.deleting = 0 AND r.files - r.suspect_files = b.files) ORDER BY b.id",
+         JOIN storages t ON t.id = r.storage WHERE r.block = b.id AND t.kind <> ?1 AND r.deleting = 0
+         AND r.files - r.suspect_files = b.files) ORDER BY b.id",
     )?;
-    let rows = select.query_map((), |row| Ok((row.id(0)?, row.id(1)?)))?;
+    let rows = select.query_map([StorageKind::Virtual.word()], |row| Ok((row.id(0)?, row.id(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
@@ -55,6 +63,7 @@ struct LostOfDataset {
     files: u64,
     examples: Vec<longhaul_model::Lfn>,
     last_holders: BTreeSet<StorageId>,
+    virtual_holders: BTreeSet<StorageId>,
 }
 
 impl LostFileSearch {
@@ -76,13 +85,19 @@ impl LostFileSearch {
             after = last.id;
             self.examined += files.len() as u64;
             for file in files {
-                if ranges.iter().any(|range| range.is_usable_source(file.id)) {
+                let has = |range: &PresenceRange| !range.holder.is_virtual && range.is_usable_source(file.id);
+                if ranges.iter().any(has) {
                     continue;
                 }
                 let found = self.found.entry(dataset).or_default();
                 found.files += 1;
-                let had = ranges.iter().filter(|range| range.presence(file.id) != Presence::Absent);
-                found.last_holders.extend(had.map(|range| range.holder.storage));
+                for range in ranges.iter().filter(|range| range.presence(file.id) != Presence::Absent) {
+                    let holders = match range.holder.is_virtual {
+                        true => &mut found.virtual_holders,
+                        false => &mut found.last_holders,
+                    };
+                    holders.insert(range.holder.storage);
+                }
                 if found.examples.len() < EXAMPLES_MAX {
                     found.examples.push(file.lfn);
                 }
@@ -92,17 +107,22 @@ impl LostFileSearch {
 
     fn into_rows(self, tx: &Transaction<'_>) -> Result<Vec<LostFilesRow>, CatalogError> {
         let rows = self.found.into_iter().map(|(dataset, found)| {
-            let holders = found.last_holders.into_iter();
             Ok(LostFilesRow {
                 dataset,
                 dataset_name: require_dataset(tx, dataset)?.name,
                 files: found.files,
                 examples: found.examples,
-                last_holders: holders
-                    .map(|storage| crate::sites::require_storage(tx, storage))
-                    .collect::<Result<_, CatalogError>>()?,
+                last_holders: storage_names(tx, found.last_holders)?,
+                virtual_holders: storage_names(tx, found.virtual_holders)?,
             })
         });
         rows.collect()
     }
+}
+
+fn storage_names(
+    tx: &Transaction<'_>,
+    storages: BTreeSet<StorageId>,
+) -> Result<Vec<StorageName>, CatalogError> {
+    storages.into_iter().map(|storage| crate::sites::require_storage(tx, storage)).collect()
 }

@@ -4,6 +4,8 @@
 //! [`may_copy_between`] is the rule, for subscriptions, expansions and leases alike. A dataset is test data
 //! exactly while virtual storages, and only they, have files of it.
 
+use std::collections::BTreeSet;
+
 use crate::sql::{Optional, Transaction};
 use longhaul_model::{DatasetId, StorageId};
 
@@ -74,6 +76,20 @@ pub(crate) fn is_virtual(tx: &Transaction<'_>, storage: StorageId) -> Result<boo
     let mut select = tx.prepare_cached("SELECT kind FROM storages WHERE id = ?1")?;
     let kind = select.query_row([key!(storage)], |row| row.parsed::<StorageKind>(0)).optional()?;
     Ok(kind == Some(StorageKind::Virtual))
+}
+
+/// The datasets of test data, without those that ordinary files once came to: release 0.1.0 let them.
+pub(crate) fn test_datasets(tx: &Transaction<'_>) -> Result<BTreeSet<DatasetId>, CatalogError> {
+    let mut select = tx.prepare_cached(
+        "SELECT r.dataset FROM dataset_replicas r JOIN storages t ON t.id = r.storage
+         WHERE t.kind = ?1 AND r.files > 0
+         AND NOT EXISTS (SELECT 1 FROM dataset_replicas h JOIN storages s ON s.id = h.storage
+           WHERE h.dataset = r.dataset AND h.files > 0 AND s.kind <> ?1)
+         AND NOT EXISTS (SELECT 1 FROM arrivals a JOIN storages s ON s.id = a.source
+           WHERE a.dataset = r.dataset AND a.files > 0 AND s.kind <> ?1)",
+    )?;
+    let rows = select.query_map([StorageKind::Virtual.word()], |row| row.id(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 fn holders(tx: &Transaction<'_>, dataset: DatasetId) -> Result<Holders, CatalogError> {

@@ -29,6 +29,8 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     a_scan_makes_what_changed_suspect,
     a_verification_that_left_files_unread_renews_nothing,
     files_that_nobody_has_are_found,
+    files_that_only_a_virtual_storage_has_are_lost,
+    test_data_and_claims_are_not_lost,
     ordinary_data_never_goes_to_a_virtual_storage,
     what_is_registered_later_does_not_go_to_a_virtual_storage,
     test_data_stays_at_virtual_storages,
@@ -293,6 +295,42 @@ fn files_that_nobody_has_are_found(world: &mut World) {
     // It comes back.
     world.register(dataset, 1..2, Some(ALPHA), None);
     assert_eq!(world.catalog.lost_files().unwrap(), []);
+}
+
+/// Release 0.1.0 brought ordinary data there.
+fn files_that_only_a_virtual_storage_has_are_lost(world: &mut World) {
+    let dataset = verified_at_alpha(world);
+    world.subscribe(dataset, None, BETA);
+    let files: Vec<_> = (0..3).map(|number| world.file(dataset, number).id).collect();
+    for &file in &files {
+        world.bring(file, ALPHA, BETA);
+    }
+    let offer = StorageOfferRow { kind: StorageKind::Virtual, ..offer("beta") };
+    let next = Incarnation { number: 2, nonce: 7 };
+    world.catalog.agent_hello(agent(BETA), next, "beta", "0.2.0", &[], &[offer], NOW).unwrap();
+    assert_eq!(world.catalog.lost_files().unwrap(), [], "alpha has them");
+    let alpha = world.storages[ALPHA];
+    world.catalog.remove_replicas(alpha, &files[..1], true, &terms()).unwrap();
+    let found = world.catalog.lost_files().unwrap();
+    assert_eq!((found.len(), found[0].files, found[0].last_holders.len()), (1, 1, 0));
+    let holders: Vec<_> = found[0].virtual_holders.iter().map(|name| name.as_str()).collect();
+    assert_eq!(holders, ["beta"]);
+    world.catalog.remove_replicas(alpha, &files, true, &terms()).unwrap();
+    assert_eq!(world.catalog.lost_files().unwrap()[0].files, 3);
+}
+
+fn test_data_and_claims_are_not_lost(world: &mut World) {
+    let test = add_virtual(world);
+    let dataset = world.dataset("test");
+    let mut files = (0..2).map(|number| Ok(super::new_file(dataset, number, None, number + 1)));
+    world.catalog.add_files(dataset, &mut files, Some(test), NOW).unwrap();
+    // A manifest says that alpha has them; a scan may come much later.
+    let claimed = world.dataset("claimed");
+    world.register(claimed, 0..2, Some(ALPHA), None);
+    assert_eq!(world.catalog.lost_files().unwrap(), []);
+    let kind = TaskKind::Delete { force: true };
+    world.catalog.add_task(&NewTask { id: TaskId(1), kind, dataset, storage: test }, &terms()).unwrap();
+    assert_eq!(world.catalog.lost_files().unwrap(), [], "what a virtual storage drops is nobody's");
 }
 
 fn wish_for(world: &mut World, dataset: DatasetId, target: StorageId) -> NewSubscription {

@@ -104,6 +104,8 @@ pub struct LostFilesRow {
     pub examples: Vec<Lfn>,
     /// Storages whose replicas of them are suspect or being deleted.
     pub last_holders: Vec<StorageName>,
+    /// Virtual storages that were given some of them, and hold nothing.
+    pub virtual_holders: Vec<StorageName>,
 }
 
 /// Suspect replicas of a dataset at a storage that were repaired and damaged again too often.

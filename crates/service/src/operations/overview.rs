@@ -497,7 +497,13 @@ fn lost_files(since: Timestamp, row: LostFilesRow, now: Timestamp) -> ProblemVie
             format!("restore them at {holder}, then: longhaul verify {holder} {dataset}"),
         ),
         None => (
-            "no storage holds them".to_owned(),
+            match &row.virtual_holders[..] {
+                [] => "no storage holds them".to_owned(),
+                names => {
+                    let names: Vec<&str> = names.iter().map(StorageName::as_str).collect();
+                    format!("they went to virtual storages only, which hold nothing: {}", names.join(", "))
+                }
+            },
             format!("bring them to a storage, then: longhaul dataset register {dataset} --scan STORAGE:PATH"),
         ),
     };
@@ -559,5 +565,31 @@ mod tests {
             (reason.count, reason.storage, reason.examples),
             (134, Some(storage), vec!["a/f1".into()])
         );
+    }
+
+    fn remedies_of_lost_files(last: &[&str], virtual_ones: &[&str]) -> (String, String) {
+        let parsed =
+            |names: &[&str]| -> Vec<StorageName> { names.iter().map(|name| name.parse().unwrap()).collect() };
+        let row = LostFilesRow {
+            dataset: longhaul_model::DatasetId(1),
+            dataset_name: "run7".parse().unwrap(),
+            files: 3,
+            examples: Vec::new(),
+            last_holders: parsed(last),
+            virtual_holders: parsed(virtual_ones),
+        };
+        let view = lost_files(Timestamp::ZERO, row, Timestamp::ZERO);
+        (view.fault.detail, view.remedy)
+    }
+
+    #[test]
+    fn a_virtual_storage_is_not_asked_for_the_files_that_it_dropped() {
+        let (detail, remedy) = remedies_of_lost_files(&[], &["beta-test"]);
+        assert!(detail.ends_with("which hold nothing: beta-test"), "{detail}");
+        assert!(!remedy.contains("beta-test"), "{remedy}");
+        let (detail, remedy) = remedies_of_lost_files(&["alpha"], &["beta-test"]);
+        assert!(detail.ends_with("the replicas at alpha are suspect or being deleted"), "{detail}");
+        assert!(remedy.ends_with("longhaul verify alpha run7"), "{remedy}");
+        assert!(remedies_of_lost_files(&[], &[]).0.ends_with("no storage holds them"));
     }
 }
