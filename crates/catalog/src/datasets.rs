@@ -45,12 +45,12 @@ const DELETION_BLOCKERS: [(&str, &str); 4] = [
     (
         "SELECT s.name FROM dataset_replicas r JOIN storages s ON s.id = r.storage
          WHERE r.dataset = ?1 AND r.files + r.suspect_files > 0 LIMIT 1",
-        "holds files of it; delete them there first: longhaul replica delete",
+        "holds files of it; delete them there first: longhaul replica delete DATASET STORAGE",
     ),
     (
         "SELECT t.name FROM subscriptions s JOIN storages t ON t.id = s.target
          WHERE s.dataset = ?1 AND s.state <> 'cancelled' LIMIT 1",
-        "is subscribed to it; cancel that first: longhaul subscription cancel",
+        "is subscribed to it; cancel that first: longhaul subscription cancel SUBSCRIPTION",
     ),
     (
         "SELECT s.name FROM tasks t JOIN storages s ON s.id = t.storage WHERE t.dataset = ?1 AND t.done = 0 \

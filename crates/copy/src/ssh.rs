@@ -68,8 +68,7 @@ impl SshServer {
             Err(error) => error.to_string(),
         };
         let login = printable(login);
-        let detail =
-            format!("longhaul serve on {login} printed no URL ({status}): is longhaul installed there?");
+        let detail = format!("`longhaul serve` on {login} printed no URL ({status}): is it installed there?");
         Fault::new(FaultCode::Unreachable, detail)
     }
 }

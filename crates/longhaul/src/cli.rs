@@ -224,6 +224,9 @@ pub enum Command {
 }
 
 #[cfg(test)]
+mod named_command_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;

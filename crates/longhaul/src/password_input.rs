@@ -26,7 +26,7 @@ pub fn new_from_terminal(name: &str) -> Result<String, Failure> {
         Failure::usage(
             "the password is missing",
             "there is no terminal to read it from",
-            "pass it on standard input: longhaul account … --password-stdin < FILE",
+            "pass it on standard input: the same command with --password-stdin < FILE",
         )
     })?;
     let name = longhaul_model::units::printable(name);

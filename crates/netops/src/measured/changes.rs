@@ -169,9 +169,9 @@ fn problem(alike: &[Change], directory: &Directory) -> Option<ProblemView> {
             (Blame::Network, "ask the network's operators, with these numbers".to_owned())
         }
     };
-    let show = match worst.affected {
-        ChangeScope::Link(_) => "explain",
-        ChangeScope::Path { .. } => "show",
+    let command = match worst.affected {
+        ChangeScope::Link(_) => format!("longhaul network explain {source} {target}"),
+        ChangeScope::Path { .. } => format!("longhaul network show {source} {target}"),
     };
     let words = format!("{}{more}", worst.describe(&source, &target));
     let examples = alike.iter().filter(|change| *change != worst).take(EXAMPLES_MAX);
@@ -181,10 +181,7 @@ fn problem(alike: &[Change], directory: &Directory) -> Option<ProblemView> {
         count: alike.len() as u64,
         first_seen: alike.iter().map(|change| change.from).min()?,
         last_seen: alike.iter().map(|change| change.noticed).max()?,
-        remedy: format!(
-            "see what is known: longhaul network {show} {source} {target}; {whose}. Other sources go first \
-                meanwhile"
-        ),
+        remedy: format!("see what is known: {command}; {whose}. Other sources go first meanwhile"),
         examples: examples
             .map(|change| {
                 let (source, target) = end_names(change, directory);

@@ -395,7 +395,7 @@ impl PathReport {
                 let streams = (wanted / window).ceil();
                 lines.push(format!(
                     "{named}: {} under way fill it; give hosts buffers of {} ({} streams), or use \
-                        {streams:.0} streams; see longhaul tune",
+                        {streams:.0} streams; `longhaul tune` prints the settings",
                     units::bytes(shape.bdp_bytes()),
                     units::bytes(shape.buffer_bytes(STREAMS_DEFAULT)),
                     STREAMS_DEFAULT,

@@ -93,7 +93,10 @@ impl Operations {
             None => FileScope::Dataset(dataset.id),
             Some(block) => match catalog.block(block).map_err(problem)? {
                 Some(row) if row.dataset == dataset.id => FileScope::Block(row.id),
-                _ => return Err(not_found("block", block, "longhaul dataset show")),
+                _ => {
+                    let blocks = format!("longhaul dataset show {name} --blocks");
+                    return Err(not_found("block", block, &blocks));
+                }
             },
         };
         let limit = query.page.limit();
@@ -128,7 +131,7 @@ impl Operations {
         let before = block.0.checked_sub(1).map(BlockId);
         let rows = self.shared.kernel.catalog.blocks(dataset, before, 1).map_err(problem)?;
         let row = rows.into_iter().find(|row| row.id == block);
-        row.map(|row| row.name).ok_or_else(|| not_found("block", block, "longhaul dataset show"))
+        row.map(|row| row.name).ok_or_else(|| not_found("block", block, "longhaul dataset list"))
     }
 
     fn dataset_view(&self, row: DatasetRow) -> Result<DatasetView, Problem> {

@@ -504,7 +504,7 @@ fn lost_files(since: Timestamp, row: LostFilesRow, now: Timestamp) -> ProblemVie
                     format!("they went to virtual storages only, which hold nothing: {}", names.join(", "))
                 }
             },
-            format!("bring them to a storage, then: longhaul dataset register {dataset} --scan STORAGE:PATH"),
+            format!("bring them to a storage, then: longhaul dataset add {dataset} --scan STORAGE:PATH"),
         ),
     };
     let detail = format!("{files} of the files of {dataset} have no good copy: {whose}");

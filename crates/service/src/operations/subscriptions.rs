@@ -57,7 +57,10 @@ impl Operations {
             None => None,
             Some(name) => match self.shared.kernel.catalog.block(name).map_err(problem)? {
                 Some(row) if row.dataset == dataset.id => Some(row.id),
-                _ => return Err(not_found("block", name, "longhaul dataset show")),
+                _ => {
+                    let blocks = format!("longhaul dataset show {} --blocks", dataset.name);
+                    return Err(not_found("block", name, &blocks));
+                }
             },
         };
         if !target.writable {

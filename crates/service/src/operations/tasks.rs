@@ -72,13 +72,13 @@ impl Operations {
 
     pub fn task_show(&self, id: TaskId) -> Result<TaskView, Problem> {
         let row = self.shared.kernel.catalog.task(id).map_err(problem)?;
-        let row = row.ok_or_else(|| not_found("task", id, "longhaul dataset show"))?;
+        let row = row.ok_or_else(|| not_found("task", id, "longhaul task list"))?;
         Ok(self.task_view(row))
     }
 
     pub fn task_cancel(&self, caller: &Caller, id: TaskId) -> Result<TaskView, Problem> {
         let row = self.shared.kernel.catalog.task(id).map_err(problem)?;
-        let row = row.ok_or_else(|| not_found("task", id, "longhaul dataset show"))?;
+        let row = row.ok_or_else(|| not_found("task", id, "longhaul task list"))?;
         let (dataset, storage) = (self.dataset_row(&row.dataset_name)?, self.storage_row(&row.storage_name)?);
         let of = [Belonging::Data(&dataset.community), Belonging::Site(&storage.site_name)];
         caller.check(&rights::TASK_CANCEL, &of)?;

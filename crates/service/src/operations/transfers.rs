@@ -47,7 +47,7 @@ impl Operations {
         }
         let found = self.shared.kernel.catalog.replicas_of_file(&row.lfn).map_err(problem)?;
         let (file, replicas) =
-            found.ok_or_else(|| not_found("file", row.lfn.shown(), "longhaul dataset show"))?;
+            found.ok_or_else(|| not_found("file", row.lfn.shown(), "longhaul dataset show NAME --files"))?;
         // A replica that is said to be there again is used again at once.
         let mut events = Vec::new();
         for replica in
