@@ -20,8 +20,8 @@ use crate::settings::REASONS_MAX;
 use crate::state::{Class, Subscription};
 
 /// Minimum spread of a rate: the future is not the past. This and the next constant, with those of
-/// `arrival_history`, keep nine in ten promises of 200 random deployments of each kind of trouble (`cargo xtask
-/// soak forecasts`): 93 to 95 % under limits and with a bad file, 88 % where a source dies.
+/// `arrival_history`, keep nine in ten promises of 200 random deployments of each kind of trouble
+/// (`cargo xtask soak forecasts`): 93 to 95 % under limits and with a bad file, 88 % where a source dies.
 const RATE_SPREAD_MIN: f64 = 0.015;
 /// What is left of the spread of a link's rate in the rate of a whole subscription.
 const MEAN_SPREAD_SHARE: f64 = 0.5;

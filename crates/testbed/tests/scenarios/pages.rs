@@ -7,7 +7,7 @@ use longhaul_testbed::browser::{self, Browser, Page};
 use longhaul_testbed::http::Api;
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, SiteOptions, needs, tree};
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const WITHIN: Duration = Duration::from_secs(60);
 const DESK: (u32, u32) = (1280, 900);
@@ -210,7 +210,7 @@ fn a_page_says_when_nobody_answers() {
     let base = format!("http://{}", deployment.page_address.unwrap());
     let mut browser = Browser::start(&program);
     let mut page = browser.page(DESK.0, DESK.1);
-    log_in(&deployment, &mut page, &base);
+    page.log_in(&deployment.api(), &base);
     page.open(&format!("{base}/ui/"));
     until_badge(&mut page, "live, ");
     deployment.process(SERVICE).signal(Signal::STOP);
