@@ -20,18 +20,35 @@ impl Catalog {
         now: Timestamp,
         change: impl FnOnce(Option<&str>) -> Result<(String, String), E>,
     ) -> Result<(), E> {
-        self.write(|tx| {
-            let present: Option<String> = tx
-                .query_row("SELECT value FROM settings WHERE name = ?1", [setting], |row| row.get(0))
-                .optional()
-                .map_err(CatalogError::from)?;
+        self.change_settings::<E, 1>([setting], who, now, |[present]| {
             let (value, what) = change(present.as_deref())?;
-            tx.execute(
-                "INSERT INTO settings (name, value) VALUES (?1, ?2)
-                 ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                (setting, &value),
-            )
-            .map_err(CatalogError::from)?;
+            Ok(([value], what))
+        })
+    }
+
+    /// Changes several settings in one transaction, recorded in one sentence: all of them or, where `change`
+    /// fails, none.
+    pub fn change_settings<E: From<CatalogError>, const COUNT: usize>(
+        &self,
+        settings: [&str; COUNT],
+        who: &str,
+        now: Timestamp,
+        change: impl FnOnce([Option<String>; COUNT]) -> Result<([String; COUNT], String), E>,
+    ) -> Result<(), E> {
+        self.write(|tx| {
+            let mut present = [const { None::<String> }; COUNT];
+            for (setting, place) in settings.iter().zip(&mut present) {
+                *place = read_setting(tx, setting)?;
+            }
+            let (values, what) = change(present)?;
+            for (setting, value) in settings.iter().zip(&values) {
+                tx.execute(
+                    "INSERT INTO settings (name, value) VALUES (?1, ?2)
+                     ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                    (*setting, value),
+                )
+                .map_err(CatalogError::from)?;
+            }
             Ok(record_change(tx, who, &what, now)?)
         })
     }
@@ -102,6 +119,11 @@ impl Catalog {
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
+}
+
+fn read_setting(tx: &Transaction<'_>, setting: &str) -> Result<Option<String>, CatalogError> {
+    let value = tx.query_row("SELECT value FROM settings WHERE name = ?1", [setting], |row| row.get(0));
+    Ok(value.optional()?)
 }
 
 pub(crate) fn record_change(

@@ -10,6 +10,7 @@ use longhaul_api::fts::{
 };
 use longhaul_catalog::{Catalog, CatalogError};
 use longhaul_control::executor::LinkPolicy;
+use longhaul_control::steering::{KeptShares, SHARES};
 use longhaul_identity::{AccessRules, catalog_problem, refusal};
 use longhaul_model::Timestamp;
 use longhaul_scheduler::{Limits, LinkShares};
@@ -144,6 +145,36 @@ impl ConfigStore {
             made = Some((objects, result));
             tracing::info!(by = who, "{what}");
             Ok((text, format!("fts: {what}")))
+        });
+        done.map_err(|wrong| wrong.0)?;
+        let (objects, result) = made.ok_or_else(|| Refusal::new(500, "the change was not made"))?;
+        *place = Some(Arc::new(objects));
+        Ok(result)
+    }
+
+    /// [`ConfigStore::change`] of the objects and the scheduler's shares, in one transaction: where either is
+    /// refused, both are as they were. Returns the shares, for the scheduler.
+    pub fn change_with_shares<T>(
+        &self,
+        who: &str,
+        now: Timestamp,
+        change: impl FnOnce(&mut Objects, &mut KeptShares) -> Result<(T, String), Refusal>,
+    ) -> Result<(T, KeptShares), Refusal> {
+        let mut place = self.cache.write();
+        let mut made = None;
+        let settings = [SETTING, SHARES];
+        let done = self.catalog.change_settings::<ChangeError, 2>(settings, who, now, |[objects, shares]| {
+            let mut objects = read(objects.as_deref()).map_err(ChangeError)?;
+            let mut shares = KeptShares::read(shares.as_deref());
+            let (result, what) = change(&mut objects, &mut shares).map_err(ChangeError)?;
+            objects.check().map_err(ChangeError)?;
+            let texts = [
+                serde_json::to_string(&objects).unwrap_or_default(),
+                serde_json::to_string(&shares).unwrap_or_default(),
+            ];
+            made = Some((objects, (result, shares)));
+            tracing::info!(by = who, "{what}");
+            Ok((texts, format!("fts: {what}")))
         });
         done.map_err(|wrong| wrong.0)?;
         let (objects, result) = made.ok_or_else(|| Refusal::new(500, "the change was not made"))?;

@@ -177,4 +177,19 @@ fn settings_change_with_an_audit_entry_or_not_at_all(world: &mut World) {
     let told: Vec<String> =
         world.catalog.audit(None, None, 10).unwrap().into_iter().map(|row| row.what).collect();
     assert_eq!(told, ["one to two", "nothing to one"]);
+    let set_two = |second: &'static str| {
+        world.catalog.change_settings(["x", "y"], "root", NOW, |present| {
+            assert_eq!(present, [Some("two".to_owned()), None]);
+            if second == "bad" {
+                return Err(CatalogError::conflict("no"));
+            }
+            Ok((["three".to_owned(), second.to_owned()], "both".to_owned()))
+        })
+    };
+    set_two("bad").unwrap_err();
+    assert_eq!(world.catalog.setting("x").unwrap().as_deref(), Some("two"));
+    set_two("four").unwrap();
+    assert_eq!(world.catalog.setting("x").unwrap().as_deref(), Some("three"));
+    assert_eq!(world.catalog.setting("y").unwrap().as_deref(), Some("four"));
+    assert_eq!(world.catalog.audit(None, None, 10).unwrap().len(), 3, "one entry for both");
 }

@@ -6,7 +6,6 @@ use http::StatusCode;
 use longhaul_api::fts::{
     ActivityShares, GlobalSettings, Grant, LinkSettings, Moment, Refusal, ShareSetting, StorageSettings,
 };
-use longhaul_api::steering::ShareChange;
 use longhaul_catalog::AuditKind;
 use longhaul_control::steering::Whose;
 use longhaul_identity::refusal;
@@ -21,7 +20,7 @@ use super::clouds;
 use super::request::{FtsRequest, Reply};
 use super::routes;
 use super::views::own_host;
-use crate::operations::{Operations, problem};
+use crate::operations::{Operations, problem, unprocessable_fault};
 
 const AUDIT_ROWS: usize = 100;
 
@@ -184,12 +183,8 @@ fn same_place(kept: &ShareSetting, share: &ShareSetting) -> bool {
 
 fn set_share(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let share = ShareSetting::parse(&ask.dictionary()?)?;
-    let everywhere = is_everywhere(&share.source, &share.destination);
-    let (vo, weight) = (share.vo.clone(), share.share);
-    if everywhere && vo.parse::<CommunityName>().is_err() {
-        return Err(Refusal::bad(format!("{} is no VO", longhaul_model::units::printable(&vo))));
-    }
-    let reply = change(operations, ask, |objects| {
+    let weights = weights_everywhere(&share.source, &share.destination, &share.vo, Some(share.share))?;
+    change_with_weights(operations, ask, &weights, |objects| {
         let known = objects
             .links
             .values()
@@ -206,46 +201,57 @@ fn set_share(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal
         let reply = Reply::json(&share)?;
         objects.shares.push(share);
         Ok((reply, what))
-    })?;
-    if everywhere {
-        weigh(operations, ask, vo, Some(weight))?;
-    } else {
-        operations.jobs().configured();
-    }
-    Ok(reply)
+    })
 }
 
 /// What counts on all pairs is the community's share in the scheduler; that of one pair counts there in its
 /// place.
-fn is_everywhere(source: &str, destination: &str) -> bool {
-    source == "*" && destination == "*"
+fn weights_everywhere(
+    source: &str,
+    destination: &str,
+    vo: &str,
+    weight: Option<f64>,
+) -> Result<Vec<(Whose, Option<f64>)>, Refusal> {
+    if source != "*" || destination != "*" {
+        return Ok(Vec::new());
+    }
+    let community = vo.parse::<CommunityName>();
+    let no_vo = |_| Refusal::bad(format!("{} is no VO", longhaul_model::units::printable(vo)));
+    Ok(vec![(Whose::Community(community.map_err(no_vo)?), weight)])
 }
 
-fn weigh(
+/// A change of the configuration together with the scheduler's weights that follow from it, recorded: where
+/// either is refused, nothing is changed.
+fn change_with_weights(
     operations: &Operations,
     ask: &FtsRequest,
-    community: String,
-    weight: Option<f64>,
-) -> Result<(), Refusal> {
-    let change = ShareChange { community, activity: None, weight };
-    operations.share_set_by(&ask.person.dn, &change).map_err(refusal).map(drop)
+    weights: &[(Whose, Option<f64>)],
+    change_objects: impl FnOnce(&mut Objects) -> Result<(Reply, String), Refusal>,
+) -> Result<Reply, Refusal> {
+    if weights.is_empty() {
+        return change(operations, ask, change_objects).inspect(|_| operations.jobs().configured());
+    }
+    let config_store = &operations.shared.job_control.config_store;
+    let changed = config_store.change_with_shares(&ask.person.dn, operations.now(), |objects, shares| {
+        let changed = change_objects(objects)?;
+        shares.set_all(weights).map_err(|fault| refusal(unprocessable_fault(fault)))?;
+        Ok(changed)
+    });
+    let (reply, shares) = changed?;
+    operations.put_shares_in_force(&shares);
+    Ok(reply)
 }
 
 fn remove_share(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let (source, destination, vo) =
         (parameter(ask, "source")?, parameter(ask, "destination")?, parameter(ask, "vo")?);
-    let reply = change(operations, ask, |objects| {
+    let weights = weights_everywhere(source, destination, vo, None)?;
+    change_with_weights(operations, ask, &weights, |objects| {
         objects
             .shares
             .retain(|kept| !(kept.source == source && kept.destination == destination && kept.vo == vo));
         Ok((Reply::nothing(), format!("share of {vo} from {source} to {destination} removed")))
-    })?;
-    if is_everywhere(source, destination) {
-        weigh(operations, ask, vo.to_owned(), None)?;
-    } else {
-        operations.jobs().configured();
-    }
-    Ok(reply)
+    })
 }
 
 fn show_storages(kept: &Objects, only: Option<&str>) -> Result<Reply, Refusal> {
@@ -317,11 +323,8 @@ fn activity_view(shares: &ActivityShares) -> Value {
 fn set_activities(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal> {
     let shares = ActivityShares::parse(&ask.dictionary()?)?;
     let what = format!("activity shares of {}: {}", shares.vo, json!(shares.share));
-    if shares.active {
-        let weights = scheduler_weights(&shares)?;
-        operations.shares_set_by(&ask.person.dn, &weights, &what).map_err(refusal)?;
-    }
-    change(operations, ask, |objects| {
+    let weights = if shares.active { scheduler_weights(&shares)? } else { Vec::new() };
+    change_with_weights(operations, ask, &weights, |objects| {
         objects.activities.insert(shares.vo.clone(), shares.clone());
         Ok((Reply::json(&shares)?, what))
     })

@@ -71,10 +71,11 @@ impl Operations {
             records.links.get(link).is_some_and(|record| record.state == CommissionState::Commissioned)
         };
         let (open, close): (Vec<_>, Vec<_>) = ended.into_iter().partition(good);
-        self.keep_records(records)?;
+        // What may be refused goes first: a refused request leaves no record of its tests.
         if self.shared.config.links_by_tests {
             self.commission_by_tests(caller, &open, &close)?;
         }
+        self.keep_records(records)?;
         self.shared.kernel.changes.touch(ChangeKind::Site, name, now);
         self.site_show(name)
     }

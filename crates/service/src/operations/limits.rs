@@ -20,6 +20,39 @@ use longhaul_scheduler::Limit;
 use super::steering::{Refused, listed};
 use super::{Operations, bad_request, problem, unprocessable};
 
+/// Links that one request commissions, and those that it takes out of production.
+pub(super) struct CommissioningPairs {
+    open: BTreeSet<Pair>,
+    close: BTreeSet<Pair>,
+}
+
+impl CommissioningPairs {
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.close.is_empty()
+    }
+
+    /// Changes the links that are not commissioned.
+    pub(super) fn apply(&self, uncommissioned: &mut BTreeSet<Pair>) -> Result<(), Problem> {
+        uncommissioned.retain(|pair| !self.open.contains(pair));
+        uncommissioned.extend(&self.close);
+        let count = uncommissioned.len();
+        if count > LINKS_MAX {
+            return Err(bad_request(format!("{count} links, the limit is {LINKS_MAX}")));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn commissioning_in_words(change: &LinksChange) -> String {
+    let mut what = Vec::new();
+    for (verb, list) in
+        [("commissioned", &change.commission), ("for test transfers only", &change.decommission)]
+    {
+        what.extend((!list.is_empty()).then(|| format!("links {verb}: {}", listed(list))));
+    }
+    what.join("; ")
+}
+
 impl Operations {
     pub fn limit_list(&self) -> Result<Page<LimitView>, Problem> {
         let kept = self.shared.kernel.catalog.setting(LIMITS).map_err(problem)?;
@@ -47,32 +80,15 @@ impl Operations {
 
     /// What of a change of links is about their commissioning.
     pub(super) fn commissioning_change(&self, caller: &Caller, change: &LinksChange) -> Result<(), Problem> {
-        let (open, close) = (self.pairs(&change.commission)?, self.pairs(&change.decommission)?);
-        if let Some(pair) = open.intersection(&close).next() {
-            let directory = self.shared.kernel.directory();
-            let name = |id| directory.name(id).map(|name| name.to_string()).unwrap_or_default();
-            let (source, target) = (name(pair.0), name(pair.1));
-            return Err(unprocessable(format!("{source}:{target} cannot be commissioned and not, at once")));
-        }
-        let mut what = Vec::new();
-        for (verb, list) in
-            [("commissioned", &change.commission), ("for test transfers only", &change.decommission)]
-        {
-            what.extend((!list.is_empty()).then(|| format!("links {verb}: {}", listed(list))));
-        }
-        let (who, what) = (&caller.principal.name, what.join("; "));
+        let pairs = self.commissioning_pairs(change)?;
+        let (who, what) = (&caller.principal.name, commissioning_in_words(change));
         let changed = self.shared.kernel.catalog.change_setting::<Refused>(
             UNCOMMISSIONED,
             who,
             self.now(),
             |present| {
                 let mut links = read_uncommissioned(present)?;
-                links.retain(|pair| !open.contains(pair));
-                links.extend(&close);
-                if links.len() > LINKS_MAX {
-                    let detail = format!("{} links, the limit is {LINKS_MAX}", links.len());
-                    return Err(Refused::Change(bad_request(detail)));
-                }
+                pairs.apply(&mut links).map_err(Refused::Change)?;
                 Ok((serde_json::to_string(&links).unwrap_or_default(), what.clone()))
             },
         );
@@ -81,12 +97,23 @@ impl Operations {
         self.limits_changed()
     }
 
+    pub(super) fn commissioning_pairs(&self, change: &LinksChange) -> Result<CommissioningPairs, Problem> {
+        let (open, close) = (self.pairs(&change.commission)?, self.pairs(&change.decommission)?);
+        if let Some(pair) = open.intersection(&close).next() {
+            let directory = self.shared.kernel.directory();
+            let name = |id| directory.name(id).map(|name| name.to_string()).unwrap_or_default();
+            let (source, target) = (name(pair.0), name(pair.1));
+            return Err(unprocessable(format!("{source}:{target} cannot be commissioned and not, at once")));
+        }
+        Ok(CommissioningPairs { open, close })
+    }
+
     pub(super) fn uncommissioned(&self) -> Result<BTreeSet<Pair>, Problem> {
         let kept = self.shared.kernel.catalog.setting(UNCOMMISSIONED).map_err(problem)?;
         read_uncommissioned(kept.as_deref()).map_err(problem)
     }
 
-    fn limits_changed(&self) -> Result<(), Problem> {
+    pub(super) fn limits_changed(&self) -> Result<(), Problem> {
         let event = limits::event(
             &self.shared.kernel.catalog,
             &self.shared.control.marks,

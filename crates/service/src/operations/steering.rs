@@ -13,6 +13,7 @@ use longhaul_api::steering::{
 use longhaul_catalog as catalog;
 use longhaul_catalog::CatalogError;
 use longhaul_control::brain::Input;
+use longhaul_control::limits::{UNCOMMISSIONED, read_uncommissioned};
 use longhaul_control::steering::{
     KeptLinks, KeptShares, LINKS, LINKS_MAX, SHARES, Whose, links_event, read_links, write_links,
 };
@@ -21,6 +22,7 @@ use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::Strategy;
 
+use super::limits::commissioning_in_words;
 use super::{Operations, PageQuery, bad_request, page, problem, unprocessable, unprocessable_fault};
 use crate::views;
 
@@ -69,34 +71,27 @@ impl Operations {
                 caller.check(&rights::COMMUNITY_SHARE_SET, &[])?;
             }
         }
-        self.share_set_by(&caller.principal.name, change)
-    }
-
-    /// The same for who has no account with us, such as a user of FTS's interface.
-    pub(crate) fn share_set_by(&self, who: &str, change: &ShareChange) -> Result<Page<ShareView>, Problem> {
-        self.shares_set_by(who, &[(whose(change)?, change.weight)], &share_in_words(change))
-    }
-
-    /// Sets several weights, all or none; `what` says it in the record of changes.
-    pub(crate) fn shares_set_by(
-        &self,
-        who: &str,
-        weights: &[(Whose, Option<f64>)],
-        what: &str,
-    ) -> Result<Page<ShareView>, Problem> {
+        let who = &caller.principal.name;
+        let (whose, what) = (whose(change)?, share_in_words(change));
         let mut shares = KeptShares::default();
         let changed =
             self.shared.kernel.catalog.change_setting::<Refused>(SHARES, who, self.now(), |present| {
                 shares = KeptShares::read(present);
-                shares.set_all(weights).map_err(|fault| Refused::Change(unprocessable_fault(fault)))?;
+                let set = shares.set(&whose, change.weight);
+                set.map_err(|fault| Refused::Change(unprocessable_fault(fault)))?;
                 let text = serde_json::to_string(&shares).unwrap_or_default();
-                Ok((text, what.to_owned()))
+                Ok((text, what.clone()))
             });
         changed.map_err(Problem::from)?;
-        tracing::info!(by = who, "{what}");
+        tracing::info!(by = %who, "{what}");
+        self.put_shares_in_force(&shares);
+        Ok(Page { items: share_views(&shares), next: None })
+    }
+
+    /// Hands the scheduler the shares that the catalog has from now on.
+    pub(crate) fn put_shares_in_force(&self, shares: &KeptShares) {
         self.shared.kernel.notify_scheduler(Input::Events(vec![shares.event()]));
         self.shared.kernel.changes.touch(ChangeKind::Status, "", self.now());
-        Ok(Page { items: share_views(&shares), next: None })
     }
 
     pub fn link_list(&self) -> Result<LinksView, Problem> {
@@ -116,38 +111,69 @@ impl Operations {
         self.links_changed(caller, |_| Ok((links, what)))
     }
 
+    /// Lists and commissions links: all that one request names, or none of it.
     pub fn link_change(&self, caller: &Caller, change: &LinksChange) -> Result<LinksView, Problem> {
-        if !change.commission.is_empty() || !change.decommission.is_empty() {
-            self.commissioning_change(caller, change)?;
-            if change.add.is_empty() && change.remove.is_empty() {
-                return self.link_list();
-            }
-        }
+        let commissioning = self.commissioning_pairs(change)?;
         let (add, remove) = (self.pairs(&change.add)?, self.pairs(&change.remove)?);
-        self.links_changed(caller, |present| {
-            let Some(mut links) = present else {
-                let detail = "files may go from every storage to every other now: a single link can be \
-                    neither added \
-                    nor taken away";
-                return Err(Problem::from(Fault::new(FaultCode::Conflict, detail)).with_remedy(
-                    "name all links that shall be used, at once: longhaul link only \
-                        SOURCE:TARGET…",
-                ));
-            };
-            if let Some(pair) = remove.iter().find(|pair| !links.contains(pair)) {
-                let directory = self.shared.kernel.directory();
-                let name = |id| directory.name(id).map(|name| name.to_string()).unwrap_or_default();
-                let detail = format!("{} to {} is no listed link", name(pair.0), name(pair.1));
-                return Err(Problem::from(Fault::new(FaultCode::NotFound, detail))
-                    .with_remedy("see which there are: longhaul link list"));
-            }
-            links.retain(|pair| !remove.contains(pair));
-            links.extend(add);
-            if links.len() > LINKS_MAX {
-                return Err(bad_request(format!("{} links, the limit is {LINKS_MAX}", links.len())));
-            }
-            Ok((Some(links), links_in_words(change)))
-        })
+        if commissioning.is_empty() {
+            return self.links_changed(caller, |present| {
+                Ok((self.relisted(present, &add, &remove)?, links_in_words(change)))
+            });
+        }
+        if add.is_empty() && remove.is_empty() {
+            self.commissioning_change(caller, change)?;
+            return self.link_list();
+        }
+        let who = &caller.principal.name;
+        let what = format!("{}; {}", commissioning_in_words(change), links_in_words(change));
+        let (settings, mut links) = ([LINKS, UNCOMMISSIONED], None);
+        let changed = self.shared.kernel.catalog.change_settings::<Refused, 2>(
+            settings,
+            who,
+            self.now(),
+            |[listed, uncommissioned]| {
+                let listed = read_links(listed.as_deref())?;
+                let mut closed = read_uncommissioned(uncommissioned.as_deref())?;
+                links = self.relisted(listed, &add, &remove).map_err(Refused::Change)?;
+                commissioning.apply(&mut closed).map_err(Refused::Change)?;
+                let texts = [write_links(&links), serde_json::to_string(&closed).unwrap_or_default()];
+                Ok((texts, what.clone()))
+            },
+        );
+        changed.map_err(Problem::from)?;
+        tracing::info!(by = %who, "{what}");
+        self.shared.kernel.notify_scheduler(Input::Events(vec![links_event(&links)]));
+        self.limits_changed()?;
+        self.links_view(&links)
+    }
+
+    /// The listed links with some more and without others.
+    fn relisted(
+        &self,
+        present: KeptLinks,
+        add: &BTreeSet<(StorageId, StorageId)>,
+        remove: &BTreeSet<(StorageId, StorageId)>,
+    ) -> Result<KeptLinks, Problem> {
+        let Some(mut links) = present else {
+            let detail = "files may go from every storage to every other now: a single link can be neither \
+                added nor taken away";
+            return Err(Problem::from(Fault::new(FaultCode::Conflict, detail)).with_remedy(
+                "name all links that shall be used, at once: longhaul link only SOURCE:TARGET…",
+            ));
+        };
+        if let Some(pair) = remove.iter().find(|pair| !links.contains(pair)) {
+            let directory = self.shared.kernel.directory();
+            let name = |id| directory.name(id).map(|name| name.to_string()).unwrap_or_default();
+            let detail = format!("{} to {} is no listed link", name(pair.0), name(pair.1));
+            return Err(Problem::from(Fault::new(FaultCode::NotFound, detail))
+                .with_remedy("see which there are: longhaul link list"));
+        }
+        links.retain(|pair| !remove.contains(pair));
+        links.extend(add);
+        if links.len() > LINKS_MAX {
+            return Err(bad_request(format!("{} links, the limit is {LINKS_MAX}", links.len())));
+        }
+        Ok(Some(links))
     }
 
     fn links_changed(

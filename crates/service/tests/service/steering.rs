@@ -13,6 +13,7 @@ use longhaul_api::native::*;
 use longhaul_api::routes;
 use longhaul_api::steering::*;
 use longhaul_model::{Fault, FaultCode, TransferState};
+use serde_json::{Value, json};
 
 /// So large that there is something to wait for.
 const LARGE_BYTES: u64 = 64_000_000;
@@ -252,6 +253,67 @@ async fn limit(
 ) -> Result<Page<LimitView>, Problem> {
     let change = LimitChange { of, name: name.to_owned(), active, bytes_per_s: None };
     world.admin().request(&routes::LIMIT_SET).json(&change).send().await
+}
+
+async fn shares_of(world: &World) -> Vec<ShareView> {
+    let shares: Page<ShareView> = world.admin().request(&routes::SHARE_LIST).send().await.unwrap();
+    shares.items
+}
+
+/// A share in FTS's API for all pairs is the community's weight too: where the scheduler refuses the weight,
+/// the share is as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_of_fts_and_its_weight_change_together_or_not_at_all() {
+    let world = World::new().await;
+    let fts = async |method: &str, path: &str, body: Value| {
+        world.request(&world.admin_token, method, path, &body.to_string()).await
+    };
+    let link = json!({ "symbolicname": "all", "source": "*", "destination": "*", "max_active": 20 });
+    assert_eq!(fts("POST", "/config/links", link).await.0, 201);
+    let of_atlas = |share: f64| json!({ "source": "*", "destination": "*", "vo": "atlas", "share": share });
+    let untouched = shares_of(&world).await;
+    let (status, refused) = fts("POST", "/config/shares", of_atlas(2e6)).await;
+    assert!((400..500).contains(&status), "{status}: {refused}");
+    assert_eq!(fts("GET", "/config/shares", Value::Null).await, (200, json!([])));
+    assert_eq!(shares_of(&world).await, untouched);
+
+    assert_eq!(fts("POST", "/config/shares", of_atlas(5.0)).await.0, 200);
+    let in_force = shares_of(&world).await;
+    assert!(in_force.iter().any(|row| row.community == "atlas" && row.weight == 5.0), "{in_force:?}");
+    share(&world, "*", None, 0.0).await;
+    let (kept, in_force) = (fts("GET", "/config/shares", Value::Null).await, shares_of(&world).await);
+    // Without it nobody would be entitled to anything.
+    let (status, refused) =
+        fts("DELETE", "/config/shares?source=*&destination=*&vo=atlas", Value::Null).await;
+    assert!((400..500).contains(&status), "{status}: {refused}");
+    assert_eq!(fts("GET", "/config/shares", Value::Null).await, kept);
+    assert_eq!(shares_of(&world).await, in_force);
+    share(&world, "*", None, 1.0).await;
+    assert_eq!(fts("DELETE", "/config/shares?source=*&destination=*&vo=atlas", Value::Null).await.0, 204);
+    assert_eq!(fts("GET", "/config/shares", Value::Null).await.1, json!([]));
+    assert!(shares_of(&world).await.iter().all(|row| row.community != "atlas"));
+    world.assert_sound().await;
+}
+
+/// One request lists and commissions links, or does neither.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_change_of_links_commissions_none() {
+    let world = World::new().await;
+    let [_alpha, _beta] = agents(&world, ["alpha", "beta"]).await;
+    let both = LinksChange {
+        add: vec![link("beta", "alpha")],
+        decommission: vec![link("alpha", "beta")],
+        ..LinksChange::default()
+    };
+    let refused: Result<LinksView, _> = world.admin().request(&routes::LINK_CHANGE).json(&both).send().await;
+    assert!(refused.unwrap_err().remedy.contains("link only"));
+    let view: LinksView = world.admin().request(&routes::LINK_LIST).send().await.unwrap();
+    assert_eq!((view.open, view.uncommissioned), (true, Vec::new()));
+    let set = LinksSet { links: Some(vec![link("alpha", "beta")]) };
+    let _: LinksView = world.admin().request(&routes::LINK_SET).json(&set).send().await.unwrap();
+    let view = commissioned(&world, both).await;
+    assert_eq!((view.links.len(), view.uncommissioned), (2, vec![link("alpha", "beta")]));
+    world.assert_sound().await;
 }
 
 async fn commissioned(world: &World, change: LinksChange) -> LinksView {
