@@ -21,7 +21,7 @@ pub const TASK_PROBLEMS_MAX: usize = 100;
 const SELECT_TASK: &str = "SELECT k.id, k.kind, k.dataset, d.name, k.storage, t.name, k.path, k.algorithms, \
     k.force, k.done,
     k.files_total, k.bytes_total, k.files_done, k.bytes_done, k.files_bad, k.problems, k.fault, k.created, \
-    k.finished
+    k.finished, k.files_on_tape
     FROM tasks k JOIN datasets d ON d.id = k.dataset JOIN storages t ON t.id = k.storage";
 
 /// The result of adding a task.
@@ -185,10 +185,12 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// Whether a verification has read every file: found it good, or found it bad and made it suspect.
+/// Whether a verification has read every file: found it good, or found it bad and made it suspect. Release
+/// 0.1.0 recorded files on tape among the problems.
 fn has_read_all(task: &TaskRow) -> bool {
     let is_unread = |problem: &TaskProblemRow| problem.fault.code == FaultCode::OnTape;
-    task.files_done.saturating_add(task.files_bad) >= task.files_total
+    task.files_on_tape == 0
+        && task.files_done.saturating_add(task.files_bad) >= task.files_total
         && task.problems.len() as u64 == task.files_bad
         && !task.problems.iter().any(is_unread)
 }
@@ -302,5 +304,6 @@ fn task_row(row: &Row<'_>) -> crate::sql::Result<TaskRow> {
         fault: row.fault(16)?,
         created: row.time(17)?,
         finished: row.maybe_time(18)?,
+        files_on_tape: row.number(19)?,
     })
 }

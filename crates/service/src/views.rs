@@ -108,6 +108,7 @@ pub fn task(row: catalog::TaskRow, waits_for: Option<String>) -> TaskView {
         files_done: row.files_done,
         bytes_done: row.bytes_done,
         files_bad: row.files_bad,
+        files_on_tape: row.files_on_tape,
         problems: row
             .problems
             .into_iter()

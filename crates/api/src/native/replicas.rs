@@ -153,6 +153,10 @@ pub struct TaskView {
     pub bytes_done: u64,
     /// Those of the files with a problem.
     pub files_bad: u64,
+    /// Files that a verification did not read, since they are on tape only: no problem of the copy, and
+    /// nothing that it proves.
+    #[serde(default)]
+    pub files_on_tape: u64,
     /// The first hundred problems.
     pub problems: Vec<TaskProblem>,
     /// Why the task as a whole failed; absent if it did not.

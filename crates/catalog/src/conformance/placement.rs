@@ -5,7 +5,7 @@ use longhaul_model::{Fault, FaultCode, SubscriptionState, TaskId};
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, lfn, terms};
 use crate::{
     CatalogError, NewTask, ReportedCheck, ReportedFact, SpacePolicy, SpaceRow, StoragePatch,
-    SubscriptionFilter, SubscriptionPatch, TaskKind, VerificationState,
+    SubscriptionFilter, SubscriptionPatch, TASK_PROBLEMS_MAX, TaskKind, VerificationState,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
@@ -19,6 +19,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     deletions_keep_the_last_replica,
     a_deletion_runs_file_by_file,
     verification_proves_replicas,
+    files_on_tape_are_counted_and_no_problem,
     removing_the_last_replica_is_refused,
 ];
 
@@ -306,6 +307,31 @@ fn verification_proves_replicas(world: &mut World) {
     let applied = world.report(ALPHA, vec![ReportedFact::Checked { task: TaskId(1), files }]);
     assert!(applied.replicas.lost.is_empty());
     assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap()[0].suspect_files, 0);
+    let task = world.catalog.task(TaskId(1)).unwrap().unwrap();
+    assert_eq!((task.files_done, task.files_bad, task.files_on_tape), (3, 1, 1), "no problem of the copy");
+    assert!(task.problems.iter().all(|problem| problem.fault.code != FaultCode::OnTape));
+}
+
+/// All are counted, not those only that are listed.
+fn files_on_tape_are_counted_and_no_problem(world: &mut World) {
+    let count = TASK_PROBLEMS_MAX as u64 + 2;
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..count, Some(ALPHA), None);
+    let new = NewTask { id: TaskId(1), kind: TaskKind::Verify, dataset, storage: world.storages[ALPHA] };
+    world.catalog.add_task(&new, &terms()).unwrap();
+    let on_tape = |number| ReportedCheck {
+        lfn: lfn(dataset, number),
+        fault: Some(Fault::new(FaultCode::OnTape, "alpha")),
+    };
+    let mut files: Vec<ReportedCheck> = (0..count - 1).map(on_tape).collect();
+    let wrong = Fault::new(FaultCode::WrongDigest, "alpha");
+    files.push(ReportedCheck { lfn: lfn(dataset, count - 1), fault: Some(wrong) });
+    world.report(ALPHA, vec![ReportedFact::Checked { task: TaskId(1), files }]);
+    let task = world.catalog.task(TaskId(1)).unwrap().unwrap();
+    assert_eq!((task.files_done, task.files_bad, task.files_on_tape), (0, 1, count - 1));
+    assert_eq!(task.problems.len(), 1, "what is wrong is listed behind any number of files on tape");
+    assert_eq!(world.catalog.replicas_of_dataset(dataset).unwrap()[0].suspect_files, 1);
+    world.assert_sound();
 }
 
 fn removing_the_last_replica_is_refused(world: &mut World) {

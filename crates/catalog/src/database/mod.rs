@@ -63,6 +63,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0019.sql"),
     include_str!("../migrations/0020.sql"),
     include_str!("../migrations/0021.sql"),
+    include_str!("../migrations/0022.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

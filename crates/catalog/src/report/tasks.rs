@@ -97,8 +97,11 @@ impl ReportApplier<'_> {
                     lose_replica(&mut self.ledger, &file, task.storage, &mut self.applied.replicas)?;
                 }
                 (TaskKind::Verify, None) => self.verified_good(&task, &file)?,
-                // On tape nobody could read it: the replica stays as good as it was.
-                (TaskKind::Verify, Some(fault)) if fault.code == FaultCode::OnTape => {}
+                // On tape nobody could read it: the replica stays as good as it was, and has no problem.
+                (TaskKind::Verify, Some(fault)) if fault.code == FaultCode::OnTape => {
+                    task.files_on_tape = task.files_on_tape.saturating_add(1);
+                    continue;
+                }
                 // What says nothing of the bytes leaves the replica as it was: no digest to compare with, or
                 // a verification that was broken off.
                 (TaskKind::Verify, Some(fault)) if fault.blame != Blame::Source => {}
@@ -172,7 +175,8 @@ impl ReportApplier<'_> {
 
     fn store(&mut self, task: TaskRow) -> Result<(), CatalogError> {
         let mut update = self.tx.prepare_cached(
-            "UPDATE tasks SET files_done = ?2, bytes_done = ?3, files_bad = ?4, problems = ?5 WHERE id = ?1",
+            "UPDATE tasks SET files_done = ?2, bytes_done = ?3, files_bad = ?4, problems = ?5,
+             files_on_tape = ?6 WHERE id = ?1",
         )?;
         let problems: Vec<(&Lfn, &Fault)> =
             task.problems.iter().map(|problem| (&problem.lfn, &problem.fault)).collect();
@@ -182,6 +186,7 @@ impl ReportApplier<'_> {
             number(task.bytes_done),
             number(task.files_bad),
             to_json(&problems),
+            number(task.files_on_tape),
         ))?;
         self.report_task(task.id)
     }

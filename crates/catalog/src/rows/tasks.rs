@@ -42,6 +42,8 @@ pub struct TaskRow {
     pub files_done: u64,
     pub bytes_done: u64,
     pub files_bad: u64,
+    /// Files that a verification did not read, since they are on tape only.
+    pub files_on_tape: u64,
     /// The first [`crate::TASK_PROBLEMS_MAX`] problems.
     pub problems: Vec<TaskProblemRow>,
     /// Why it ended early, if so.

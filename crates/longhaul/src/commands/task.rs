@@ -88,8 +88,11 @@ fn task_facts(task: &TaskView) -> Vec<(&'static str, String)> {
         ("state", state_text(task)),
         ("done", format!("{}, {}", words::files(task.files_done), bytes(task.bytes_done))),
         ("bad", words::files(task.files_bad)),
-        ("created", time_format::local(task.created, clock::now())),
     ];
+    if task.files_on_tape > 0 {
+        lines.push(("on tape", format!("{}, not read", words::files(task.files_on_tape))));
+    }
+    lines.push(("created", time_format::local(task.created, clock::now())));
     if let Some(fault) = &task.fault {
         lines.push(("fault", format!("{} {}", fault.code, printable(&fault.to_string()))));
         lines.push(("next", fault.code.next_step().to_owned()));
@@ -190,8 +193,10 @@ async fn watch(
 pub fn measure(task: &TaskView, total: Option<(u64, u64)>) -> Measure {
     let elapsed = clock::now().since(task.created).as_secs_f64();
     let average = if elapsed > 0.5 { task.bytes_done as f64 / elapsed } else { 0.0 };
+    let notes = [(task.files_bad, "bad"), (task.files_on_tape, "on tape")];
+    let notes = notes.into_iter().filter(|(files, _)| *files > 0);
     Measure {
-        files_done: task.files_done + task.files_bad,
+        files_done: task.files_done.saturating_add(task.files_bad).saturating_add(task.files_on_tape),
         files: total.map(|(files, _)| files),
         bytes_done: task.bytes_done,
         bytes: total.map(|(_, bytes)| bytes),
@@ -199,11 +204,10 @@ pub fn measure(task: &TaskView, total: Option<(u64, u64)>) -> Measure {
         rate_average: average,
         end: task.waits_for.as_ref().map(|why| format!("waiting: {}", printable(why))).unwrap_or_default(),
         left: String::new(),
-        notes: if task.files_bad > 0 {
-            format!("{} bad", words::files(task.files_bad))
-        } else {
-            String::new()
-        },
+        notes: notes
+            .map(|(files, what)| format!("{} {what}", words::files(files)))
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
