@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::sql::{Optional, Transaction};
-use longhaul_model::{BlockId, DatasetId, FaultCode, FileId, StorageId, SubscriptionId};
+use longhaul_model::{BlockId, DatasetId, FaultCode, FileId, StorageId, SubscriptionId, units};
 
 use crate::block_replica::Presence;
 use crate::datasets::list_files;
@@ -78,7 +78,8 @@ fn refuse_deletion(preview: &DeletionPreview, force: bool) -> Result<(), Catalog
 /// How many files would be lost, and why the copies that others have do not count.
 fn why_last(preview: &DeletionPreview) -> String {
     let have = if preview.last_replicas == 1 { "has" } else { "have" };
-    let mut text = format!("{} of {} files {have} no other good copy", preview.last_replicas, preview.files);
+    let files = units::plural(preview.files, "file", "files");
+    let mut text = format!("{} of {files} {have} no other good copy", preview.last_replicas);
     let others = preview.copies.iter().filter(|group| !group.is_here);
     let reasons: Vec<String> =
         others.filter_map(|group| Some(format!("{}: {}", group.storage_name, group.defect?))).collect();

@@ -3,7 +3,7 @@
 use crate::sql::Optional;
 use longhaul_model::limits::{BLOCK_BYTES, BLOCK_FILES, FILE_BYTES_MAX};
 use longhaul_model::{
-    BlockId, BlockName, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp, Verification,
+    BlockId, BlockName, DatasetId, Fault, FaultCode, FileId, StorageId, Timestamp, Verification, units,
 };
 
 use crate::block_replica::Presence;
@@ -293,7 +293,8 @@ impl FileRegistrar {
         }
         let registered = format!("is registered in dataset {} with", self.dataset.name);
         if size != file.size {
-            return differs(format!("{registered} {size} bytes, not {}", file.size));
+            let bytes = units::plural(size, "byte", "bytes");
+            return differs(format!("{registered} {bytes}, not {}", file.size));
         }
         if let Some((ours, theirs)) = digests.contradiction(&file.digests) {
             return differs(format!("{registered} {ours}, not {theirs}"));

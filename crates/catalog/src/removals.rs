@@ -6,7 +6,7 @@
 
 use longhaul_model::{
     AgentId, AttemptId, BlockId, DatasetId, Fault, FaultCode, SiteName, StorageId, StorageName,
-    SubscriptionId, TaskId, Timestamp,
+    SubscriptionId, TaskId, Timestamp, units,
 };
 
 use crate::accounts::withdraw_managers;
@@ -54,7 +54,8 @@ impl Catalog {
             check_removal(name, std::slice::from_ref(&concerns), force)?;
             let removal = remove(tx, &storage, concerns, terms.now)?;
             let files = removal.concerns.files();
-            record_change(tx, who, &format!("storage {name} removed, with {files} replicas"), terms.now)?;
+            let replicas = units::plural(files, "replica", "replicas");
+            record_change(tx, who, &format!("storage {name} removed, with {replicas}"), terms.now)?;
             Ok(removal)
         })
     }
@@ -102,10 +103,10 @@ impl Catalog {
             let removal = remove_with_all(tx, concerns, terms.now)?;
             let files =
                 removal.storages.iter().map(|gone| gone.concerns.files()).fold(0, u64::saturating_add);
-            let (agents, storages) = (removal.agents.len(), removal.storages.len());
-            let what = format!(
-                "site {name} removed, with {agents} agents and {files} replicas at {storages} storages"
-            );
+            let agents = units::plural(removal.agents.len() as u64, "agent", "agents");
+            let replicas = units::plural(files, "replica", "replicas");
+            let storages = units::plural(removal.storages.len() as u64, "storage", "storages");
+            let what = format!("site {name} removed, with {agents} and {replicas} at {storages}");
             record_change(tx, who, &what, terms.now)?;
             Ok(removal)
         })
@@ -163,7 +164,8 @@ fn check_removal(
         last = last.saturating_add(concerns.last_replicas());
     }
     if last > 0 && !force {
-        let detail = format!("{last} of {files} files at {what} have no other good copy");
+        let (files, have) = (units::plural(files, "file", "files"), if last == 1 { "has" } else { "have" });
+        let detail = format!("{last} of {files} at {what} {have} no other good copy");
         return Err(CatalogError::refused(FaultCode::LastReplica, detail));
     }
     Ok(())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_api::native::AgentView;
-use longhaul_model::{Blame, Fault, FaultCode, SiteName, Timestamp};
+use longhaul_model::{Blame, Fault, FaultCode, SiteName, Timestamp, units};
 
 /// A clock that is further off is a problem of its site: agents measure with the service's clock, but what
 /// others certify (tokens, authorities, circuits) is judged by their own.
@@ -51,9 +51,9 @@ fn certificate_problem(site: &SiteName, agent: &AgentView, wall: Timestamp) -> O
     let (detail, remedy) = if expires <= wall {
         (format!("the certificate of {site}'s agent on {} expired at {expires}", agent.host), join)
     } else if expires.since(wall) < CERTIFICATE_LEFT_MIN {
-        let days = expires.since(wall).as_secs() / 86_400;
+        let days = units::plural(expires.since(wall).as_secs() / 86_400, "day", "days");
         let detail = format!(
-            "the certificate of {site}'s agent on {} expires in {days} days, and was not renewed",
+            "the certificate of {site}'s agent on {} expires in {days}, and was not renewed",
             agent.host
         );
         (

@@ -327,6 +327,7 @@ impl PullRun<'_> {
         self.progress.set_note(match waiting {
             0 if self.waits_for_trees() => "the source is reading ahead for the blake3 tree".to_owned(),
             0 => String::new(),
+            1 => "1 file waits for a retry".to_owned(),
             files => format!("{files} files wait for a retry"),
         });
     }

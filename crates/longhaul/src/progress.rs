@@ -158,10 +158,11 @@ impl Measure {
         let (share, files) = match (self.files, self.bytes) {
             (Some(files), Some(bytes)) => {
                 let share = percent_done(self.files_done, files, self.bytes_done, bytes);
-                let (done, all) = (units::count(self.files_done), units::count(files));
-                (format!("{share:>3} %"), format!("{done:>width$}{over}{all} files", width = columns(&all)))
+                let (done, all) = (units::count(self.files_done), units::plural(files, "file", "files"));
+                let width = columns(&units::count(files));
+                (format!("{share:>3} %"), format!("{done:>width$}{over}{all}"))
             }
-            _ => (String::new(), format!("{} files", units::count(self.files_done))),
+            _ => (String::new(), units::plural(self.files_done, "file", "files")),
         };
         let rates = match (self.rate_now > 0.0, self.rate_average > 0.0) {
             (true, _) => {

@@ -50,6 +50,12 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// Formats a number with what it counts, the noun in one of its forms: `1 file`, `2,000 files`. Every count
+/// that stands before a noun is written by it.
+pub fn plural(value: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(value), if value == 1 { one } else { many })
+}
+
 /// Formats a duration in at most two units: `24 min`, `3 h 20 min`, `2.3 s`; beyond a year `over 1 year`.
 pub fn duration(value: Duration) -> String {
     let seconds = value.as_secs();
@@ -145,6 +151,8 @@ mod tests {
         assert_eq!(rate(812e6), "812 MB/s");
         assert_eq!(rate(-0.0), "0 B/s");
         assert_eq!(count(1_234_567), "1,234,567");
+        let copies = [0, 1, 2, 12_000].map(|number| plural(number, "copy", "copies"));
+        assert_eq!(copies, ["0 copies", "1 copy", "2 copies", "12,000 copies"]);
         assert_eq!(duration(Duration::from_secs(24 * 60)), "24 min");
         assert_eq!(duration(Duration::from_secs(12_000)), "3 h 20 min");
         assert_eq!(duration(Duration::from_millis(2_300)), "2.3 s");

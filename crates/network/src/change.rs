@@ -143,8 +143,10 @@ impl Change {
         };
         match self.evidence {
             Evidence::Unspecified => {}
-            Evidence::Measurements(1) => text.push_str(", by 1 measurement"),
-            Evidence::Measurements(count) => text.push_str(&format!(", by {count} measurements")),
+            Evidence::Measurements(count) => {
+                let measurements = units::plural(count.into(), "measurement", "measurements");
+                text.push_str(&format!(", by {measurements}"));
+            }
             Evidence::FiveMinuteMeans(count) => {
                 text.push_str(&format!(", by the means of {} minutes", u64::from(count) * 5));
             }

@@ -399,8 +399,8 @@ impl Imported {
     pub fn describe(&self) -> Vec<String> {
         let count = |number: u32| units::count(u64::from(number));
         let mut lines = vec![format!(
-            "{} links taken; of {} we know more ourselves; {} brought nothing new",
-            count(self.imported),
+            "{} taken; of {} we know more ourselves; {} brought nothing new",
+            units::plural(self.imported.into(), "link", "links"),
             count(self.kept_own),
             count(self.nothing_new)
         )];

@@ -43,8 +43,7 @@ impl Scheduler {
             waited: choice.waited,
             waited_for: match choice.leased_before {
                 0 => "nothing".to_owned(),
-                1 => "1 file that went before it to the same storage".to_owned(),
-                files => format!("{} files that went before it to the same storage", units::count(files)),
+                files => format!("{} that went before it to the same storage", describe_files(files)),
             },
         }
     }
@@ -105,8 +104,8 @@ impl Scheduler {
                 let others = (row.leased.len() as u64).saturating_sub(1);
                 let source = self.name(self.storages[lease.source].id);
                 Some(format!(
-                    "its agent has the lease, to fetch it from {source}, and {} others",
-                    units::count(others)
+                    "its agent has the lease, to fetch it from {source}, and {}",
+                    units::plural(others, "other", "others")
                 ))
             }
             Phase::Parked => Some(match &transfer.fault {
@@ -152,7 +151,8 @@ impl Scheduler {
             self.clock.caller_time(transfer.backoff_until.max(source.unwrap_or(transfer.backoff_until)));
         let fault = transfer.fault.as_ref().map_or_else(String::new, |fault| format!(": {fault}"));
         let (wait, until) = (units::duration(until.since(now)), until.to_seconds_text());
-        format!("{} attempts failed, the next is in {wait}, at {until}{fault}", transfer.tries)
+        let failed = units::plural(transfer.tries.into(), "attempt", "attempts");
+        format!("{failed} failed, the next is in {wait}, at {until}{fault}")
     }
 
     fn describe_queued(&self, transfer: &Transfer, now: Timestamp) -> String {
@@ -245,14 +245,16 @@ impl Scheduler {
         } else {
             String::new()
         };
+        let before = files.saturating_sub(1);
         format!(
-            "its turn: {} has {} files ({}) under way, and {} more ({}) of this priority or a higher one \
-                wait there{share}",
+            "its turn: {} has {} ({}) under way, and {} more ({}) of this priority or a higher one {} \
+                there{share}",
             self.name(row.id),
-            units::count(row.target.leased.len() as u64),
+            describe_files(row.target.leased.len() as u64),
             describe_bytes(row.target.leased_bytes),
-            units::count(files.saturating_sub(1)),
+            units::count(before),
             describe_bytes(bytes.saturating_sub(u128::from(transfer.size))),
+            if before == 1 { "waits" } else { "wait" },
         )
     }
 
@@ -279,7 +281,7 @@ impl Scheduler {
             TargetUnusable::SiteDraining => format!("{site_name} is draining{why}"),
             TargetUnusable::SitePaused => format!("{site_name} is paused{why}"),
             TargetUnusable::AttemptsInFull { limit } => {
-                format!("{site_name} has {limit} of {limit} attempts in running, its limit")
+                format!("{site_name} has {limit} of {} in running, its limit", describe_attempts(limit))
             }
             TargetUnusable::NoRoom { until } => {
                 let until = self.clock.caller_time(until);
@@ -311,7 +313,7 @@ fn describe_rank(strategy: Strategy, rank: f64) -> String {
     let whole = rank.abs() as u64; // Saturates.
     match strategy {
         Strategy::Best | Strategy::Orderly => format!("place {} in the order given", whole + 1),
-        Strategy::Queue => format!("{} files waiting", units::count(whole)),
+        Strategy::Queue => format!("{} waiting", describe_files(whole)),
         Strategy::Success => format!("{:.0} % failures", 100.0 * rank),
         Strategy::Throughput => format!("{} over the link", units::rate(rank.abs())),
         Strategy::FileThroughput => format!("{} for one file", units::rate(rank.abs())),
@@ -325,6 +327,14 @@ fn describe_rank(strategy: Strategy, rank: f64) -> String {
     }
 }
 
+pub(crate) fn describe_files(files: u64) -> String {
+    units::plural(files, "file", "files")
+}
+
+pub(crate) fn describe_attempts(attempts: u32) -> String {
+    units::plural(attempts.into(), "attempt", "attempts")
+}
+
 /// Why a storage cannot be used: a predicate that follows its name.
 pub(crate) fn describe_unusable(why: Unusable) -> String {
     match why {
@@ -332,11 +342,12 @@ pub(crate) fn describe_unusable(why: Unusable) -> String {
         Unusable::SiteDraining => "is at a draining site".to_owned(),
         Unusable::SitePaused => "is at a paused site".to_owned(),
         Unusable::ActiveOut { limit } => {
-            format!("has {limit} of {limit} attempts out running, its site's limit, or others are before")
+            let attempts = describe_attempts(limit);
+            format!("has {limit} of {attempts} out running, its site's limit, or others are before")
         }
         Unusable::WindowFull { files, bytes } => {
-            let (files, bytes) = (units::count(u64::from(files)), units::bytes(bytes));
-            format!("has enough to do: {files} files ({bytes}) for this target")
+            let (files, bytes) = (describe_files(files.into()), units::bytes(bytes));
+            format!("has enough to do: {files} ({bytes}) for this target")
         }
         Unusable::InBackoff { until } => {
             format!("failed for this file and is tried again at {}", until.to_seconds_text())
@@ -372,4 +383,21 @@ pub(crate) fn describe_bytes(bytes: u128) -> String {
 fn describe_seconds(value: Duration) -> String {
     let seconds = value.as_secs_f64();
     if seconds < 100.0 { format!("{seconds:.1} s") } else { units::duration(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_a_thing_is_no_plural() {
+        let full = |files| describe_unusable(Unusable::WindowFull { files, bytes: 1_000 });
+        assert_eq!(full(1), "has enough to do: 1 file (1.00 kB) for this target");
+        assert_eq!(full(2_000), "has enough to do: 2,000 files (1.00 kB) for this target");
+        let limit = |limit| describe_unusable(Unusable::ActiveOut { limit });
+        assert!(limit(1).starts_with("has 1 of 1 attempt out running"), "{}", limit(1));
+        assert!(limit(8).starts_with("has 8 of 8 attempts out running"), "{}", limit(8));
+        assert_eq!(describe_rank(Strategy::Queue, 1.0), "1 file waiting");
+        assert_eq!(describe_rank(Strategy::Queue, 0.0), "0 files waiting");
+    }
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longhaul_model::job::of_jobs;
-use longhaul_model::{ActivityName, AttemptId, CommunityName, StorageId, Timestamp};
+use longhaul_model::{ActivityName, AttemptId, CommunityName, StorageId, Timestamp, units};
 use longhaul_network::{Link, OwnLimits};
 use serde::{Deserialize, Serialize};
 
@@ -498,8 +498,7 @@ pub(crate) fn describe_limit(of: LimitKind, amount: &str) -> String {
 pub(crate) fn describe_active_limit(limit: u32) -> String {
     match limit {
         0 => "no file".to_owned(),
-        1 => "1 file at a time".to_owned(),
-        limit => format!("{limit} files at a time"),
+        limit => format!("{} at a time", units::plural(limit.into(), "file", "files")),
     }
 }
 

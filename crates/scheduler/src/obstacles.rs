@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longhaul_model::{Fault, Timestamp, units};
+use longhaul_model::{Fault, Timestamp};
 
 use crate::decision::Unusable;
 use crate::dispatch::TargetUnusable;
-use crate::explain::describe_unusable;
+use crate::explain::{describe_files, describe_unusable};
 use crate::scheduler::Scheduler;
 use crate::state::{ActiveLease, Phase, Subscription, Transfer, Want};
 
@@ -378,8 +378,4 @@ fn source_indexes(transfer: &Transfer) -> Vec<u32> {
     let mut sources: Vec<u32> = transfer.sources.iter().map(|source| source.storage).collect();
     sources.sort_unstable();
     sources
-}
-
-pub(crate) fn describe_files(files: u64) -> String {
-    if files == 1 { "1 file".to_owned() } else { format!("{} files", units::count(files)) }
 }

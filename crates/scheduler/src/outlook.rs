@@ -9,9 +9,9 @@ use longhaul_network::{Estimate, Link};
 
 use crate::decision::Unusable;
 use crate::dispatch::TargetUnusable;
-use crate::explain::{describe_bytes, describe_unusable};
+use crate::explain::{describe_attempts, describe_bytes, describe_files, describe_unusable};
 use crate::limits::LimitScope;
-use crate::obstacles::{DeliveryStatus, describe_files};
+use crate::obstacles::DeliveryStatus;
 use crate::query::{
     Counts, LeaseStatus, LinkBacklog, LinkStatus, MissingBytes, Outlook, StuckFiles, TransferStatus,
 };
@@ -107,9 +107,10 @@ impl Scheduler {
         Some(match sources.as_slice() {
             [] => format!("nothing has come for {length}: its attempts fail"),
             sources => format!(
-                "nothing has come for {length}, though {} from {} are under way",
+                "nothing has come for {length}, though {} from {} {} under way",
                 describe_files(status.leased),
-                sources.join(" and ")
+                sources.join(" and "),
+                if status.leased == 1 { "is" } else { "are" }
             ),
         })
     }
@@ -127,14 +128,13 @@ impl Scheduler {
             reasons.push(self.describe_target_unusable(row.target, full, self.clock.caller_time(now)));
         }
         if status.relayed > 0 {
-            let files = describe_files(status.relayed);
-            reasons
-                .push(format!("{files} come over other storages: their sources have no link to the target"));
+            let come = units::plural(status.relayed, "file comes", "files come");
+            reasons.push(format!("{come} over other storages: no source has a link to the target"));
         }
         if status.in_backoff > 0 {
-            let files = describe_files(status.in_backoff);
+            let wait = units::plural(status.in_backoff, "file waits", "files wait");
             let last = fault.map_or_else(String::new, |fault| format!("; the last failure: {fault}"));
-            reasons.push(format!("{files} wait for the next try{last}"));
+            reasons.push(format!("{wait} for the next try{last}"));
         }
         let ahead = self.bytes_before(row, id);
         if ahead > 0 {
@@ -160,8 +160,10 @@ impl Scheduler {
             let storage = &self.storages[source];
             let (name, files) = (self.name(storage.id), describe_files(files));
             match self.unusable(source, row.target, party, now) {
-                Some(Unusable::ActiveOut { limit }) if limit > 0 => reasons
-                    .push(format!("{name} has {limit} of {limit} attempts out running, its site's limit")),
+                Some(Unusable::ActiveOut { limit }) if limit > 0 => {
+                    let attempts = describe_attempts(limit);
+                    reasons.push(format!("{name} has {limit} of {attempts} out running, its site's limit"));
+                }
                 None | Some(Unusable::WindowFull { .. }) => {}
                 Some(why) if status.stuck_files == 0 || !status.blocked_sources.contains(&source) => {
                     let why = describe_unusable(self.to_caller_times(why));

@@ -110,6 +110,11 @@ pub fn fault(value: &Fault) -> Markup {
     }
 }
 
+/// A number of files: `1 file`, `2,000 files`.
+pub fn files(number: u64) -> String {
+    units::plural(number, "file", "files")
+}
+
 pub fn size(bytes: u64) -> Markup {
     html! { span title={ (units::count(bytes)) " bytes" } { (units::bytes(bytes)) } }
 }

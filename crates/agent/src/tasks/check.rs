@@ -47,10 +47,10 @@ pub(crate) fn delete(bench: &TaskRun<'_>, files: &[ExpectedFile]) -> Result<(), 
         let at = pfn(bench, file)?;
         let found = bench.storage.stat(&at).map_err(|fault| fault.blaming(Blame::Target))?;
         if let Some(identity) = found.as_ref().filter(|identity| identity.size != file.size) {
-            let (there, expected) = (units::count(identity.size), units::count(file.size));
+            let (there, expected) = (describe_bytes(identity.size), units::count(file.size));
             return Err(Fault::new(
                 FaultCode::NameClash,
-                format!("{at} has {there} bytes, the catalog says {expected}: not deleted"),
+                format!("{at} has {there}, the catalog says {expected}: not deleted"),
             ));
         }
         let Some(hooks) = bench.hooks else {
@@ -107,9 +107,13 @@ fn pfn(bench: &TaskRun<'_>, file: &ExpectedFile) -> Result<Pfn, Fault> {
     bench.rules.to_pfn(storage, &file.lfn).map_err(Fault::from)
 }
 
+fn describe_bytes(bytes: u64) -> String {
+    units::plural(bytes, "byte", "bytes")
+}
+
 fn compare_size(at: &Pfn, expected: u64, found: u64) -> Result<(), Fault> {
     let detail =
-        || format!("{at} has {} bytes, the catalog says {}", units::count(found), units::count(expected));
+        || format!("{at} has {}, the catalog says {}", describe_bytes(found), units::count(expected));
     match found.cmp(&expected) {
         std::cmp::Ordering::Less => Err(Fault::new(FaultCode::SourceTruncated, detail())),
         std::cmp::Ordering::Greater => Err(Fault::new(FaultCode::SourceChanged, detail())),

@@ -277,7 +277,7 @@ fn a_removed_site_takes_its_agents_and_storages_with_it(world: &mut World) {
     assert_eq!(catalog.refused_agents().unwrap()[0].agent, agent(BETA));
     assert_eq!(catalog.replicas_of_dataset(dataset).unwrap().len(), 1);
     let said = catalog.audit(None, None, 1).unwrap();
-    assert_eq!(said[0].what, "site beta removed, with 1 agents and 3 replicas at 1 storages");
+    assert_eq!(said[0].what, "site beta removed, with 1 agent and 3 replicas at 1 storage");
     // Another site takes the name, and has nothing of the old one.
     let (again, is_new) = catalog.add_site(&name, NOW).unwrap();
     assert!(is_new && again.id != removal.site.id);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use longhaul_model::{CommunityName, SiteId, Timestamp};
+use longhaul_model::{CommunityName, SiteId, Timestamp, units};
 use serde::{Deserialize, Serialize};
 
 use super::SitePair;
@@ -200,10 +200,12 @@ impl Reason {
                 name(*site)
             ),
             Reason::ProviderFull { provider, circuits } => {
-                format!("{provider} has no room beside the {circuits} circuits that are there")
+                let circuits = units::plural((*circuits).into(), "circuit that is", "circuits that are");
+                format!("{provider} has no room beside the {circuits} there")
             }
             Reason::ProviderRateLimited { provider, per_hour } => {
-                format!("{provider} was asked {per_hour} times within the hour, and is not asked more often")
+                let times = units::plural((*per_hour).into(), "time", "times");
+                format!("{provider} was asked {times} within the hour, and is not asked more often")
             }
             Reason::ProviderSuspended { provider, gained, until } => format!(
                 "the last circuits of {provider} gained {:.2} TB in all: it is not asked until {until}",

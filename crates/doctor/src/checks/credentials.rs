@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use longhaul_model::Timestamp;
-use longhaul_model::units::{count, duration, printable};
+use longhaul_model::units::{duration, plural, printable};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -216,7 +216,8 @@ pub(crate) fn check_grid_map(path: &Path) -> Vec<Finding> {
         }
     };
     let map = gridmap::parse(&bytes);
-    let found = format!("{name}: {} lines map subjects to accounts", count(map.entries.len() as u64));
+    let lines = plural(map.entries.len() as u64, "line maps", "lines map");
+    let found = format!("{name}: {lines} subjects to accounts");
     let mut all = vec![if map.entries.is_empty() {
         Finding::problem(Group::Credentials, "grid-map", found)
             .costs("nobody is mapped to an account")

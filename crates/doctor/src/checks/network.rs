@@ -1,6 +1,6 @@
 //! Checks network settings against a path, congestion control, interfaces and interrupts.
 
-use longhaul_model::units::{bytes, count, rate};
+use longhaul_model::units::{bytes, count, plural, rate};
 use longhaul_network::advice::{
     self, BufferChoice, Ceilings, Family, LargestRequestEffect, PathShape, STREAMS_MAX,
 };
@@ -322,7 +322,12 @@ fn interrupts(facts: &HostFacts, interface: &Interface) -> Option<Finding> {
     }
     let queues = interface.queues.len();
     let used = per_cpu.iter().filter(|count| **count > all / 100).count();
-    let found = format!("{queues} queues, {} interrupts, served by {used} of {cpus} CPUs", count(all));
+    let cpus_all = plural(cpus as u64, "CPU", "CPUs");
+    let found = format!(
+        "{}, {}, served by {used} of {cpus_all}",
+        plural(queues as u64, "queue", "queues"),
+        plural(all, "interrupt", "interrupts")
+    );
     let (busiest, most) = per_cpu.iter().enumerate().max_by_key(|(_, count)| **count)?;
     let share = *most as f64 / all.max(1) as f64;
     if cpus < 2 || all < INTERRUPTS_MIN || share < ONE_CPU_SHARE_MAX {

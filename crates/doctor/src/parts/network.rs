@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use longhaul_model::units::plural;
 use serde::Serialize;
 
 use super::aead::{Cipher, KEY_BYTES, SEALED_CHUNK_BYTES};
@@ -181,8 +182,7 @@ pub fn connect(
     let receiver: Duration = ends.iter().map(|ends| ends.receiver).sum();
     let bytes = chunks * u64::from(streams) * CHUNK_BYTES as u64;
     let gb = bytes as f64 / 1e9;
-    let plural = if streams == 1 { "" } else { "s" };
-    let how = format!("{}, {streams} stream{plural}", options.mode.describe());
+    let how = format!("{}, {}", options.mode.describe(), plural(streams.into(), "stream", "streams"));
     Ok(NetworkRun {
         part: Part::new("network", how, bytes, TimeSpent { wall, cpu: sender + receiver }),
         streams,

@@ -11,7 +11,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, LOCATION, USER_AGENT};
 use http::uri::{Authority, Scheme};
 use http::{Method, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
-use longhaul_model::units::printable;
+use longhaul_model::units::{self, printable};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use longhaul_outbound::{self as outbound, AddressPolicy, HttpClient};
 use longhaul_security::{ForeignServerTrust, explain_io, foreign_client_tls, tls_fault};
@@ -143,18 +143,21 @@ impl Archive {
                     self.get(&format!("{}/?time-range=86400&limit={PAGE_ITEMS}", self.path)).await?;
                 let found = esmond::tests(&body)?;
                 let more = if found.items >= PAGE_ITEMS { " or more" } else { "" };
-                Ok(format!("{}{more} tests with results of the last day", found.items))
+                let tests = if found.items == 1 { "test" } else { "tests" };
+                Ok(format!("{}{more} {tests} with results of the last day", found.items))
             }
             Kind::OpenSearch => {
                 let since = now - Duration::from_secs(86_400);
                 let page = self.search("throughput", since, None, 100).await?;
                 let found = page.map_or(0, |page| page.hits);
                 let more = if found >= 100 { " or more" } else { "" };
-                Ok(format!("{found}{more} throughput tests of the last day"))
+                let tests = if found == 1 { "test" } else { "tests" };
+                Ok(format!("{found}{more} throughput {tests} of the last day"))
             }
             Kind::Mesh => {
                 let mesh = self.read_mesh().await?;
-                Ok(format!("{} pairs that should have results", mesh.expected.len()))
+                let pairs = units::plural(mesh.expected.len() as u64, "pair", "pairs");
+                Ok(format!("{pairs} that should have results"))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Which agent streams a copy. Pure.
 
-use longhaul_model::{AgentId, SiteName};
+use longhaul_model::{AgentId, SiteName, units};
 
 /// An agent that may be given a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +26,12 @@ pub enum CandidateError {
     Unwilling(&'static str),
     #[error("all its {files} places are taken")]
     AgentFull { files: u32 },
-    #[error("its site moves {files} files at once, its limit")]
+    #[error("its site moves {} at once, its limit", describe_files(.files))]
     SiteFull { files: u32 },
+}
+
+fn describe_files(files: &u32) -> String {
+    units::plural(u64::from(*files), "file", "files")
 }
 
 /// Why no agent can be chosen.
@@ -149,7 +153,7 @@ mod tests {
         assert_eq!(
             why,
             "the agent h1 of beta: all its 2 places are taken; the agent h3 of beta: its site is paused; \
-             the agent h4 of beta: its site moves 1 files at once, its limit"
+             the agent h4 of beta: its site moves 1 file at once, its limit"
         );
         assert_eq!(choose(&[]).unwrap_err().to_string(), "");
     }

@@ -9,7 +9,7 @@ use longhaul_doctor::tune::{self, bits, milliseconds};
 use longhaul_doctor::{
     Examination, ExaminationRequest, FigureSource, Finding, PathOverrides, Peer, Severity, examine,
 };
-use longhaul_model::units::printable;
+use longhaul_model::units::{plural, printable};
 
 use super::Context;
 use crate::clock;
@@ -98,7 +98,7 @@ fn human(done: &Examination, style: Style, width: Option<usize>) -> String {
         FigureSource::Measured => "measured",
     };
     let path = format!(
-        "Checked for a path of {} ({}) × {} ({}) with {} streams.",
+        "Checked for a path of {} ({}) × {} ({}) with {}.",
         bits(done.path.path.rate_bytes_per_s),
         if done.path.rate_from == FigureSource::Measured {
             "the interface's"
@@ -107,7 +107,7 @@ fn human(done: &Examination, style: Style, width: Option<usize>) -> String {
         },
         milliseconds(done.path.path.rtt_us),
         from(done.path.rtt_from),
-        done.path.streams
+        plural(done.path.streams.into(), "stream", "streams")
     );
     let _ = writeln!(text, "{}", wrapped(&path, width, 0));
     let checks =

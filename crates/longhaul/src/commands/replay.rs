@@ -6,14 +6,14 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use longhaul_model::units::{bytes, count, duration, printable};
+use longhaul_model::units::{bytes, count, duration, plural, printable};
 use longhaul_scheduler::Strategy;
 use longhaul_simulator::replay::{
     Difference, Replay, ReplayError, ReplayOptions, ReplayReport, StrategyComparison,
 };
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, words};
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
 use crate::table::{Cell, Table, left, right};
@@ -196,14 +196,14 @@ fn replay_text(name: &str, replayed: &ReplayReport, context: &Context) -> String
     let _ = writeln!(text, "{}", style.paint(Tone::Strong, name));
     let _ = writeln!(
         text,
-        "  {} from {}, by longhaul {}: {} events, {} measurements by others, {} imports; polled {} times",
+        "  {} from {}, by longhaul {}: {}, {} by others, {}; polled {}",
         duration(replayed.lasted()),
         replayed.from,
         printable(&replayed.version),
-        count(inputs.events),
-        count(inputs.observations),
-        count(inputs.imports),
-        count(inputs.polls)
+        words::plural(inputs.events, "event"),
+        words::plural(inputs.observations, "measurement"),
+        words::plural(inputs.imports, "import"),
+        words::plural(inputs.polls, "time")
     );
     if replayed.torn > 0 {
         let torn = format!(
@@ -223,8 +223,8 @@ fn replay_text(name: &str, replayed: &ReplayReport, context: &Context) -> String
         }
         Some(difference) => {
             let line = format!(
-                "  different: {} decisions were made again, but number {} at {} differs",
-                count(replayed.equal),
+                "  different: {} made again, but number {} at {} differs",
+                plural(replayed.equal, "decision was", "decisions were"),
                 count(difference.number),
                 difference.at
             );

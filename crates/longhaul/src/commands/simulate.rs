@@ -13,7 +13,7 @@ use longhaul_simulator::{
     CircuitLevel, Plan, Policy, Report, Scenario, ScenarioError, generate, plots, simulate,
 };
 
-use super::Context;
+use super::{Context, words};
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
 use crate::table::{Cell, Table, left, right};
@@ -264,10 +264,10 @@ fn human(plan: &Plan, reports: &[Report], context: &Context) -> String {
     let _ = writeln!(text, "{}: {}", style.paint(Tone::Strong, &plan.name), plan.about.replace('\n', " "));
     if let Some(first) = reports.first() {
         let line = format!(
-            "{} sites, {} requests, {} files; no scheduler can finish in less than {}; seed {}",
-            plan.layout.sites.len(),
-            count(plan.work.requests.len() as u64),
-            count(first.files + first.unfinished + first.summary.failed),
+            "{}, {}, {}; no scheduler can finish in less than {}; seed {}",
+            words::plural(plan.layout.sites.len() as u64, "site"),
+            words::plural(plan.work.requests.len() as u64, "request"),
+            words::files(first.files + first.unfinished + first.summary.failed),
             duration(Duration::from_secs_f64(first.summary.makespan_bound_s)),
             plan.seed
         );

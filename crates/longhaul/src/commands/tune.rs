@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 use longhaul_doctor::facts::HostFacts;
 use longhaul_doctor::tune::{self, Direction, TuningPlan, bits, buffer, milliseconds};
-use longhaul_model::units::{bytes, rate};
+use longhaul_model::units::{bytes, plural, rate};
 
 use super::Context;
 use crate::failure::{Exit, Failure};
@@ -97,13 +97,12 @@ fn remarks(plan: &TuningPlan) -> Vec<String> {
 fn direction_remark(name: &str, direction: Option<&Direction>) -> String {
     let Some(found) = direction else { return format!("{name}: this host's limits are unknown") };
     format!(
-        "{name}, this host now: autotuned up to {}, set up to {}; one stream carries {} to {}; {} streams \
-            fill the path",
+        "{name}, this host now: autotuned up to {}, set up to {}; one stream carries {} to {}; {} the path",
         buffer(found.ceilings.autotuned_bytes),
         buffer(found.ceilings.granted_bytes()),
         rate(found.one_stream.guaranteed_bytes_per_s as f64),
         rate(found.one_stream.most_bytes_per_s as f64),
-        found.streams_needed
+        plural(found.streams_needed, "stream fills", "streams fill")
     )
 }
 

@@ -9,12 +9,9 @@ pub fn files(number: u64) -> String {
     plural(number, "file")
 }
 
+/// A number of what takes an s.
 pub fn plural(number: u64, noun: &str) -> String {
-    plural_of(number, noun, &format!("{noun}s"))
-}
-
-pub fn plural_of(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", count(number), if number == 1 { one } else { many })
+    units::plural(number, noun, &format!("{noun}s"))
 }
 
 /// A line for each count that is not zero: how many of what (one, many), and what becomes of them.
@@ -25,7 +22,7 @@ pub fn push_counts(text: &mut String, counts: &[(u64, &str, &str, &str)]) {
 }
 
 pub fn retries(number: u64) -> String {
-    plural_of(number, "retry", "retries")
+    units::plural(number, "retry", "retries")
 }
 
 /// A rate in a sentence, where zero is a number too.
@@ -61,7 +58,7 @@ pub fn left_out_reason(reason: LeftOutReason, number: u64) -> String {
             ("file that changed while it was read", "files that changed while they were read")
         }
     };
-    plural_of(number, one, many)
+    units::plural(number, one, many)
 }
 
 /// One line per reason, with the first few examples.

@@ -203,10 +203,10 @@ impl DemoPlan {
         Failure::new(
             FaultCode::NoSpaceForRequest,
             format!(
-                "{} files of {} at {} sites need {}, {} has {} free",
-                units::count(files),
+                "{} of {} at {} need {}, {} has {} free",
+                units::plural(files, "file", "files"),
                 bytes(size),
-                self.sites.len(),
+                units::plural(self.sites.len() as u64, "site", "sites"),
                 bytes(self.needs_bytes),
                 printable(&self.state.path().to_string_lossy()),
                 bytes(self.free_bytes)

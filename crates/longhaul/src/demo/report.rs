@@ -1,7 +1,7 @@
 //! The demo's output: a progress block, a summary when everything is complete, and any discrepancies.
 
 use longhaul_api::native::{CheckReport, DatasetView, ReplicaView, SubscriptionView};
-use longhaul_model::units::{bytes, count, duration};
+use longhaul_model::units::{bytes, count, duration, plural};
 use longhaul_model::{FaultCode, Timestamp, TransferId};
 use serde::Serialize;
 use std::time::Duration;
@@ -173,10 +173,7 @@ impl DemoReport {
             }
         }
         if self.restarts > 0 {
-            text.push_str(&format!(
-                "  {} died and resumed\n",
-                words::plural_of(self.restarts, "process", "processes")
-            ));
+            text.push_str(&format!("  {} died and resumed\n", plural(self.restarts, "process", "processes")));
         }
         let left_out: u64 = self.dataset.left_out.iter().map(|left| left.count).sum();
         let what = if left_out == 0 { words::files(0) } else { count(left_out) };

@@ -348,6 +348,10 @@ impl Knowledge {
     }
 }
 
+fn describe_streams(streams: f64) -> String {
+    units::plural(streams as u64, "stream", "streams") // Saturates.
+}
+
 impl PathReport {
     fn label(&self) -> String {
         let family = match self.path.family {
@@ -395,10 +399,11 @@ impl PathReport {
                 let streams = (wanted / window).ceil();
                 lines.push(format!(
                     "{named}: {} under way fill it; give hosts buffers of {} ({} streams), or use \
-                        {streams:.0} streams; `longhaul tune` prints the settings",
+                        {}; `longhaul tune` prints the settings",
                     units::bytes(shape.bdp_bytes()),
                     units::bytes(shape.buffer_bytes(STREAMS_DEFAULT)),
                     STREAMS_DEFAULT,
+                    describe_streams(streams),
                 ));
             }
         }
@@ -408,7 +413,8 @@ impl PathReport {
         {
             let streams = (wanted / limit).ceil().min(f64::from(STREAMS_MAX));
             lines.push(format!(
-                "{named}: with a loss of {loss:.1e} use {streams:.0} streams, and have the loss looked at"
+                "{named}: with a loss of {loss:.1e} use {}, and have the loss looked at",
+                describe_streams(streams)
             ));
         }
         if self.black_hole {

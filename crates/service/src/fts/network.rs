@@ -13,6 +13,7 @@ use longhaul_jobs::Minute;
 use longhaul_jobs::config_store::ByHand;
 use longhaul_model::JobFileState;
 use longhaul_model::job::storage_element;
+use longhaul_model::units;
 use serde_json::{Value, json};
 
 use super::bans::change;
@@ -77,7 +78,8 @@ fn set_current(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refus
         let ByHand { source, target, active, streams, until } = set.clone();
         objects.by_hand.retain(|kept| kept.until > now && (kept.source != source || kept.target != target));
         let what = format!(
-            "by hand, {source} to {target}: {active} at a time and {streams} streams each, until {until}"
+            "by hand, {source} to {target}: {active} at a time and {} each, until {until}",
+            units::plural(streams.into(), "stream", "streams")
         );
         let shown = json!({
             "source_se": source, "dest_se": target, "active": active, "nostreams": streams,

@@ -91,8 +91,9 @@ impl Messages {
             && let Some(at) = at
         {
             let text = format!(
-                "{dropped} messages were dropped before a broker had them: they were older than \
-                 service.messages.expire_hours, or the spool had grown to service.messages.spool_bytes"
+                "{} dropped before a broker had them: older than service.messages.expire_hours, or the spool \
+                 had grown to service.messages.spool_bytes",
+                units::plural(dropped, "message was", "messages were")
             );
             problems.push((at, Fault::new(FaultCode::NoSpaceForRequest, text)));
         }

@@ -171,7 +171,10 @@ fn in_words(change: &LimitChange) -> String {
         LimitKind::Out => "what leaves ",
         LimitKind::Community => "community ",
     };
-    let active = change.active.map(|active| format!("{active} files at once"));
+    let active = change.active.map(|active| {
+        let files = units::plural(active.into(), "file", "files");
+        format!("{files} at once")
+    });
     let rate = change.bytes_per_s.map(|rate| units::rate(rate as f64));
     let limit: Vec<String> = active.into_iter().chain(rate).collect();
     let limit = if limit.is_empty() { "none".to_owned() } else { limit.join(", ") };

@@ -4,7 +4,7 @@ use longhaul_api::Problem;
 use longhaul_api::native::{ChangeKind, ProblemView, StorageAllow, StorageAllowed};
 use longhaul_catalog::{CatalogError, NameBasis, NameOwner, SITE_STORAGES_MAX};
 use longhaul_identity::Caller;
-use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteName, StorageName, Timestamp};
+use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteName, StorageName, Timestamp, units};
 
 use super::overview::standing;
 use super::{Operations, problem};
@@ -91,7 +91,8 @@ impl Operations {
         let mut views: Vec<ProblemView> =
             shown.map(|(name, owner)| unconfirmed_name(site, host, name, owner.as_ref(), now)).collect();
         if let Some(last) = views.last_mut().filter(|_| more > 0) {
-            last.examples = vec![format!("and {more} more storages of this agent")];
+            let more = units::plural(more as u64, "more storage", "more storages");
+            last.examples = vec![format!("and {more} of this agent")];
         }
         views
     }

@@ -31,7 +31,8 @@ pub(super) fn describe_decision(
         ),
         Some(Decision::Expand { block, target, after, limit, .. }) => {
             let after = after.map_or_else(String::new, |file| format!(" after file {file}"));
-            format!("ask for {limit} files of block {block} that {} lacks{after}", name(*target))
+            let files = units::plural(u64::from(*limit), "file", "files");
+            format!("ask for {files} of block {block} that {} lacks{after}", name(*target))
         }
         Some(Decision::Cancel { transfer, why, .. }) => format!("take transfer {transfer} back: {why:?}"),
         Some(Decision::Recall(asked)) => format!(

@@ -90,7 +90,7 @@ fn a_copy_is_watched_stopped_and_goes_on() {
     let mut screen = Screen::start(&ground, folder.path());
     assert!(ground.carries(BYTES / 4, &mut screen.copy) && screen.shows("█"), "it ended by itself");
     screen.copy.write_input(CTRL_C);
-    let watched = ["█", "░", " % ", "0 / 1 files", " MB/s (avg ", "done "];
+    let watched = ["█", "░", " % ", "0 / 1 file", " MB/s (avg ", "done "];
     let stopped = ["stopped; what has arrived is kept; the same command resumes"];
     assert_eq!(screen.ends_with(&[&watched[..], &stopped].concat()), Some(INTERRUPTED));
     assert!(!ground.target().join(FILE).exists(), "half a file has no name");

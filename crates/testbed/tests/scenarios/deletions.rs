@@ -119,7 +119,7 @@ fn a_copy_is_deleted_where_another_good_one_stays() {
     }
     let only = deployment.longhaul(&["replica", "delete", "only", "alpha", "--yes"]);
     println!("{only}");
-    only.fails(6, "E1006", &["1 of 1 files has no other good copy", "--force"]);
+    only.fails(6, "E1006", &["1 of 1 file has no other good copy", "--force"]);
     let kept = deployment.longhaul(&["replica", "delete", "kept", "alpha", "--yes", "--force"]);
     println!("{kept}");
     kept.fails(6, "E1004", &["custodial"]);

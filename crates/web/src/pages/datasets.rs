@@ -75,7 +75,7 @@ pub fn datasets(context: Context<'_>, list: &Page<DatasetView>) -> Markup {
 fn dataset_state(item: &DatasetView) -> Markup {
     match &item.scan {
         Some(scan) if !scan.done => {
-            show::state("good", &format!("scanning, {} files so far", units::count(scan.files_done)))
+            show::state("good", &format!("scanning, {} so far", show::files(scan.files_done)))
         }
         _ if item.open => show::state("idle", "open: files may be added"),
         _ => show::state("idle", "closed"),
@@ -219,7 +219,7 @@ fn block_table(item: &DatasetView, blocks: &Page<BlockView>, segment: &str) -> M
         @if let Some(next) = &blocks.next {
             p.pager { a href={ "/ui/datasets/" (segment) "?after=" (show::segment(next)) } { "Next page" } }
         }
-        p.soft { (units::count(item.blocks)) " blocks in total" }
+        p.soft { (units::plural(item.blocks, "block", "blocks")) " in total" }
     }
 }
 

@@ -178,7 +178,7 @@ fn progress(detail: &JobDetail) -> Markup {
                 None => (show::bar(counts.done, all)),
             }
             p {
-                (units::count(counts.done)) " of " (units::count(all)) " files have arrived, "
+                (units::count(counts.done)) " of " (show::files(all)) " arrived, "
                 (show::size(detail.bytes_done))
                 @if let Some(bytes) = detail.bytes { " of " (show::size(bytes)) }
                 @for (word, count) in others.iter().filter(|(_, count)| *count > 0) {
@@ -254,7 +254,7 @@ fn files(context: Context<'_>, detail: &JobDetail) -> Markup {
         }
         @if hidden > 0 {
             p.soft {
-                (units::count(hidden)) " more files are not shown: "
+                (units::plural(hidden, "more file is", "more files are")) " not shown: "
                 code { "longhaul job show " (detail.job.id) " --files " (detail.job.files) }
             }
         }

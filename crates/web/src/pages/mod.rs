@@ -313,7 +313,7 @@ mod tests {
     fn a_job_shows_its_progress_and_its_failures() {
         let text = job(context(Some(admin())), &job_detail()).into_string();
         for words in [
-            "7 of 120 files have arrived",
+            "7 of 120 files arrived",
             "3 running",
             "2 failed",
             "&lt;u&gt;gone",

@@ -19,7 +19,7 @@ pub fn overview(context: Context<'_>, status: &Status) -> Markup {
     let frame =
         Frame::live(context, "Overview", Section::Overview, "/api/v1/status", "longhaul status --watch");
     let open = status.problems.iter().filter(|problem| problem.open).count();
-    let verified = format!("Verified so far, {} files", units::count(status.files_done));
+    let verified = format!("Verified so far, {}", show::files(status.files_done));
     let files = html! {
         (units::count(status.transfers_running)) " / " (units::count(status.transfers_waiting))
     };
@@ -128,6 +128,6 @@ fn cell(link: &LinkView) -> Markup {
             span.rate { @if link.active > 0 { (units::rate(link.rate_now)) } @else { "idle" } }
         }
         (show::state(kind, &format!("{} %", (quality * 100.0).floor())))
-        span.count { (units::count(link.files_done)) " files · " (units::bytes(link.bytes_done)) }
+        span.count { (show::files(link.files_done)) " · " (units::bytes(link.bytes_done)) }
     }
 }

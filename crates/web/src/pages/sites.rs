@@ -45,7 +45,7 @@ pub fn sites(context: Context<'_>, list: &[SiteView]) -> Markup {
                                     td.number data-label="In" { (show::rate(site.rate_in)) }
                                     td.number data-label="Out" { (show::rate(site.rate_out)) }
                                     td.number.wide {
-                                        (units::count(site.queued_files)) " files" br;
+                                        (show::files(site.queued_files)) br;
                                         (show::size(site.queued_bytes))
                                     }
                                     td.number.wide {
@@ -111,11 +111,11 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
                 dt { "State" } dd { (site_state(site)) }
                 dt { "Rate now" }
                 dd {
-                    (show::rate(site.rate_in)) " in (" (site.active_in) " files), "
-                    (show::rate(site.rate_out)) " out (" (site.active_out) " files)"
+                    (show::rate(site.rate_in)) " in (" (show::files(site.active_in)) "), "
+                    (show::rate(site.rate_out)) " out (" (show::files(site.active_out)) ")"
                 }
                 dt { "Queued inbound" }
-                dd { (units::count(site.queued_files)) " files, " (show::size(site.queued_bytes)) }
+                dd { (show::files(site.queued_files)) ", " (show::size(site.queued_bytes)) }
                 dt { "Inbound limits" }
                 dd { (limit(site.limits.active_in)) ", " (rate_limit(site.limits.in_bytes_per_s)) }
                 dt { "Outbound limits" }

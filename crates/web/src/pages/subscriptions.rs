@@ -127,7 +127,7 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
             div.card {
                 (show::bar(item.bytes_present, item.bytes_wanted))
                 p {
-                    (units::count(item.files_present)) " of " (units::count(item.files_wanted)) " files, "
+                    (units::count(item.files_present)) " of " (show::files(item.files_wanted)) ", "
                     (show::size(item.bytes_present)) " of " (show::size(item.bytes_wanted))
                 }
             }
@@ -146,10 +146,10 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
                 @if let Some(at) = item.completed { dt { "Completed" } dd { (show::time(at, context.now)) } }
                 dt { "Rate" }
                 dd { (show::rate(item.rate_now)) " now, " (show::rate(item.rate_average)) " on average" }
-                dt { "Running" } dd { (units::count(item.files_running)) " files" }
+                dt { "Running" } dd { (show::files(item.files_running)) }
                 dt { "Retries" } dd { (units::count(item.retries)) }
                 @if item.failed_files > 0 {
-                    dt { "Failed" } dd { (show::state("bad", &units::count(item.failed_files))) " files" }
+                    dt { "Failed" } dd { (show::state("bad", &show::files(item.failed_files))) }
                 }
             }
             h2 { "What holds it up?" }

@@ -17,7 +17,7 @@ use longhaul_network::exchange::{Aliases, Exchange, Imported, merge};
 use super::explain::{ExplainArgs, explanation_text};
 use super::probes;
 use crate::clock;
-use crate::commands::Context;
+use crate::commands::{Context, words};
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, facts, left, prose, right};
@@ -227,7 +227,8 @@ fn write(context: &Context, document: &Exchange, out: Option<&Path>) -> Result<(
         .map_err(|error| Failure::new(FaultCode::Internal, error.to_string()))?;
     std::fs::write(out, text + "\n").map_err(|error| Failure::file("writing", out, &error))?;
     let shown = printable(&out.to_string_lossy());
-    context.output.print_message(&format!("{} links written to {shown}", count(document.links.len() as u64)));
+    let links = words::plural(document.links.len() as u64, "link");
+    context.output.print_message(&format!("{links} written to {shown}"));
     Ok(())
 }
 

@@ -154,7 +154,8 @@ pub fn run(context: &Context, args: ServeArgs) -> Result<Exit, Failure> {
     let refused = match refused {
         0 => String::new(),
         count => {
-            format!("; {} connections from addresses that are not allowed (--allow)", units::count(count))
+            let connections = units::plural(count, "connection", "connections");
+            format!("; {connections} from addresses that are not allowed (--allow)")
         }
     };
     context.output.print_message(&format!(

@@ -12,7 +12,7 @@ use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Lfn, NameRules, StorageName};
 use serde::Serialize;
 
-use super::super::Context;
+use super::super::{Context, words};
 use crate::failure::{Exit, Failure};
 use crate::output::Format;
 use crate::table::{Cell, Table, left, prose};
@@ -215,8 +215,8 @@ fn import(context: &Context, args: &ImportArgs) -> Result<Exit, Failure> {
     let text = toml::to_string(&written)
         .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))?;
     context.output.write(&text)?;
-    let rules = written.agent.storages[0].rules.len();
-    context.output.print_message(&format!("{rules} rules: add this to the agent's configuration file"));
+    let rules = words::plural(written.agent.storages[0].rules.len() as u64, "rule");
+    context.output.print_message(&format!("{rules}: add this to the agent's configuration file"));
     Ok(Exit::Ok)
 }
 
