@@ -595,7 +595,7 @@ pub struct Lease {
     /// How thoroughly to verify the file.
     #[schema(value_type = formats::Verification)]
     pub verification: Verification,
-    /// Order within the agent; higher goes first.
+    /// Order within the agent, on the scale of subscriptions (1 to 9); higher goes first.
     pub priority: u8,
     /// The target's own file of that name is known to be damaged: one without the digests is replaced by what
     /// is received, once that is verified. An agent that does not know this ends the attempt with the error

@@ -117,8 +117,8 @@ pub const ACCOUNT_NAME_SYNTAX: Syntax = Syntax { pattern: "^[a-z0-9_.@+-]+$", ch
 pub const TOKEN_NAME_SYNTAX: Syntax = Syntax { pattern: "^[A-Za-z0-9_.@+ -]+$", chars_max: 64 };
 
 ranges! {
-    SubscriptionPriority: 1..=9, "Order within the activity, from 1 (least) to 9.";
-    JobPriority: 1..=5, "Order within the activity, from 1 (least) to 5.";
+    SubscriptionPriority: 1..=9, "Priority of a subscription within the activity, 1 (least) to 9.";
+    JobPriority: 1..=5, "Priority of a job within the activity, 1 (least) to 5.";
     JoinTokenSeconds: 1..=30 * 24 * 3_600, "Life of a join token in seconds.";
     TokenSeconds: 1..=100 * 366 * 24 * 3_600, "Life of a token in seconds.";
     BytesPerSecond: 1..=i64::MAX as u64, "Rate in bytes per second.";

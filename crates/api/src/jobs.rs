@@ -26,7 +26,7 @@ pub struct JobSubmit {
     /// Files to copy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<JobFileSubmit>,
-    /// Order within the activity, from 1 (least) to 5; default 3.
+    /// Order within the activity, on the scale of jobs: 1 (least) to 5; default 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<formats::JobPriority>)]
     pub priority: Option<u8>,
@@ -101,7 +101,7 @@ hides_secrets!(JobSubmit, JobFileSubmit);
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobChange {
-    /// New priority, from 1 (least) to 5.
+    /// New priority, on the scale of jobs: 1 (least) to 5.
     #[schema(value_type = formats::JobPriority)]
     pub priority: u8,
 }
@@ -121,7 +121,8 @@ pub struct JobView {
     pub community: String,
     /// Name of the submitter.
     pub user: String,
-    /// Order within the activity, from 1 (least) to 5.
+    /// Order within the activity, on the scale of jobs: 1 (least) to 5, which count as 1, 3, 5, 6 and 8 of a
+    /// subscription's 9.
     pub priority: u8,
     /// Source as `scheme://host`; absent if the files differ.
     pub source: Option<String>,

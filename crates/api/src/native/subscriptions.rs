@@ -27,7 +27,7 @@ pub struct Subscribe {
     /// Target storage.
     #[schema(value_type = formats::StorageName)]
     pub storage: StorageName,
-    /// Order within the activity, from 1 (least) to 9; default 5.
+    /// Order within the activity, on the scale of subscriptions: 1 (least) to 9; default 5.
     #[serde(default)]
     #[schema(value_type = Option<formats::SubscriptionPriority>)]
     pub priority: Option<u8>,
@@ -53,7 +53,7 @@ pub struct SubscriptionChange {
     #[serde(default)]
     #[schema(value_type = Option<formats::SubscriptionState>)]
     pub state: Option<SubscriptionState>,
-    /// New priority, from 1 (least) to 9.
+    /// New priority, on the scale of subscriptions: 1 (least) to 9.
     #[serde(default)]
     #[schema(value_type = Option<formats::SubscriptionPriority>)]
     pub priority: Option<u8>,
@@ -80,7 +80,7 @@ pub struct SubscriptionView {
     /// `active`, `suspended` or `cancelled`.
     #[schema(value_type = formats::SubscriptionState)]
     pub state: SubscriptionState,
-    /// Order within the activity, from 1 (least) to 9.
+    /// Order within the activity, on the scale of subscriptions: 1 (least) to 9.
     pub priority: u8,
     /// How thoroughly each file is verified.
     #[schema(value_type = formats::Verification)]

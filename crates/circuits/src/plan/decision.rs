@@ -173,7 +173,7 @@ impl Reason {
                 format!("{} fit what waits better than {}", rate(*to_mbit), rate(*from_mbit))
             }
             Reason::BelowPriorityFloor { highest, floor } => {
-                format!("what waits has priority {highest}, circuits are for {floor} and above")
+                format!("what waits has priority {highest} of 9, circuits are for {floor} and above")
             }
             Reason::BestEffortSuffices { plain, mbit } => {
                 format!("the plain way carries {:.0} Mbit/s, no less than {}", plain * 8e-6, rate(*mbit))

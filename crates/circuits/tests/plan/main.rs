@@ -453,7 +453,10 @@ fn reasons_are_sentences() {
         let words = reason.describe(&|site| format!("site-{site}"));
         assert!(words.len() > 20 && !words.contains("Reason") && !words.contains('{'), "{words}");
     }
-    assert_eq!(world.why(pair(0, 1)).to_string(), "what waits has priority 3, circuits are for 5 and above");
+    assert_eq!(
+        world.why(pair(0, 1)).to_string(),
+        "what waits has priority 3 of 9, circuits are for 5 and above"
+    );
 }
 
 // ---- whatever happens -------------------------------------------------------------------------------------

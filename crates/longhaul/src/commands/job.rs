@@ -19,7 +19,7 @@ use crate::table::{Cell, Table, facts, left, path, prose, right};
 use crate::terminal::{Style, Tone};
 use crate::time_format;
 
-/// Priorities of jobs: 1 (lowest) to 5.
+/// Priorities of jobs, the scale of FTS: 1 (lowest) to 5.
 pub const PRIORITIES: std::ops::RangeInclusive<i64> =
     *JobPriority::RANGE.start() as i64..=*JobPriority::RANGE.end() as i64;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -51,11 +51,11 @@ pub enum JobCommand {
         #[arg(required = true, value_name = "JOB")]
         jobs: Vec<JobId>,
     },
-    /// Change a job's priority
+    /// Change a job's priority, on the scale of jobs (1 to 5)
     Priority {
         /// Id of the job
         job: JobId,
-        /// Priority: 1 (lowest) to 5
+        /// Priority of the job: 1 (lowest) to 5; as a subscription's 1, 3, 5, 6 and 8 of 9
         #[arg(value_parser = clap::value_parser!(u8).range(PRIORITIES))]
         priority: u8,
     },
@@ -121,7 +121,9 @@ pub async fn run(context: &Context, remote: &Remote, command: JobCommand) -> Res
         JobCommand::Priority { job, priority } => {
             let change = JobChange { priority };
             let view: JobView = remote.patch(&routes::JOB_CHANGE, &[&job.to_string()], &change).await?;
-            context.output.sentence(&view, |job| format!("{} has priority {}", job.id, job.priority))?;
+            context.output.sentence(&view, |job| {
+                format!("{} has priority {}", job.id, words::job_priority(job.priority))
+            })?;
         }
     }
     Ok(Exit::Ok)
@@ -300,7 +302,7 @@ fn table(jobs: &[JobView], now: Timestamp) -> Table {
             Cell::text(job.id.to_string()),
             state_cell(job.state),
             Cell::text(&job.community),
-            Cell::count(u64::from(job.priority)),
+            Cell::both(words::job_priority(job.priority), job.priority.to_string()),
             Cell::count(job.files),
             Cell::maybe(job.files_done, Cell::count),
             Cell::maybe(job.files_failed, Cell::count),
@@ -327,7 +329,7 @@ fn human(detail: &JobDetail, style: Style, width: Option<usize>) -> String {
     let job = &detail.job;
     let mut lines = vec![
         ("job", format!("{}, {}", job.id, kind_text(job))),
-        ("state", format!("{}, priority {}", state_word(job.state), job.priority)),
+        ("state", format!("{}, priority {}", state_word(job.state), words::job_priority(job.priority))),
         ("for", format!("{} of {}", printable(&job.user), printable(&job.community))),
         ("files", counts_text(detail)),
         ("bytes", bytes_text(detail)),

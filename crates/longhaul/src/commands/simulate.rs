@@ -335,7 +335,7 @@ fn write_circuits(text: &mut String, report: &Report) {
         .map(|row| format!("{} in {} (longest {})", row.priority, hours(row.mean_s), hours(row.worst_s)));
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
-        let _ = writeln!(text, "  datasets by priority: {}", rows.join(", "));
+        let _ = writeln!(text, "  datasets by priority (1 to 9): {}", rows.join(", "));
     }
     let _ = writeln!(
         text,

@@ -67,7 +67,7 @@ struct SingleJobArgs {
     /// Number of retries [default: the service's]
     #[arg(long)]
     retries: Option<u32>,
-    /// Priority: 1 (lowest) to 5 [default: 3]
+    /// Priority of the job: 1 (lowest) to 5, as a subscription's 1, 3, 5, 6 and 8 of 9 [default: 3]
     #[arg(long, short, value_parser = clap::value_parser!(u8).range(job::PRIORITIES))]
     priority: Option<u8>,
     /// Activity within the community, such as production

@@ -36,7 +36,7 @@ pub struct SubscribeArgs {
     what: DatasetOrBlock,
     /// Storage to keep it at
     storage: StorageName,
-    /// Priority: 1 (lowest) to 9 [default: 5]
+    /// Priority of the subscription: 1 (lowest) to 9; jobs have 1 to 5 [default: 5]
     #[arg(long, short, value_parser = clap::value_parser!(u8).range(PRIORITIES))]
     priority: Option<u8>,
     /// How to verify: wire, end-to-end or readback [default: end-to-end]
@@ -87,11 +87,11 @@ pub enum SubscriptionCommand {
         /// Id of the subscription
         subscription: SubscriptionId,
     },
-    /// Change a subscription's priority
+    /// Change a subscription's priority, on the scale of subscriptions (1 to 9)
     Priority {
         /// Id of the subscription
         subscription: SubscriptionId,
-        /// Priority: 1 (lowest) to 9
+        /// Priority of the subscription: 1 (lowest) to 9; jobs have 1 to 5
         #[arg(value_parser = clap::value_parser!(u8).range(PRIORITIES))]
         priority: u8,
     },
@@ -364,7 +364,7 @@ pub async fn run(context: &Context, remote: &Remote, command: SubscriptionComman
             subject(view),
             view.storage,
             view.state,
-            view.priority,
+            words::subscription_priority(view.priority),
             if terms.is_empty() { "" } else { ", " },
             terms,
             promise.unwrap_or_default()
@@ -434,7 +434,7 @@ fn table(list: &[SubscriptionView], now: Timestamp) -> Table {
             Cell::text(subject(view)),
             Cell::text(view.storage.as_str()),
             Cell::text(view.state.word()).toned_if(view.state == SubscriptionState::Suspended, Tone::Warn),
-            Cell::count(u64::from(view.priority)),
+            Cell::both(words::subscription_priority(view.priority), view.priority.to_string()),
             status::done_cell(view),
             Cell::bytes(view.bytes_wanted.saturating_sub(view.bytes_present)),
             Cell::rate(view.rate_now),
@@ -455,7 +455,7 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
                 "{}{}, priority {}",
                 view.state,
                 if view.complete { ", complete" } else { "" },
-                view.priority
+                words::subscription_priority(view.priority)
             ),
         ),
         (

@@ -1,6 +1,7 @@
 //! Phrases that several commands share.
 
 use longhaul_api::agent::{LeftOut, LeftOutReason};
+use longhaul_api::formats::{JobPriority, SubscriptionPriority};
 use longhaul_api::native::{LeftOutCount, VerifiedCount};
 use longhaul_model::units::{self, count, printable};
 
@@ -23,6 +24,16 @@ pub fn push_counts(text: &mut String, counts: &[(u64, &str, &str, &str)]) {
 
 pub fn retries(number: u64) -> String {
     units::plural(number, "retry", "retries")
+}
+
+/// A subscription's priority with its scale: `5 of 9`.
+pub fn subscription_priority(priority: u8) -> String {
+    format!("{priority} of {}", SubscriptionPriority::RANGE.end())
+}
+
+/// A job's priority with its scale: `3 of 5`.
+pub fn job_priority(priority: u8) -> String {
+    format!("{priority} of {}", JobPriority::RANGE.end())
 }
 
 /// A rate in a sentence, where zero is a number too.
@@ -85,6 +96,11 @@ fn example(left: &LeftOut) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_priority_names_its_scale() {
+        assert_eq!((subscription_priority(5), job_priority(3)), ("5 of 9".into(), "3 of 5".into()));
+    }
 
     #[test]
     fn counts_what_was_left_out_and_shows_some() {

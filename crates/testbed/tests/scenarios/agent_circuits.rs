@@ -571,7 +571,7 @@ fn a_plan_of_the_service_brings_a_circuit_for_urgent_work_whatever_is_killed() {
         submit(world, &["g/1"]);
         explained(world, "other work brings none", |detail| {
             let why = detail["plan"]["why"].as_str().unwrap_or_default();
-            why.contains("what waits has priority 5, circuits are for 8 and above")
+            why.contains("what waits has priority 5 of 9, circuits are for 8 and above")
         });
         // No faster than the promised circuit: the plain way is thought to be what it was last.
         world.lab.set(SHARED, Change::RateMbit(Some(50.0))).unwrap();

@@ -92,7 +92,11 @@ fn pages(deployment: &Deployment) -> Vec<(&'static str, String, Vec<&'static str
         ("transfer", format!("/ui/transfers/{done}"), vec!["alpha", "beta", "end-to-end"]),
         ("transfer-failed", format!("/ui/transfers/{failed}"), vec!["gamma"]),
         ("jobs", "/ui/jobs".into(), vec!["door.alpha.invalid", "door.beta.invalid"]),
-        ("job", format!("/ui/jobs/{job}"), vec!["door.alpha.invalid", "priority 3", "of 1 file arrived"]),
+        (
+            "job",
+            format!("/ui/jobs/{job}"),
+            vec!["door.alpha.invalid", "priority 3 of 5", "of 1 file arrived"],
+        ),
         ("sites", "/ui/sites".into(), vec!["alpha", "delta", "paused"]),
         ("site", "/ui/sites/delta".into(), vec!["delta", "new disks until noon"]),
         ("circuits", "/ui/circuits".into(), vec!["alpha:gamma", "What a plan would do now"]),

@@ -207,7 +207,7 @@ fn facts(context: Context<'_>, detail: &JobDetail) -> Markup {
             @if let Some(at) = job.expires.filter(|_| !job.state.is_terminal()) {
                 dt { "Expires" } dd { (show::time(at, context.now)) " unless it has started" }
             }
-            dt { "Kind" } dd { (job.kind) ", priority " (job.priority) }
+            dt { "Kind" } dd { (job.kind) ", priority " (job.priority) " of " (JOB_PRIORITY_MAX) }
         }
     }
 }

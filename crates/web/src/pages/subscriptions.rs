@@ -160,7 +160,7 @@ pub fn subscription(context: Context<'_>, item: &SubscriptionView) -> Markup {
             p { (show::verified(&item.verified)) ". Requested: " (item.verification) "." }
             (changes(context, item))
             p.soft {
-                "ID " code { (item.id) } " · priority " (item.priority)
+                "ID " code { (item.id) } " · priority " (item.priority) " of 9"
                 @if item.custodial { " · custodial: two people cancel it" }
                 @if let Some(consent) = &item.cancel_consent {
                     ", " (consent.who) " wants it, " (consent.missing) " has to consent"
