@@ -122,8 +122,8 @@ impl Catalog {
 }
 
 fn read_setting(tx: &Transaction<'_>, setting: &str) -> Result<Option<String>, CatalogError> {
-    let value = tx.query_row("SELECT value FROM settings WHERE name = ?1", [setting], |row| row.get(0));
-    Ok(value.optional()?)
+    let select = "SELECT value FROM settings WHERE name = ?1";
+    Ok(tx.query_row(select, [setting], |row| row.get::<String>(0)).optional()?)
 }
 
 pub(crate) fn record_change(

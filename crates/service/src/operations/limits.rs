@@ -24,11 +24,17 @@ use super::{Operations, bad_request, problem, unprocessable};
 pub(super) struct CommissioningPairs {
     open: BTreeSet<Pair>,
     close: BTreeSet<Pair>,
+    /// What of it the record of changes says.
+    what: String,
 }
 
 impl CommissioningPairs {
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.close.is_empty()
+    }
+
+    pub(super) fn describe(&self) -> &str {
+        &self.what
     }
 
     /// Changes the links that are not commissioned.
@@ -43,7 +49,7 @@ impl CommissioningPairs {
     }
 }
 
-pub(super) fn commissioning_in_words(change: &LinksChange) -> String {
+fn commissioning_in_words(change: &LinksChange) -> String {
     let mut what = Vec::new();
     for (verb, list) in
         [("commissioned", &change.commission), ("for test transfers only", &change.decommission)]
@@ -81,7 +87,7 @@ impl Operations {
     /// What of a change of links is about their commissioning.
     pub(super) fn commissioning_change(&self, caller: &Caller, change: &LinksChange) -> Result<(), Problem> {
         let pairs = self.commissioning_pairs(change)?;
-        let (who, what) = (&caller.principal.name, commissioning_in_words(change));
+        let (who, what) = (&caller.principal.name, pairs.describe());
         let changed = self.shared.kernel.catalog.change_setting::<Refused>(
             UNCOMMISSIONED,
             who,
@@ -89,7 +95,7 @@ impl Operations {
             |present| {
                 let mut links = read_uncommissioned(present)?;
                 pairs.apply(&mut links).map_err(Refused::Change)?;
-                Ok((serde_json::to_string(&links).unwrap_or_default(), what.clone()))
+                Ok((serde_json::to_string(&links).unwrap_or_default(), what.to_owned()))
             },
         );
         changed.map_err(Problem::from)?;
@@ -105,7 +111,7 @@ impl Operations {
             let (source, target) = (name(pair.0), name(pair.1));
             return Err(unprocessable(format!("{source}:{target} cannot be commissioned and not, at once")));
         }
-        Ok(CommissioningPairs { open, close })
+        Ok(CommissioningPairs { open, close, what: commissioning_in_words(change) })
     }
 
     pub(super) fn uncommissioned(&self) -> Result<BTreeSet<Pair>, Problem> {

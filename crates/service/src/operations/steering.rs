@@ -22,7 +22,6 @@ use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, StorageId, StorageName, Timestamp};
 use longhaul_scheduler::Strategy;
 
-use super::limits::commissioning_in_words;
 use super::{Operations, PageQuery, bad_request, page, problem, unprocessable, unprocessable_fault};
 use crate::views;
 
@@ -125,7 +124,7 @@ impl Operations {
             return self.link_list();
         }
         let who = &caller.principal.name;
-        let what = format!("{}; {}", commissioning_in_words(change), links_in_words(change));
+        let what = format!("{}; {}", commissioning.describe(), links_in_words(change));
         let (settings, mut links) = ([LINKS, UNCOMMISSIONED], None);
         let changed = self.shared.kernel.catalog.change_settings::<Refused, 2>(
             settings,
