@@ -70,6 +70,9 @@ struct WriteBuffer {
 struct SourceBehaviour {
     /// This source no longer answers.
     dead: Option<usize>,
+    /// The next read at this source never ends, nor does any other of that chunk there.
+    hanging: Option<usize>,
+    hanging_chunk: Option<(usize, FileNumber, u64)>,
     /// This source sends wrong content: in every chunk whose number is a multiple.
     corrupt_origin: Option<(usize, u64)>,
     /// All sources send wrong content.
@@ -93,6 +96,13 @@ impl SourceBehaviour {
             let chunk = job.offset / CHUNK + u64::from(job.file.0) + own;
             (self.all_corrupt || usize::from(job.from.0) == liar) && chunk.is_multiple_of(every)
         })
+    }
+
+    fn hangs(&mut self, origin: usize, file: FileNumber, offset: u64) -> bool {
+        if self.hanging == Some(origin) {
+            self.hanging_chunk.get_or_insert((origin, file, offset));
+        }
+        self.hanging_chunk == Some((origin, file, offset))
     }
 
     /// Whether the source has the right content of the file.
@@ -503,6 +513,7 @@ impl World {
         let (joined, frame, payload) = match answer {
             Answer::Authorise { batch } => return self.sources[origin].complete_authorisation(batch, Ok(())),
             Answer::Send { stream, frame } => (stream, frame, 0),
+            Answer::ReadChunk { file, offset, .. } if self.behaviour.hangs(origin, file, offset) => return,
             Answer::ReadChunk { stream, request, file, .. } if self.behaviour.lacks(origin, file) => {
                 self.sources[origin].release_buffer(stream);
                 self.sources[origin].abandon_request(stream, request);
@@ -778,5 +789,6 @@ proptest! {
 
 mod held_copies;
 mod hostile;
+mod overdue_files;
 mod paths;
 mod replicas;

@@ -351,8 +351,9 @@ impl Job {
 /// Whether what was written can serve a later attempt.
 fn is_resumable(fault: &Fault) -> bool {
     let elsewhere = matches!(fault.blame, Blame::Network | Blame::Ourselves | Blame::Credential);
-    // A source whose agent is away has not changed its file.
-    (elsewhere && fault.code != FaultCode::Internal) || fault.code == FaultCode::Unreachable
+    // A source whose agent is away, or that does not send a file, has not changed it.
+    let is_silent = matches!(fault.code, FaultCode::Unreachable | FaultCode::Stalled);
+    (elsewhere && fault.code != FaultCode::Internal) || is_silent
 }
 
 impl Drop for Job {
@@ -403,6 +404,7 @@ mod tests {
     fn data_spoiled_at_the_source_or_target_is_not_resumed() {
         assert!(is_resumable(&Fault::new(FaultCode::ConnectionLost, "")));
         assert!(is_resumable(&Fault::new(FaultCode::PermitRefused, "")));
+        assert!(is_resumable(&Fault::new(FaultCode::Stalled, "").blaming(Blame::Source)));
         assert!(!is_resumable(&Fault::new(FaultCode::WrongDigest, "")));
         assert!(!is_resumable(&Fault::new(FaultCode::TargetFull, "")));
         assert!(!is_resumable(&Fault::new(FaultCode::Internal, "")));

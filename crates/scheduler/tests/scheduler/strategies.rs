@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_model::StorageId;
+use longhaul_model::{Blame, Fault, FaultCode, StorageId};
 use longhaul_scheduler::{Backoff, Rules, Settings, SiteState, Strategy};
 
 use crate::world::{World, WorldSite};
@@ -69,6 +69,30 @@ fn the_order_of_a_strategy_gives_way_when_its_source_is_gone() {
     assert!(took < Duration::from_secs(30), "{took:?}: the rest came from the other");
     assert!(world.bytes_between(1, 2) > 1_500 * MB);
     assert!(world.scheduler.counts_of(StorageId(2)).leased == 0);
+}
+
+/// A source that lives and sends nothing of a file: whoever is at fault, and under a limit too, the next try
+/// is at another, although the order names this one first.
+#[test]
+fn a_file_that_its_source_did_not_send_comes_from_another() {
+    for (blame, limit) in [(Blame::Source, None), (Blame::Network, Some(10 * MB))] {
+        let mut world = World::new(vec![WorldSite::new(40e6); 3], 7);
+        world.places[2].limits.in_bytes_per_s = limit;
+        world.tell_site(2);
+        world.add_files(1, 0, [5 * MB]);
+        world.replicas.insert((0, 1));
+        world.strategies.insert(1, Strategy::Orderly);
+        world.subscribe(1, &[1], 2, 5);
+        while world.running.is_empty() {
+            world.step();
+        }
+        let attempt = *world.running.keys().next().unwrap();
+        assert_eq!(world.running[&attempt].lease.source, StorageId(0));
+        let fault = Fault::new(FaultCode::Stalled, "it sent nothing of it").blaming(blame);
+        world.end(attempt, Some(fault));
+        world.run(Duration::from_secs(60));
+        assert_eq!((world.bytes_between(0, 2), world.bytes_between(1, 2)), (0, 5 * MB), "{blame:?}");
+    }
 }
 
 /// FTS3's rules, for comparison: slots per link from its optimizer, strict priorities.

@@ -109,6 +109,7 @@ impl Receiver {
         }
         let Some(ended) = self.end_request(stream, request) else { return Ok(()) };
         let asked = ended.content.parts().iter().any(|&(asked, _)| asked == file);
+        self.note_answered(stream, &ended.content);
         if asked {
             self.exclude_source(file, self.origin_of(stream), confine_to_source(fault), now);
         }
@@ -124,6 +125,11 @@ impl Receiver {
                 self.enqueue(number);
             }
         }
+    }
+
+    fn note_answered(&mut self, stream: StreamNumber, content: &RequestContent) {
+        let origin = self.origin_of(stream);
+        self.origin(origin).overdue.note_answer(content.parts().into_iter().map(|(file, _)| file));
     }
 
     fn is_issued(&self, stream: StreamNumber, request: RequestId) -> bool {
@@ -220,6 +226,8 @@ impl Receiver {
             up.requests.remove(&head.request);
         }
         up.note_answered(1);
+        let origin = self.origin_of(stream);
+        self.origin(origin).overdue.note_answer([head.file]);
         Ok(true)
     }
 
@@ -262,6 +270,7 @@ impl Receiver {
             self.requeue_request(&ended.content);
             return Err(protocol_error("a pack that was not requested"));
         }
+        self.note_answered(stream, &ended.content);
         let wanted = self.accept_pack(stream, head, now);
         if !wanted.is_empty() {
             self.freed_slots -= 1;

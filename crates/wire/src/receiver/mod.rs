@@ -28,6 +28,7 @@ mod endgame;
 mod file;
 mod incoming;
 mod origins;
+mod overdue_files;
 mod paths;
 mod request_scheduler;
 mod source_faults;
@@ -278,6 +279,8 @@ pub struct Receiver {
     timeouts_checked_at: Duration,
     /// When the rates of the streams were last compared.
     rates_compared_at: Duration,
+    /// When files that sources pass over were last looked for.
+    overdue_checked_at: Duration,
     freed_slots: usize,
     requested_bytes: u64,
     unsent_bytes: u64,
@@ -303,6 +306,7 @@ impl Receiver {
             idle_since: now,
             timeouts_checked_at: now,
             rates_compared_at: now,
+            overdue_checked_at: now,
             freed_slots: 0,
             requested_bytes: 0,
             unsent_bytes: 0,
@@ -536,6 +540,7 @@ impl Receiver {
 
     fn drop_file(&mut self, number: FileNumber, now: Duration) {
         let Some(file) = self.files.remove(&number) else { return };
+        self.origins.iter_mut().for_each(|origin| origin.overdue.forget(number));
         self.small.remove(&file.queue_key(number));
         self.large.remove(&file.queue_key(number));
         self.in_order_files.remove(&number);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::{Fault, FaultCode};
 
+use super::overdue_files::OverdueFiles;
 use super::streams::{State, Stream};
 use super::{Output, Receiver, StreamNumber};
 use crate::frame::{BatchId, FileNumber};
@@ -48,6 +49,8 @@ pub(super) struct Origin {
     progress_at: Duration,
     /// Payload since `progress_at`.
     bytes_since_progress: u64,
+    /// Files that it does not send while it sends others.
+    pub(super) overdue: OverdueFiles,
     /// It was cut off for too long. It is still dialled: it may come back while others deliver the files.
     pub(super) unreachable: Option<Fault>,
     /// It is of no use, and not dialled.
@@ -72,6 +75,7 @@ impl Origin {
             last_fault: None,
             progress_at: now,
             bytes_since_progress: 0,
+            overdue: OverdueFiles::default(),
             unreachable: None,
             excluded: false,
             checked_chunks: 0,

@@ -391,7 +391,7 @@ impl Receiver {
             }
             RequestContent::Pack { files } => Frame::RequestPack { request, files: files.clone() },
         };
-        up.requests.insert(request, Request { content: what, is_duplicate: copy });
+        up.requests.insert(request, Request { content: what, is_duplicate: copy, sent_at: now });
         self.outputs.push_back(Output::Send { stream, frame });
     }
 }

@@ -65,6 +65,7 @@ pub(super) struct Request {
     pub(super) content: RequestContent,
     /// Endgame: the content was requested on another stream before.
     pub(super) is_duplicate: bool,
+    pub(super) sent_at: Duration,
 }
 
 /// What a request asks for.
@@ -276,6 +277,7 @@ impl Receiver {
         self.check_local_stall(now);
         self.check_keepalives(now);
         self.check_progress(now);
+        self.check_overdue_files(now);
         self.check_rates(now);
         self.tune(now);
         self.close_surplus_streams(now);
