@@ -243,7 +243,10 @@ impl Reporter {
         if report.hello {
             self.unconfirmed.note_hello(reply.unconfirmed);
             context.session.accept_hello();
-        } else if reply.say_hello || self.unconfirmed.is_any_confirmed(&reply.unconfirmed) {
+        } else if reply.say_hello
+            || reply.offer_again
+            || self.unconfirmed.is_any_confirmed(&reply.unconfirmed)
+        {
             context.session.request_hello();
         }
         Ok(())

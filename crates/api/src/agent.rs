@@ -438,6 +438,11 @@ pub struct ReportReply {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<formats::StorageName>)]
     pub unconfirmed: Vec<StorageName>,
+    /// True if another agent of the site took over a storage of the last hello while this one was silent:
+    /// this one says hello again, and goes on with all that it does. The reply to that hello lists what the
+    /// other one serves among `unconfirmed`.
+    #[serde(default)]
+    pub offer_again: bool,
 }
 
 /// Third-party copies that use the circuit of a link beside the agent's own streams.

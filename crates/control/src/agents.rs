@@ -34,6 +34,8 @@ struct Presence {
     /// Whether that hello was said to this process.
     said_hello: bool,
     storages: Vec<StorageId>,
+    /// Storages of its last hello that another agent has taken over since.
+    displaced: Vec<StorageId>,
     /// Names that its last hello offered and that were left out, since they are not its site's.
     unconfirmed: Vec<StorageName>,
     /// Its offer to make copies between storages of others.
@@ -130,6 +132,7 @@ impl Agents {
             incarnation: Incarnation { number: row.incarnation.number, nonce: row.incarnation.nonce },
             said_hello: false,
             storages: Vec::new(),
+            displaced: Vec::new(),
             unconfirmed: Vec::new(),
             mover: None,
             certificate_expires: row.certificate_expires,
@@ -245,16 +248,33 @@ impl Agents {
         presence.version = row.version;
         presence.addresses = row.addresses;
         presence.storages = storages.clone();
+        presence.displaced.clear();
         presence.last_contact = Some(now);
         presence.ended = None;
         presence.connected = false;
         // A storage is served by the agent that offered it last.
         for (&other, presence) in presences.iter_mut() {
             if other != row.id {
-                presence.storages.retain(|storage| !storages.contains(storage));
+                let known = std::mem::take(&mut presence.storages).into_iter();
+                let (displaced, served): (Vec<StorageId>, Vec<StorageId>) =
+                    known.partition(|storage| storages.contains(storage));
+                presence.storages = served;
+                presence.displaced.extend(displaced);
             }
         }
         begins
+    }
+
+    /// Whether the agent said hello to this process in this incarnation.
+    pub fn is_present(&self, agent: AgentId, incarnation: Incarnation) -> bool {
+        let presences = self.lock();
+        let presence = presences.get(&agent);
+        presence.is_some_and(|presence| presence.said_hello && presence.incarnation == incarnation)
+    }
+
+    /// Whether another agent has taken over a storage of the agent's last hello.
+    pub fn is_displaced(&self, agent: AgentId) -> bool {
+        self.lock().get(&agent).is_some_and(|presence| !presence.displaced.is_empty())
     }
 
     /// Notes the storages that a hello offered under names that are not its site's. Returns whether they are
@@ -270,13 +290,6 @@ impl Agents {
     /// The storages that were left out of the agent's last hello.
     pub fn unconfirmed(&self, agent: AgentId) -> Vec<StorageName> {
         self.lock().get(&agent).map(|presence| presence.unconfirmed.clone()).unwrap_or_default()
-    }
-
-    /// The storages that were left out of the last hello of this start of the agent.
-    pub fn left_out_since_start(&self, agent: AgentId, incarnation: Incarnation) -> Vec<StorageName> {
-        let presences = self.lock();
-        let presence = presences.get(&agent).filter(|presence| presence.incarnation == incarnation);
-        presence.map(|presence| presence.unconfirmed.clone()).unwrap_or_default()
     }
 
     /// Notes what a hello offers of copies between storages of others.
@@ -403,6 +416,7 @@ impl Agents {
     pub fn forget_storage(&self, storage: StorageId) {
         for presence in self.lock().values_mut() {
             presence.storages.retain(|served| *served != storage);
+            presence.displaced.retain(|other| *other != storage);
         }
     }
 
@@ -631,23 +645,36 @@ mod tests {
         assert!(!held(&agents, Timestamp::ZERO), "refused");
     }
 
+    /// One that was silent for a while has to learn that another one serves its storage now: only then does
+    /// it offer it again when that one is gone.
     #[test]
-    fn what_a_hello_left_out_counts_until_the_next_start() {
+    fn an_agent_whose_storage_was_taken_over_says_hello_again() {
+        const OTHER_AGENT: AgentId = AgentId(8);
+        let (mine, common) = (StorageId(1), StorageId(2));
+        let other_row = |number| AgentRow { id: OTHER_AGENT, ..row(number, 1) };
+        let at = |seconds| Timestamp::from_seconds(seconds);
+        let shown = |number| Incarnation { number, nonce: 1 };
         let agents = Agents::default();
         agents.add(row(1, 1));
-        let (started, next) = (Incarnation { number: 2, nonce: 1 }, Incarnation { number: 3, nonce: 1 });
-        let vault: Vec<StorageName> = vec!["vault".parse().unwrap()];
-        assert!(
-            agents.note_unconfirmed(AGENT, vault.clone()) && !agents.note_unconfirmed(AGENT, vault.clone())
-        );
-        agents.hello(row(2, 1), Vec::new(), Timestamp::ZERO);
-        assert_eq!(
-            (agents.left_out_since_start(AGENT, started), agents.unconfirmed(AGENT)),
-            (vault.clone(), vault)
-        );
-        assert!(agents.left_out_since_start(AGENT, next).is_empty());
-        assert!(agents.note_unconfirmed(AGENT, Vec::new()));
-        assert!(agents.left_out_since_start(AGENT, started).is_empty());
+        agents.add(other_row(1));
+        agents.hello(row(2, 1), vec![mine, common], at(0));
+        assert!(!agents.is_present(AGENT, shown(2)), "no session yet");
+        agents.open_session(AGENT);
+        assert!(agents.is_present(AGENT, shown(2)) && !agents.is_present(AGENT, shown(3)));
+        assert!(!agents.is_displaced(AGENT));
+        agents.hello(other_row(2), vec![common], at(20));
+        agents.open_session(OTHER_AGENT);
+        assert_eq!(agents.contact(AGENT, shown(2), at(21)).unwrap(), Standing::Present);
+        assert_eq!((agents.storages_of(AGENT), agents.is_displaced(AGENT)), (vec![mine], true));
+        assert!(!agents.is_displaced(OTHER_AGENT));
+        // The hello that followed was taken in without the other one's storage.
+        assert!(!agents.hello(row(2, 1), vec![mine], at(22)), "the session goes on");
+        assert!(!agents.is_displaced(AGENT), "once is enough");
+        // And the other way round, until nobody has it any more.
+        agents.hello(row(2, 1), vec![mine, common], at(50));
+        assert!(agents.is_displaced(OTHER_AGENT));
+        agents.forget_storage(common);
+        assert!(!agents.is_displaced(OTHER_AGENT));
     }
 
     #[test]

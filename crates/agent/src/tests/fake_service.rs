@@ -54,6 +54,8 @@ pub(crate) struct FakeServiceState {
     pub refused: Vec<longhaul_model::AgentId>,
     /// Storages whose names are not confirmed.
     pub unconfirmed: Vec<longhaul_model::StorageName>,
+    /// Another agent has taken over a storage; until the next hello.
+    pub offer_again: bool,
     known: Option<Incarnation>,
     queued_work: Vec<Work>,
     number: u64,
@@ -165,6 +167,7 @@ impl FakeService {
                     "no lease may be under way while the held ones are listed"
                 );
                 state.known = Some(report.incarnation);
+                state.offer_again = false;
                 state.hellos.push((report.incarnation, hello));
             }
             state.endings += usize::from(report.ending);
@@ -189,6 +192,7 @@ impl FakeService {
                 circuit_peers: Vec::new(),
                 refused: state.refused.clone(),
                 unconfirmed: state.unconfirmed.clone(),
+                offer_again: state.offer_again,
             })
         })
     }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::fake_engine::FakeEngine;
-use super::fake_service::FakeService;
+use super::fake_service::{FakeService, FakeServiceState};
 use super::{Deployment, lease};
 use crate::agent::Agent;
 use crate::config::{Config, StorageConfig};
@@ -267,6 +267,36 @@ async fn a_storage_is_offered_again_when_its_name_is_confirmed() {
         site.service.wait_for_outcomes(attempt as usize).await;
     }
     assert_eq!(site.service.change(|state| state.hellos.len()), 2, "it is greeted");
+    agent.end().await;
+}
+
+/// Another agent took over the storage while this one was silent. It says hello again, and what runs goes
+/// on; when the other one is gone, the storage is offered anew.
+#[tokio::test]
+async fn a_storage_is_offered_again_when_its_other_agent_is_gone() {
+    let site = TestSite::new();
+    let agent = site.start();
+    let settings = AgentSettings { report_every_ms: 1, in_bytes_per_s: None, out_bytes_per_s: None };
+    site.service.send_work(Work { settings: Some(settings), ..Work::default() });
+    site.lease(&[1]);
+    agent.wait_for_files(1).await;
+    site.service.change(|state| {
+        (state.offer_again, state.unconfirmed) = (true, vec!["beta".parse().unwrap()]);
+    });
+    let second_hello = |state: &FakeServiceState| state.hellos.get(1).map(|(_, hello)| hello.clone());
+    let hello = site.service.wait_until(second_hello).await;
+    assert_eq!((hello.storages[0].name.as_str(), hello.held), ("beta", attempts(&[1])));
+    site.service.wait_until(|state| state.spaces.is_empty().then_some(())).await;
+    site.service.change(|state| state.unconfirmed.clear());
+    site.service
+        .wait_until(|state| (state.hellos.len() == 3 && !state.spaces.is_empty()).then_some(()))
+        .await;
+    assert_eq!(agent.engine.calls().cancelled, []);
+    agent.engine.succeed(&[1]);
+    site.service.wait_for_outcomes(1).await;
+    site.lease(&[2]);
+    agent.wait_for_files(2).await;
+    assert_eq!(site.service.change(|state| state.hellos.len()), 3, "it is greeted");
     agent.end().await;
 }
 

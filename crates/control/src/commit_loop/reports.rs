@@ -46,6 +46,9 @@ impl CommitLoop {
                 now.storages.values().filter(taken_over).map(|row| row.id).collect();
             if !taken_over.is_empty() {
                 self.replace(agent, &taken_over)?;
+                if !begins {
+                    self.send_open_tasks(agent, &taken_over)?;
+                }
             }
         }
         let mut acknowledged = None;
@@ -142,9 +145,9 @@ impl CommitLoop {
 
     /// No storage is taken from an agent that serves it: what the other one offers under that name may be
     /// another directory, and its first verification would find every file missing. Those of other sites are
-    /// left out anyway. Returns those that another agent of the site serves and that this one's earlier hello
-    /// offered in vain: they are left out again. A refusal would stop an agent that works, only because an
-    /// administrator has confirmed a name.
+    /// left out anyway. Returns those that another agent of the site serves, if this one's session has begun:
+    /// they are left out, too. A refusal would stop an agent that works, only because an administrator has
+    /// confirmed a name, a root came back, or another agent took over a storage.
     fn check_holders(
         &self,
         agent: AgentId,
@@ -154,7 +157,7 @@ impl CommitLoop {
     ) -> Result<Vec<StorageName>, CatalogError> {
         let directory = self.kernel.directory();
         let site = self.control.agents.agent(agent).map(|info| info.site);
-        let left_out = self.control.agents.left_out_since_start(agent, job.incarnation);
+        let is_present = self.control.agents.is_present(agent, job.incarnation);
         let mut served_by_others = Vec::new();
         for offer in &hello.storages {
             let Some(row) = directory.storage(offer.name.as_str()).filter(|row| Some(row.site) == site)
@@ -164,7 +167,7 @@ impl CommitLoop {
             let Some(holder) = self.control.agents.other_holder(agent, row.id, row.agent, now) else {
                 continue;
             };
-            if left_out.contains(&offer.name) {
+            if is_present {
                 served_by_others.push(offer.name.clone());
                 continue;
             }
@@ -210,18 +213,18 @@ impl CommitLoop {
         let mut events = self.control.agents.transition_events(now);
         events.push(Event::HeldLeases { agent, attempts: held });
         self.kernel.notify_scheduler(Input::Events(events));
-        let directory = self.kernel.directory();
-        for storage in directory
-            .storages
-            .values()
-            .filter(|storage| self.control.agents.of_storage(storage.id) == Some(agent))
-        {
-            for task in self.kernel.catalog.tasks_for(storage.id)? {
+        self.send_open_tasks(agent, &self.control.agents.storages_of(agent))?;
+        tracing::info!(%agent, host = %hello.host, version = %hello.version, released = released.len(),
+            "said hello");
+        Ok(())
+    }
+
+    fn send_open_tasks(&self, agent: AgentId, storages: &[StorageId]) -> Result<(), CatalogError> {
+        for &storage in storages {
+            for task in self.kernel.catalog.tasks_for(storage)? {
                 self.send_task(agent, &task)?;
             }
         }
-        tracing::info!(%agent, host = %hello.host, version = %hello.version, released = released.len(),
-            "said hello");
         Ok(())
     }
 

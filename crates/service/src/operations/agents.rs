@@ -154,6 +154,8 @@ impl Operations {
             true => agents.unconfirmed(peer.agent),
             false => self.unconfirmed_storages(peer.agent),
         };
+        let is_present = standing == Standing::Present && !says_hello;
+        let offer_again = is_present && agents.is_displaced(peer.agent);
         Ok(ReportReply {
             version,
             acknowledged,
@@ -167,6 +169,7 @@ impl Operations {
             circuit_peers,
             refused: agents.refused_peers(now),
             unconfirmed,
+            offer_again,
         })
     }
 

@@ -251,6 +251,44 @@ async fn another_agent_takes_over_a_storage() {
     world.assert_sound().await;
 }
 
+/// An agent that was silent while another took over its storage is present again, and serves the others. It
+/// gets the storage back, with what is to be done there, when the other is gone; nobody has to restart it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storage_goes_back_to_an_agent_that_was_silent() {
+    let world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    let mut first = world.agent("beta").await;
+    let own = StorageOffer { name: "beta-1".parse().unwrap(), ..first.storages[0].clone() };
+    first.storages.push(own);
+    first.hello(&[]).await.unwrap();
+    let mut second = world.agent("beta").await;
+    world.shift_s.fetch_add(20, std::sync::atomic::Ordering::Relaxed);
+    second.hello(&[]).await.unwrap();
+    world.dataset("there", "beta", 1).await;
+    let verify = VerificationRequest { dataset: "there".parse().unwrap(), storage: "beta".parse().unwrap() };
+    let admin = world.admin();
+    let _: TaskView = admin.request(&routes::VERIFICATION_CREATE).json(&verify).send().await.unwrap();
+    let task = second.task().await;
+    // It is back, and is to say hello again: it goes on with what the other one does not serve.
+    let reply = first.report(&first.empty_report()).await.unwrap();
+    assert!(!reply.say_hello && reply.offer_again);
+    let common: [longhaul_model::StorageName; 1] = ["beta".parse().unwrap()];
+    assert_eq!(first.hello(&[]).await.unwrap().unconfirmed, common);
+    let reply = first.report(&first.empty_report()).await.unwrap();
+    assert_eq!((reply.offer_again, &reply.unconfirmed[..]), (false, &common[..]), "once is enough");
+    assert!(turned_away(&world).await.is_empty());
+    second.report(&Report { ending: true, ..second.empty_report() }).await.unwrap();
+    let reply = first.report(&first.empty_report()).await.unwrap();
+    assert!(reply.unconfirmed.is_empty(), "the other one has stopped");
+    assert!(first.hello(&[]).await.unwrap().unconfirmed.is_empty());
+    assert_eq!(first.task().await.id, task.id);
+    alpha.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 2).await;
+    world.subscribe("d", "beta").await;
+    assert_eq!(first.leases(2).await.len(), 2);
+    world.assert_sound().await;
+}
+
 /// A failure is counted under its blame, shown with its remedy, and the file is tried again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_attempt_is_retried_and_shown() {
