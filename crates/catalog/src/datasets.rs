@@ -23,10 +23,11 @@ const SELECT_FILE: &str =
     "SELECT f.id, f.block, b.dataset, f.lfn, f.size, f.digests FROM files f JOIN blocks b ON b.id = f.block";
 
 /// Statements that delete a dataset, in this order: earlier ones look up rows that later ones delete.
-const DELETE_DATASET: [&str; 14] = [
+const DELETE_DATASET: [&str; 15] = [
     "DELETE FROM choices WHERE attempt IN (SELECT attempt FROM history WHERE dataset = ?1)",
     "DELETE FROM history WHERE dataset = ?1",
     "DELETE FROM demands WHERE block IN (SELECT id FROM blocks WHERE dataset = ?1)",
+    "DELETE FROM arrival_marks WHERE subscription IN (SELECT id FROM subscriptions WHERE dataset = ?1)",
     "DELETE FROM subscriptions WHERE dataset = ?1",
     "DELETE FROM replicas WHERE block IN (SELECT id FROM blocks WHERE dataset = ?1)",
     "DELETE FROM block_replicas WHERE dataset = ?1",

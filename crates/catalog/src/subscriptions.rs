@@ -87,6 +87,7 @@ impl Catalog {
                     new.custodial,
                 ),
             )?;
+            mark_arrivals(tx, new.id, SubscriptionMoment::Created)?;
             raise_demands(tx, new.id, now)?;
             refuse_beyond_space(tx, new.target)?;
             Ok(SubscriptionResult {
@@ -139,6 +140,9 @@ impl Catalog {
             )?;
             let (mut demands_gone, mut cancelled) = (Vec::new(), Vec::new());
             if state != before.state {
+                if state == SubscriptionState::Cancelled {
+                    mark_arrivals(tx, id, SubscriptionMoment::Cancelled)?;
+                }
                 match state {
                     SubscriptionState::Active => raise_demands(tx, id, now)?,
                     SubscriptionState::Suspended | SubscriptionState::Cancelled => {
@@ -477,14 +481,54 @@ fn count_live(
     Ok(())
 }
 
-fn sources(tx: &Transaction<'_>, subscription: &SubscriptionRow) -> Result<Vec<SourceTotals>, CatalogError> {
-    let mut select = tx.prepare_cached(
-        "SELECT a.source, t.name, a.files, a.bytes, a.attempts_failed FROM arrivals a JOIN storages t ON \
-            t.id = a.source
-         WHERE a.dataset = ?1 AND a.block = ?2 AND a.target = ?3 ORDER BY t.name",
+/// When what has arrived is marked, so that a subscription counts only what comes in between.
+#[derive(Clone, Copy)]
+enum SubscriptionMoment {
+    Created,
+    Cancelled,
+}
+
+/// Records what has arrived until now for the subscription's data at its target, from whichever subscription
+/// it was wanted.
+fn mark_arrivals(
+    tx: &Transaction<'_>,
+    subscription: SubscriptionId,
+    moment: SubscriptionMoment,
+) -> Result<(), CatalogError> {
+    let ended = match moment {
+        SubscriptionMoment::Created => 0,
+        SubscriptionMoment::Cancelled => 1,
+    };
+    tx.execute_deferred(
+        &format!(
+            "INSERT INTO arrival_marks (subscription, ended, source, files, bytes, attempts_failed)
+             SELECT s.id, {ended}, a.source, a.files, a.bytes, a.attempts_failed FROM subscriptions s
+             JOIN arrivals a ON a.dataset = s.dataset AND a.block = s.block AND a.target = s.target
+             WHERE s.id = ?1"
+        ),
+        [key!(subscription)],
     )?;
-    let block = subscription.block.map_or(0, |block| key!(block));
-    let rows = select.query_map((key!(subscription.dataset), block, key!(subscription.target)), |row| {
+    Ok(())
+}
+
+/// What arrived and what failed from the subscription's creation until now, or until it was cancelled.
+/// A subscription to a dataset and one to a block of it share what comes of that block while both are there.
+fn sources(tx: &Transaction<'_>, subscription: &SubscriptionRow) -> Result<Vec<SourceTotals>, CatalogError> {
+    let until = match subscription.state {
+        SubscriptionState::Cancelled => "arrival_marks a ON a.subscription = s.id AND a.ended = 1",
+        SubscriptionState::Active | SubscriptionState::Suspended => {
+            "arrivals a ON a.dataset = s.dataset AND a.block = s.block AND a.target = s.target"
+        }
+    };
+    let mut select = tx.prepare_cached(&format!(
+        "SELECT a.source, t.name, a.files - coalesce(m.files, 0), a.bytes - coalesce(m.bytes, 0),
+           a.attempts_failed - coalesce(m.attempts_failed, 0)
+         FROM subscriptions s JOIN {until} JOIN storages t ON t.id = a.source
+         LEFT JOIN arrival_marks m ON m.subscription = s.id AND m.ended = 0 AND m.source = a.source
+         WHERE s.id = ?1 AND (a.files > coalesce(m.files, 0)
+           OR a.attempts_failed > coalesce(m.attempts_failed, 0)) ORDER BY t.name"
+    ))?;
+    let rows = select.query_map([key!(subscription.id)], |row| {
         Ok(SourceTotals {
             source: row.id(0)?,
             source_name: row.parsed(1)?,

@@ -119,15 +119,16 @@ pub struct SubscriptionView {
     pub completed: Option<Timestamp>,
     /// Goodput over the last ten seconds, in verified durable bytes per second.
     pub rate_now: f64,
-    /// Mean goodput since the first byte, in verified durable bytes per second.
+    /// Mean goodput since the first byte that came for it, in verified durable bytes per second.
     pub rate_average: f64,
     /// Files under way now.
     pub files_running: u64,
-    /// Attempts beyond the first of each file.
+    /// Failed attempts since it was created, until it was cancelled. A subscription to a dataset and one to a
+    /// block of it, at the same storage, both count those of the block's files.
     pub retries: u64,
     /// Files given up after a failure.
     pub failed_files: u64,
-    /// Files that arrived, by source.
+    /// Files that arrived since it was created, until it was cancelled, by source.
     pub sources: Vec<SourceShare>,
     /// Why the storage has no room for all that is promised there; absent if it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,6 +12,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     a_subscription_follows_a_growing_dataset,
     what_is_empty_is_complete_unless_a_scan_may_fill_it,
     the_same_subscription_is_added_once,
+    a_subscription_counts_from_its_creation_to_its_end,
     space_that_is_promised_is_counted_where_the_storage_refuses,
     cancelling_one_leaves_the_others,
     suspended_subscriptions_demand_nothing,
@@ -152,6 +153,39 @@ fn cancelling_one_leaves_the_others(world: &mut World) {
     assert_eq!(late.outcomes[0].applied, None);
     let detail = world.catalog.transfer(attempt.transfer).unwrap().unwrap();
     assert_eq!(detail.transfer.state, longhaul_model::TransferState::Cancelled);
+}
+
+fn a_subscription_counts_from_its_creation_to_its_end(world: &mut World) {
+    let dataset = world.dataset("a");
+    world.register(dataset, 0..3, Some(ALPHA), None);
+    let files: Vec<_> = (0..3).map(|number| world.file(dataset, number)).collect();
+    let numbers = |world: &World, id| {
+        let progress = world.catalog.subscription_progress(id).unwrap();
+        let arrived: Vec<_> = progress.sources.iter().map(|source| (source.files, source.bytes)).collect();
+        (progress.retries, arrived)
+    };
+    let unreachable = || Some(Fault::new(FaultCode::Unreachable, ""));
+    let first = world.subscribe(dataset, None, BETA).subscription.id;
+    world.bring(files[0].id, ALPHA, BETA);
+    let failed = world.lease(files[1].id, ALPHA, BETA);
+    world.finish(&failed, unreachable());
+    world.catalog.change_subscription(first, &CANCEL, NOW).unwrap();
+    assert_eq!(numbers(world, first), (1, vec![(1, 100)]));
+    let second = world.subscribe(dataset, None, BETA).subscription.id;
+    assert_eq!(numbers(world, second), (0, vec![]), "those of the cancelled one are not its own");
+    world.bring(files[1].id, ALPHA, BETA);
+    let failed = world.lease(files[2].id, ALPHA, BETA);
+    world.finish(&failed, unreachable());
+    assert_eq!(numbers(world, second), (1, vec![(1, 101)]));
+    assert_eq!(numbers(world, first), (1, vec![(1, 100)]), "a cancelled one counts no more");
+    // What comes while two want it counts for both.
+    let of_block = world.subscribe(dataset, Some(files[2].block), BETA).subscription.id;
+    assert_eq!(numbers(world, of_block), (0, vec![]));
+    let again = world.lease_next(&failed, 2);
+    world.finish(&again, None);
+    assert_eq!(numbers(world, second), (1, vec![(2, 203)]));
+    assert_eq!(numbers(world, of_block), (0, vec![(1, 102)]));
+    world.assert_sound();
 }
 
 fn suspended_subscriptions_demand_nothing(world: &mut World) {

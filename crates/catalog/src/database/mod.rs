@@ -64,6 +64,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0020.sql"),
     include_str!("../migrations/0021.sql"),
     include_str!("../migrations/0022.sql"),
+    include_str!("../migrations/0023.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

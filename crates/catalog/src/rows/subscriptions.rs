@@ -146,9 +146,9 @@ pub struct SubscriptionProgress {
     pub files_leased: u64,
     pub files_waiting: u64,
     pub files_failed: u64,
-    /// Failed attempts.
+    /// Failed attempts since its creation, until its cancellation.
     pub retries: u64,
-    /// Totals of what arrived by transfer, by source.
+    /// Totals of what arrived by transfer since its creation, until its cancellation, by source.
     pub sources: Vec<SourceTotals>,
 }
 

@@ -474,7 +474,7 @@ fn human(view: &SubscriptionView, style: Style, width: Option<usize>) -> String 
             format!("{} now, {} on average", words::rate(view.rate_now), words::rate(view.rate_average)),
         ),
         ("running", words::files(view.files_running)),
-        ("retries", words::retries(view.retries)),
+        ("retries", format!("{} since it was created", words::retries(view.retries))),
         ("verified", words::verified(&view.verified)),
         ("verify", view.verification.to_string()),
         ("created", time_format::local(view.created, now)),

@@ -7,7 +7,7 @@ use crate::world::World;
 use longhaul_api::agent::*;
 use longhaul_api::native::*;
 use longhaul_api::routes;
-use longhaul_model::{Blame, Fault, FaultCode, TransferState};
+use longhaul_model::{Blame, Fault, FaultCode, SubscriptionState, TransferState};
 
 /// Promises 2, 3 and 10: what was asked for arrives in the records once, with how it was verified and why
 /// that source.
@@ -365,10 +365,8 @@ async fn cancelling_and_pausing_take_leases_back() {
         admin.request(&routes::SITE_CHANGE).parameter("beta").json(&open).send().await.unwrap();
     assert_eq!(site.reason, None);
     let again = beta.leases(2).await;
-    let cancel = SubscriptionChange {
-        state: Some(longhaul_model::SubscriptionState::Cancelled),
-        ..SubscriptionChange::default()
-    };
+    let cancel =
+        SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..SubscriptionChange::default() };
     let _: SubscriptionView = admin
         .request(&routes::SUBSCRIPTION_CHANGE)
         .parameter(subscription)
@@ -534,5 +532,31 @@ async fn a_status_says_how_many_subscriptions_it_leaves_out() {
     let page: Page<SubscriptionView> =
         world.admin().request(&routes::SUBSCRIPTION_LIST).query("limit", 100).send().await.unwrap();
     assert!(page.items.len() == 100 && page.next.is_some(), "a list that is cut says so");
+    world.assert_sound().await;
+}
+
+/// A subscription shows what came, and what failed, since it was made: nothing of one that was cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_subscription_shows_no_numbers_of_a_cancelled_one() {
+    let world = World::new().await;
+    let alpha = world.agent("alpha").await;
+    alpha.hello(&[]).await.unwrap();
+    let mut beta = world.agent("beta").await;
+    beta.hello(&[]).await.unwrap();
+    world.dataset("d", "alpha", 3).await;
+    let first = world.subscribe("d", "beta").await.id;
+    let leases = beta.leases(3).await;
+    let full = Fault::new(FaultCode::TargetWrite, "no room");
+    let entries = vec![beta.done(&leases[0].1), beta.outcome(&leases[1].1, Some(full))];
+    beta.send(entries).await.unwrap();
+    let admin = world.admin();
+    let change =
+        SubscriptionChange { state: Some(SubscriptionState::Cancelled), ..SubscriptionChange::default() };
+    let cancelled: SubscriptionView =
+        admin.request(&routes::SUBSCRIPTION_CHANGE).parameter(first).json(&change).send().await.unwrap();
+    assert_eq!((cancelled.retries, cancelled.sources[0].files), (1, 1));
+    let second = world.subscribe("d", "beta").await;
+    assert_eq!((second.files_present, second.retries, second.rate_average), (1, 0, 0.0));
+    assert!(second.sources.is_empty(), "{:?}", second.sources);
     world.assert_sound().await;
 }
