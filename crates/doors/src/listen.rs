@@ -52,7 +52,9 @@ impl Door {
             let listener = TcpListener::bind(address).await.map_err(|error| {
                 let detail =
                     format!("the door of {} cannot listen at {address}: {error}", settings.storage.name());
-                Fault::new(FaultCode::StateDirectory, detail)
+                let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
+                let code = if in_use { FaultCode::AddressInUse } else { FaultCode::BadRequest };
+                Fault::new(code, detail).with_source(error)
             })?;
             listeners.push(listener);
         }

@@ -459,7 +459,9 @@ fn listen(
     let mut addresses = Vec::new();
     for address in wanted {
         let failed = |error: std::io::Error| {
-            Fault::new(FaultCode::Conflict, format!("listening on {address}: {error}"))
+            let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
+            let code = if in_use { FaultCode::AddressInUse } else { FaultCode::BadRequest };
+            Fault::new(code, format!("cannot listen on {address}: {error}"))
                 .with_source(error)
                 .blaming(longhaul_model::Blame::Ourselves)
         };
@@ -501,5 +503,21 @@ impl EngineContext {
                 "leftovers of earlier attempts could not be cleaned up");
         }
         Ok(target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_is_told_as_such() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let code = |address: SocketAddr| {
+            listen(&[address], &PathProfile::default(), None).map(drop).map_err(|fault| fault.code)
+        };
+        assert_eq!(code(taken.local_addr().unwrap()), Err(FaultCode::AddressInUse));
+        // An address that this host does not have (RFC 5737).
+        assert_eq!(code(SocketAddr::from(([192, 0, 2, 1], 7_000))), Err(FaultCode::BadRequest));
     }
 }

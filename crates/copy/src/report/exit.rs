@@ -27,6 +27,7 @@ impl FdtcpExit {
         match fault.code {
             FaultCode::Interrupted | FaultCode::Cancelled => FdtcpExit::Interrupted,
             FaultCode::StateDirectory => FdtcpExit::ProcessStart,
+            FaultCode::AddressInUse => FdtcpExit::PortInUse,
             FaultCode::Internal => FdtcpExit::Unexpected,
             code => match code.blame() {
                 Blame::Network | Blame::Credential | Blame::Ourselves => FdtcpExit::Daemon,
@@ -59,6 +60,7 @@ mod tests {
         let setup = |code| FdtcpExit::from_setup_fault(&Fault::new(code, "")).code();
         assert_eq!(setup(FaultCode::BadRequest), 1);
         assert_eq!(setup(FaultCode::StateDirectory), 3);
+        assert_eq!(setup(FaultCode::AddressInUse), 2);
         assert_eq!(setup(FaultCode::Unreachable), 4);
         assert_eq!(setup(FaultCode::NotAuthenticated), 4);
         assert_eq!(setup(FaultCode::VersionMismatch), 4);

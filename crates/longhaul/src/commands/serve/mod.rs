@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use longhaul_copy::{DataSecurity, RetainedKey, ServeOptions, Server, Stop};
 use longhaul_model::address::IpNetwork;
-use longhaul_model::{Fault, units};
+use longhaul_model::{Fault, FaultCode, units};
 use longhaul_security::SharedSecret;
 use serde::Serialize;
 use zeroize::Zeroizing;
@@ -221,14 +221,26 @@ fn start(args: &ServeArgs, secret: &SharedSecret, kept: &[SocketAddr]) -> Result
         options.listen = vec![listen];
         match Server::start(&options) {
             Ok(server) => return Ok(server),
-            Err(fault) if fault.code == longhaul_model::FaultCode::Conflict => last = Some(fault),
-            Err(fault) => return Err(fault.into()),
+            Err(fault) if is_refused_address(fault.code) => last = Some(fault),
+            Err(fault) => return Err(start_failure(fault)),
         }
     }
     Err(last.map_or_else(
         || Failure::usage("no address to listen on", "", "longhaul serve --help"),
         |fault| Failure::from(fault).with_remedy("choose another port: --listen :PORT (0 for a free one)"),
     ))
+}
+
+/// The failure of a server that cannot start whatever its address.
+fn start_failure(fault: Fault) -> Failure {
+    let missing = fault.code == FaultCode::NotFound;
+    let failure = Failure::from(fault);
+    if missing { failure.with_remedy("check the path of the directory") } else { failure }
+}
+
+/// Whether a server with that fault may start at another address.
+fn is_refused_address(code: FaultCode) -> bool {
+    matches!(code, FaultCode::AddressInUse | FaultCode::BadRequest)
 }
 
 /// Puts the earlier server's addresses first, where any port will do.
@@ -296,6 +308,13 @@ mod tests {
         assert_eq!(first("127.0.0.1:9", Some("127.0.0.1:0")), at("127.0.0.1:9"));
         assert_eq!(first("127.0.0.1:9", Some("127.0.0.1:7")), at("127.0.0.1:7"));
         assert_eq!(first("10.0.0.1:9", Some("127.0.0.1:0")), at("127.0.0.1:0"));
+    }
+
+    #[test]
+    fn what_cannot_be_served_has_a_next_step_of_its_own() {
+        let missing = start_failure(Fault::new(FaultCode::NotFound, "x")).problem;
+        assert!(missing.remedy.contains("path of the directory"), "{}", missing.remedy);
+        assert!(is_refused_address(FaultCode::AddressInUse) && !is_refused_address(FaultCode::NotFound));
     }
 
     #[test]
