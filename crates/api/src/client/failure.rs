@@ -122,7 +122,15 @@ fn tls_problem(base: &str, error: &rustls::Error) -> Problem {
         }
         other => (FaultCode::NotAuthenticated, other.to_string()),
     };
-    Problem::new(code, code.title(), format!("{base}: {detail}"))
+    let problem = Problem::new(code, code.title(), format!("{base}: {detail}"));
+    match error {
+        // The credential is not the matter, and neither is an agent's identity.
+        InvalidCertificate(_) => problem.with_remedy(
+            "check that the address and the authority are those of the same service: --ca FILE, as `longhaul \
+                service init` printed it",
+        ),
+        _ => problem,
+    }
 }
 
 /// By this host's clock the service's certificate is not valid now: one of the two is wrong, and logging in
@@ -196,7 +204,10 @@ mod tests {
         ] {
             let problem = tls_problem("https://a", &error);
             assert_eq!((problem.code, problem.exit_code()), (FaultCode::ForeignDeployment, 4));
-            assert!(problem.remedy.contains("longhaul agent join") && problem.detail.contains("https://a"));
+            assert!(problem.detail.contains("https://a"));
+            // Only to an agent does it matter who knows its own certificate.
+            let next = if matches!(error, AlertReceived(_)) { "longhaul agent join" } else { "--ca" };
+            assert!(problem.remedy.contains(next), "{}", problem.remedy);
         }
         let nested = io::Error::other(io::Error::other(AlertReceived(AlertDescription::CertificateExpired)));
         let tls: &rustls::Error = find(&nested).unwrap();

@@ -8,7 +8,7 @@ use longhaul_agent::{Agent, JoinedAgent, StorageConfig};
 use longhaul_api::native::{AgentRefusal, AgentRefused, AgentRemoval, AgentRemoved};
 use longhaul_api::routes;
 use longhaul_model::units::{bytes, printable};
-use longhaul_model::{AgentId, StorageName};
+use longhaul_model::{AgentId, Fault, FaultCode, StorageName};
 use longhaul_security::JoinToken;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -306,7 +306,17 @@ fn removal(reply: &AgentRemoved) -> String {
 /// What `agent join` does; also used by the demo.
 pub async fn join(url: Option<&str>, token: &str, state_dir: &Path) -> Result<JoinedAgent, Failure> {
     let token: JoinToken = token.parse()?;
-    Ok(longhaul_agent::join(url, &token, state_dir).await?)
+    longhaul_agent::join(url, &token, state_dir).await.map_err(join_failure)
+}
+
+const JOINED_REMEDY: &str = "start the agent that is there: longhaul agent run; for another agent choose another \
+                             directory with --state";
+
+/// The general step where something exists is to delete it: here that is the identity of an agent.
+fn join_failure(fault: Fault) -> Failure {
+    let exists = fault.code == FaultCode::AlreadyExists;
+    let failure = Failure::from(fault);
+    if exists { failure.with_remedy(JOINED_REMEDY) } else { failure }
 }
 
 /// The token from the option, or from a variable, which does not show in the process list.
@@ -384,6 +394,14 @@ fn apply_options(layers: &mut Layers, args: &RunArgs) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_join_leads_to_the_agent_that_is_there() {
+        let remedy = |code| join_failure(Fault::new(code, "x")).problem.remedy;
+        let exists = remedy(FaultCode::AlreadyExists);
+        assert!(exists.contains("longhaul agent run") && !exists.contains("delete"), "{exists}");
+        assert!(remedy(FaultCode::JoinTokenUsed).contains("longhaul site add"));
+    }
 
     #[test]
     fn a_storage_fits_in_a_word() {

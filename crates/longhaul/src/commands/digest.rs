@@ -36,7 +36,9 @@ struct FileDigests {
 pub fn run(context: &Context, args: DigestArgs) -> Result<Exit, Failure> {
     let all: Result<Vec<FileDigests>, Fault> =
         args.files.iter().map(|file| digest_file(file, &args.algorithms)).collect();
-    context.output.table(&all?, |all| {
+    let remedy = "check the path, and who may read the file";
+    let all = all.map_err(|fault| Failure::from(fault).with_remedy(remedy))?;
+    context.output.table(&all, |all| {
         let mut table = Table::new([left("digests"), right("size"), path("path")]);
         for one in all {
             table.row([Cell::text(one.digests.to_string()), Cell::bytes(one.bytes), Cell::text(&one.path)]);

@@ -455,13 +455,14 @@ fn copy_request(args: &CopyArgs) -> Result<CopyRequest, Failure> {
             "longhaul copy SOURCE... TARGET",
         ));
     };
+    let endpoint = |text: &String| Endpoint::parse(text).map_err(|fault| copy_failure(&fault));
     Ok(CopyRequest {
-        sources: sources.iter().map(|text| Endpoint::parse(text)).collect::<Result<_, _>>()?,
-        target: Endpoint::parse(target)?,
+        sources: sources.iter().map(endpoint).collect::<Result<_, _>>()?,
+        target: endpoint(target)?,
         options: options(args),
         data_security: data_security(args),
         detach: args.detach,
-        replicas: args.replicas.iter().map(|text| Endpoint::parse(text)).collect::<Result<_, _>>()?,
+        replicas: args.replicas.iter().map(endpoint).collect::<Result<_, _>>()?,
         blake3: args.blake3.map(|root| root.0),
         circuit: args.circuit.as_deref().map(read_circuit).transpose()?,
     })
@@ -598,6 +599,14 @@ fn copy_failure(fault: &Fault) -> Failure {
         FaultCode::Unreachable => {
             failure.with_remedy("check that `longhaul serve` or sshd runs there and that its port is open")
         }
+        FaultCode::NotFound => failure.with_remedy("check the path, or have a new address printed there"),
+        FaultCode::WrongDigest => failure.with_remedy("the copy at the source is damaged: take another one"),
+        FaultCode::TargetFull => {
+            failure.with_remedy("free space at the target, then repeat the command: what arrived is kept")
+        }
+        FaultCode::TargetReadOnly => failure.with_remedy(
+            "correct the permissions at the target, or serve it with: longhaul serve DIR --write",
+        ),
         _ => failure,
     }
 }
@@ -713,9 +722,19 @@ mod tests {
 
     #[test]
     fn the_next_step_is_one_that_a_copy_has() {
-        for code in [FaultCode::SourceMissing, FaultCode::ForeignDeployment, FaultCode::Unreachable] {
+        for code in [
+            FaultCode::SourceMissing,
+            FaultCode::ForeignDeployment,
+            FaultCode::Unreachable,
+            FaultCode::NotFound,
+            FaultCode::WrongDigest,
+            FaultCode::TargetFull,
+            FaultCode::TargetReadOnly,
+        ] {
             let remedy = copy_failure(&Fault::new(code, "x")).problem.remedy;
-            assert!(!remedy.contains("longhaul verify") && !remedy.contains("agent"), "{code}: {remedy}");
+            for other in ["longhaul verify", "agent", "queue", "another replica", "`list`"] {
+                assert!(!remedy.contains(other), "{code}: {remedy}");
+            }
         }
     }
 
