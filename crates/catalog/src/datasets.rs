@@ -41,7 +41,8 @@ const DELETE_DATASET: [&str; 15] = [
     "DELETE FROM datasets WHERE id = ?1",
 ];
 
-/// Why a dataset cannot be deleted yet: a query for one example, and how the message goes on.
+/// Why a dataset cannot be deleted yet: a query for one example, and how the message goes on. The next step is
+/// behind the semicolon.
 const DELETION_BLOCKERS: [(&str, &str); 4] = [
     (
         "SELECT s.name FROM dataset_replicas r JOIN storages s ON s.id = r.storage
@@ -56,23 +57,22 @@ const DELETION_BLOCKERS: [(&str, &str); 4] = [
     (
         "SELECT s.name FROM tasks t JOIN storages s ON s.id = t.storage WHERE t.dataset = ?1 AND t.done = 0 \
             LIMIT 1",
-        "is at work on it: longhaul task list",
+        "is at work on it; wait until it is done: longhaul task list",
     ),
     (
         "SELECT s.name FROM live l JOIN storages s ON s.id = l.target WHERE l.dataset = ?1 LIMIT 1",
-        "still receives a file of it: longhaul transfer list",
+        "still receives a file of it; wait until it has ended: longhaul transfer list",
     ),
 ];
 
 fn check_deletable(tx: &Transaction<'_>, id: DatasetId) -> Result<(), CatalogError> {
-    let known: Option<i64> =
-        tx.query_row("SELECT 1 FROM datasets WHERE id = ?1", [key!(id)], |row| row.get(0)).optional()?;
-    if known.is_none() {
-        return Err(CatalogError::not_found("dataset with number", id));
-    }
+    let name: Option<String> =
+        tx.query_row("SELECT name FROM datasets WHERE id = ?1", [key!(id)], |row| row.get(0)).optional()?;
+    let name = name.ok_or_else(|| CatalogError::not_found("dataset with number", id))?;
     for (question, why) in DELETION_BLOCKERS {
         let example: Option<String> = tx.query_row(question, [key!(id)], |row| row.get(0)).optional()?;
         if let Some(example) = example {
+            let why = why.replace("DATASET STORAGE", &format!("{name} {example}"));
             return Err(CatalogError::conflict(format!("{example} {why}")));
         }
     }

@@ -43,7 +43,8 @@ impl Operations {
             self.shared.kernel.changes.touch(ChangeKind::Dataset, &row.name, now);
         } else if row.community != community {
             let detail = format!("{} belongs to the community {}", row.name, row.community);
-            return Err(Fault::new(FaultCode::AlreadyExists, detail).into());
+            let problem = Problem::from(Fault::new(FaultCode::AlreadyExists, detail));
+            return Err(problem.with_remedy("choose another name, or name that community"));
         }
         self.dataset_view(row)
     }
@@ -65,7 +66,8 @@ impl Operations {
     pub fn dataset_delete(&self, caller: &Caller, name: &DatasetName) -> Result<(), Problem> {
         let row = self.dataset_row(name)?;
         caller.check(&rights::DATASET_DELETE, &[Belonging::Data(&row.community)])?;
-        self.shared.kernel.catalog.delete_dataset(row.id).map_err(problem)?;
+        let deleted = self.shared.kernel.catalog.delete_dataset(row.id);
+        deleted.map_err(|error| deletion_problem(problem(error)))?;
         tracing::info!(dataset = %name, files = row.files, "dataset deleted");
         Ok(())
     }
@@ -152,5 +154,30 @@ impl Operations {
             replicas: replicas.into_iter().map(views::replica).collect(),
             scan: scan.map(|task| self.task_view(task)),
         })
+    }
+}
+
+/// Why a dataset stays. What is in its way names the next step, behind the semicolon.
+fn deletion_problem(mut problem: Problem) -> Problem {
+    if problem.code == FaultCode::Conflict
+        && let Some((why, next)) = problem.detail.split_once("; ")
+    {
+        (problem.detail, problem.remedy) = (why.to_owned(), next.to_owned());
+    }
+    problem
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_way_of_a_deletion_is_told_with_its_next_step() {
+        let refused = |code, detail: &str| deletion_problem(Fault::new(code, detail).into());
+        let in_the_way = refused(FaultCode::Conflict, "alpha is at work on it; wait: longhaul task list");
+        assert_eq!(in_the_way.detail, "alpha is at work on it");
+        assert_eq!(in_the_way.remedy, "wait: longhaul task list");
+        let other = refused(FaultCode::NotAllowed, "not you; nor others");
+        assert_eq!(other.remedy, FaultCode::NotAllowed.next_step());
     }
 }

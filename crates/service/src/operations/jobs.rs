@@ -165,7 +165,8 @@ fn must_go_on(row: &JobRow, done: &str) -> Result<(), Problem> {
         return Ok(());
     }
     let detail = format!("the job {} has ended ({}): it cannot be {done} any more", row.id, row.state);
-    Err(Fault::new(FaultCode::Conflict, detail).into())
+    let problem = Problem::from(Fault::new(FaultCode::Conflict, detail));
+    Err(problem.with_remedy(format!("see what became of its files: longhaul job show {}", row.id)))
 }
 
 /// What the catalog calls the storages of a host.

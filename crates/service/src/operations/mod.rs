@@ -266,11 +266,18 @@ pub(crate) fn not_found(what: &str, which: impl std::fmt::Display, list: &str) -
         .with_remedy(format!("see what there is: {list}"))
 }
 
+/// The next step where files are to be added to what is closed, which is for good.
+pub(crate) const CLOSED_REMEDY: &str =
+    "register them in another dataset: longhaul dataset register NAME --scan STORAGE:PATH";
+
 /// A line of a manifest or list: what is wrong with it keeps its number.
 pub(crate) fn add_problem(error: AddError) -> Problem {
     match error {
         AddError::Catalog(error) => problem(error),
-        error @ AddError::Manifest(_) => Fault::from(error).into(),
+        error @ AddError::Manifest(_) => {
+            let problem = Problem::from(Fault::from(error));
+            if problem.code == FaultCode::Conflict { problem.with_remedy(CLOSED_REMEDY) } else { problem }
+        }
     }
 }
 

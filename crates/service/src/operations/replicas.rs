@@ -9,7 +9,7 @@ use longhaul_catalog::{NewTask, TaskKind, TaskRow};
 use longhaul_control::brain::Input;
 use longhaul_control::commit_loop::{CommitWork, replica_events};
 use longhaul_identity::{Belonging, Caller};
-use longhaul_model::{DatasetId, Fault, FaultCode, Lfn, StorageId};
+use longhaul_model::{DatasetId, DatasetName, Fault, FaultCode, Lfn, StorageId, StorageName};
 
 use super::{Operations, end_subscription, not_found, problem};
 use crate::views;
@@ -64,8 +64,7 @@ impl Operations {
             return Ok(reply);
         }
         if preview.files == 0 {
-            let detail = format!("{} holds no file of {}", request.storage, request.dataset);
-            return Err(Fault::new(FaultCode::NotFound, detail).into());
+            return Err(no_replica(&request.storage, &request.dataset));
         }
         let kind = TaskKind::Delete { force: request.force };
         let added = self.add_task(kind, dataset.id, storage.id);
@@ -83,8 +82,7 @@ impl Operations {
         let storage = self.storage_row(&request.storage)?;
         let held = self.shared.kernel.catalog.replicas_of_dataset(dataset.id).map_err(problem)?;
         if !held.iter().any(|row| row.storage == storage.id && row.files > 0) {
-            let detail = format!("{} holds no file of {}", request.storage, request.dataset);
-            return Err(Fault::new(FaultCode::NotFound, detail).into());
+            return Err(no_replica(&request.storage, &request.dataset));
         }
         let task = self.add_task(TaskKind::Verify, dataset.id, storage.id)?;
         Ok(self.task_view(task))
@@ -120,6 +118,12 @@ impl Operations {
         self.shared.kernel.announce_demands(&change.demands);
         self.shared.kernel.notify_scheduler(Input::Demands { now: change.demands, gone });
     }
+}
+
+/// The storage and the dataset exist, but nothing of the one is at the other.
+fn no_replica(storage: &StorageName, dataset: &DatasetName) -> Problem {
+    let fault = Fault::new(FaultCode::NotFound, format!("{storage} holds no file of {dataset}"));
+    Problem::from(fault).with_remedy(format!("see who does: longhaul replica list {dataset}"))
 }
 
 /// Why replicas stay, with the command that changes it.

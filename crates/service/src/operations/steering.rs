@@ -246,7 +246,8 @@ impl Operations {
             let detail = format!(
                 "{name} takes no files: its agent serves it read-only, so nothing can pass through it"
             );
-            return Err(Fault::new(FaultCode::Conflict, detail).into());
+            let problem = Problem::from(Fault::new(FaultCode::Conflict, detail));
+            return Err(problem.with_remedy("choose a storage that takes files: longhaul storage list"));
         }
         let patch = catalog::StoragePatch { relay: change.relay, strategy, space_policy };
         let row = self

@@ -66,7 +66,8 @@ impl Operations {
         if !target.writable {
             let detail =
                 format!("{} is a storage that takes no files: its agent serves it read-only", target.name);
-            return Err(Fault::new(FaultCode::Conflict, detail).into());
+            let problem = Problem::from(Fault::new(FaultCode::Conflict, detail));
+            return Err(problem.with_remedy("choose one that takes files: longhaul storage list"));
         }
         let new = NewSubscription {
             id: self.shared.kernel.new_id(),
@@ -118,8 +119,8 @@ impl Operations {
             let community = community.as_ref().unwrap_or(&row.community);
             caller.check(&rights::SUBSCRIPTION_TERMS, &[Belonging::Charge(community)])?;
         }
-        let changed =
-            self.shared.kernel.catalog.change_subscription(id, &patch, self.now()).map_err(problem)?;
+        let changed = self.shared.kernel.catalog.change_subscription(id, &patch, self.now());
+        let changed = changed.map_err(|error| change_problem(problem(error), &row))?;
         let (state, priority) = (&changed.subscription.state, changed.subscription.priority);
         tracing::info!(subscription = %id, %state, priority, "subscription changed");
         self.subscription_changed(changed)
@@ -261,6 +262,23 @@ impl Operations {
             expected: expected(row.state, progress.complete, outlook),
             verified: views::verified(&progress.verified),
         })
+    }
+}
+
+/// Why a subscription stays as it is, with the command that goes on.
+fn change_problem(problem: Problem, row: &SubscriptionRow) -> Problem {
+    if problem.code != FaultCode::Conflict {
+        return problem;
+    }
+    match row.state {
+        SubscriptionState::Cancelled => problem.with_remedy(format!(
+            "that is for good; make a new one: longhaul subscribe {} {}",
+            row.block_name.as_ref().map_or(row.dataset_name.as_str(), |block| block.as_str()),
+            row.target_name
+        )),
+        SubscriptionState::Active | SubscriptionState::Suspended => {
+            problem.with_remedy(format!("see it: longhaul subscription show {}", row.id))
+        }
     }
 }
 

@@ -32,9 +32,8 @@ impl Operations {
         caller.check(&rights::DATASET_SCAN, &[Belonging::Data(&dataset.community)])?;
         self.check_storage(caller, &rights::STORAGE_SCAN, &request.storage)?;
         if !dataset.open {
-            return Err(
-                Fault::new(FaultCode::Conflict, format!("{name} is closed: nothing can be added")).into()
-            );
+            let fault = Fault::new(FaultCode::Conflict, format!("{name} is closed: nothing can be added"));
+            return Err(Problem::from(fault).with_remedy(super::CLOSED_REMEDY));
         }
         let storage = self.storage_row(&request.storage)?;
         if !request.path.is_empty() {

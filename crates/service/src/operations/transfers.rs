@@ -41,7 +41,8 @@ impl Operations {
             TransferState::Done | TransferState::Leased | TransferState::Cancelled => {
                 let detail =
                     format!("the transfer is {}: only a waiting or failed one can be tried again", row.state);
-                return Err(Fault::new(FaultCode::Conflict, detail).into());
+                let problem = Problem::from(Fault::new(FaultCode::Conflict, detail));
+                return Err(problem.with_remedy(format!("see its attempts: longhaul transfer show {id}")));
             }
             TransferState::Failed | TransferState::Waiting => {}
         }
