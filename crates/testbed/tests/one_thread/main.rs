@@ -114,5 +114,5 @@ fn files_without_any_copy_are_a_standing_problem() {
     let lost = lost.unwrap_or_else(|| panic!("{problems:?}"));
     assert_eq!((lost.count, lost.open), (FILES as u64, true), "{lost:?}");
     assert!(lost.fault.detail.contains("no storage holds them"), "{lost:?}");
-    assert!(!lost.examples.is_empty() && lost.remedy.contains("longhaul dataset register run7"), "{lost:?}");
+    assert!(!lost.examples.is_empty() && lost.remedy.contains("longhaul dataset add run7"), "{lost:?}");
 }
