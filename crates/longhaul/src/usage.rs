@@ -1,7 +1,9 @@
 //! Usage errors, in the four parts of every error.
 
+use clap::CommandFactory;
 use clap::error::ErrorKind;
 
+use crate::cli::Cli;
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::output::{Format, Output};
@@ -22,14 +24,29 @@ pub fn explain(error: &clap::Error, json: bool) -> Exit {
             Exit::Usage
         }
         _ => {
-            output.fail(&failure(&error.render().to_string()).with_id(clock::new_incident_id));
+            let command =
+                named_command(std::env::args_os().skip(1).filter_map(|word| word.into_string().ok()));
+            output.fail(&failure(&error.render().to_string(), &command).with_id(clock::new_incident_id));
             Exit::Usage
         }
     }
 }
 
-/// Parses clap's text: `error: WHAT[: WHY]`, then perhaps `tip: NEXT`, then `Usage: …`.
-fn failure(text: &str) -> Failure {
+/// The command that the words of a command line name, whatever else they are.
+fn named_command(words: impl IntoIterator<Item = String>) -> String {
+    let mut command = Cli::command();
+    let mut name = String::from("longhaul");
+    for word in words {
+        let Some(named) = command.find_subcommand(&word).cloned() else { continue };
+        name = format!("{name} {}", named.get_name());
+        command = named;
+    }
+    name
+}
+
+/// Parses clap's text: `error: WHAT[: WHY]`, then perhaps `tip: NEXT`, then `Usage: …`. Without the latter,
+/// `named` is the command.
+fn failure(text: &str, named: &str) -> Failure {
     let mut paragraphs = text.split("\n\n").map(|paragraph| {
         paragraph.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
     });
@@ -49,7 +66,7 @@ fn failure(text: &str) -> Failure {
     }
     let command: Vec<&str> =
         usage.split(' ').take_while(|word| word.starts_with(char::is_alphabetic)).collect();
-    let command = if command.is_empty() { "longhaul".to_owned() } else { command.join(" ") };
+    let command = if command.is_empty() { named.to_owned() } else { command.join(" ") };
     let help = format!("{command} --help");
     let next = if tip.is_empty() { help } else { format!("{tip}; see {help}") };
     let why = match (reason.is_empty(), usage.is_empty()) {
@@ -63,12 +80,12 @@ fn failure(text: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
     use clap::Parser;
 
     fn explained(arguments: &[&str]) -> Failure {
         let all = std::iter::once("longhaul").chain(arguments.iter().copied());
-        failure(&Cli::try_parse_from(all).unwrap_err().render().to_string())
+        let named = named_command(arguments.iter().map(|word| (*word).to_owned()));
+        failure(&Cli::try_parse_from(all).unwrap_err().render().to_string(), &named)
     }
 
     #[test]
@@ -84,6 +101,7 @@ mod tests {
         let problem = explained(&["site", "show", "a b"]).problem;
         assert!(problem.title.contains("invalid value 'a b'"), "{problem:?}");
         assert!(problem.detail.contains("characters other than"), "{problem:?}");
+        assert_eq!(problem.remedy, "longhaul site show --help");
 
         let failure = explained(&["dataset", "register", "a/b"]);
         assert_eq!(failure.exit, Exit::Usage);

@@ -599,7 +599,8 @@ fn copy_failure(fault: &Fault) -> Failure {
         FaultCode::Unreachable => {
             failure.with_remedy("check that `longhaul serve` or sshd runs there and that its port is open")
         }
-        FaultCode::NotFound => failure.with_remedy("check the path, or have a new address printed there"),
+        FaultCode::NotFound => failure.with_remedy("check the path"),
+        FaultCode::Conflict => failure.with_remedy("choose a target outside of the source, or --exclude it"),
         FaultCode::WrongDigest => failure.with_remedy("the copy at the source is damaged: take another one"),
         FaultCode::TargetFull => {
             failure.with_remedy("free space at the target, then repeat the command: what arrived is kept")
@@ -727,12 +728,13 @@ mod tests {
             FaultCode::ForeignDeployment,
             FaultCode::Unreachable,
             FaultCode::NotFound,
+            FaultCode::Conflict,
             FaultCode::WrongDigest,
             FaultCode::TargetFull,
             FaultCode::TargetReadOnly,
         ] {
             let remedy = copy_failure(&Fault::new(code, "x")).problem.remedy;
-            for other in ["longhaul verify", "agent", "queue", "another replica", "`list`"] {
+            for other in ["longhaul verify", "agent", "queue", "another replica", "with the matching"] {
                 assert!(!remedy.contains(other), "{code}: {remedy}");
             }
         }
