@@ -45,6 +45,7 @@ mod plain_servers;
 mod postgresql;
 mod probe_path;
 mod recording;
+mod remedies;
 mod routes;
 mod rucio;
 mod s3;
