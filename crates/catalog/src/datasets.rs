@@ -41,8 +41,8 @@ const DELETE_DATASET: [&str; 15] = [
     "DELETE FROM datasets WHERE id = ?1",
 ];
 
-/// Why a dataset cannot be deleted yet: a query for one example, and how the message goes on. The next step is
-/// behind the semicolon.
+/// Why a dataset cannot be deleted yet: a query for one example, and how the message goes on. The next step
+/// is behind the semicolon.
 const DELETION_BLOCKERS: [(&str, &str); 4] = [
     (
         "SELECT s.name FROM dataset_replicas r JOIN storages s ON s.id = r.storage

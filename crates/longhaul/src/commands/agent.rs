@@ -309,8 +309,8 @@ pub async fn join(url: Option<&str>, token: &str, state_dir: &Path) -> Result<Jo
     longhaul_agent::join(url, &token, state_dir).await.map_err(join_failure)
 }
 
-const JOINED_REMEDY: &str = "start the agent that is there: longhaul agent run; for another agent choose another \
-                             directory with --state";
+const JOINED_REMEDY: &str = "start the agent that is there: longhaul agent run; for another agent choose \
+                             another directory with --state";
 
 /// The general step where something exists is to delete it: here that is the identity of an agent.
 fn join_failure(fault: Fault) -> Failure {

@@ -209,7 +209,7 @@ fn local_errors(deployment: &Deployment) -> Vec<RemedyCase> {
     ]
 }
 
-/// Who the caller is, where the service is, and whether the two know each other.
+/// Credentials, addresses, clocks and authorities.
 fn identity_errors(deployment: &Deployment) -> Vec<RemedyCase> {
     let directory = deployment.directory().display();
     let state = format!("{directory}/other-service");
