@@ -17,7 +17,7 @@ use super::Cli;
 const TOOLS: &[&str] = &["testbed", "testkit", "xtask"];
 
 /// Words about the program that are no command.
-const PROSE: &[&str] = &["longhaul ends"];
+const PROSE: &[&str] = &["longhaul ends", "longhaul - firefly-json - {}"];
 
 /// What may stand for a name in capitals, or be inserted. Nothing at all only within a word.
 const VALUES: &[&str] = &[

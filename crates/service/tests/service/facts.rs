@@ -82,12 +82,21 @@ async fn a_page_of_a_task_is_turned_by_its_own_agent_alone() {
     let verified = verified_page(&mut alpha, &first);
     alpha.send(verified).await.unwrap();
     assert!(!show().await.done, "the second page has been skipped");
-    let second = alpha.task().await;
+    // The first page may come once more: its parcel was not acknowledged when this was asked.
+    let mut second = alpha.task().await;
+    while page_len(&second) == page_len(&first) {
+        second = alpha.task().await;
+    }
     let verified = verified_page(&mut alpha, &second);
     alpha.send(verified).await.unwrap();
     let shown = show().await;
     assert!(shown.done && shown.files_done == FILES as u64, "{shown:?}");
     world.assert_sound().await;
+}
+
+fn page_len(page: &Task) -> usize {
+    let TaskKind::Verify { files } = &page.kind else { panic!("{page:?}") };
+    files.len()
 }
 
 /// All files of the page are good, and the page is done.
