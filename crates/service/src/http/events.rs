@@ -3,48 +3,21 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use longhaul_api::native::{ChangeEvent, ChangeKind};
-use longhaul_identity::Caller;
 use longhaul_model::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, mpsc, watch};
 
-use crate::operations::Operations;
+use super::credential::StreamCredential;
 
-/// A comment is sent this often when nothing happens, so that both ends notice a dead connection.
-const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Events on their way to one listener.
 const QUEUE: usize = 64;
 
-/// The right of one listener to its stream: it lasts as long as the credential that was shown.
-pub struct ListenerCredential {
-    pub operations: Arc<Operations>,
-    pub caller: Caller,
-    pub cookie: Option<String>,
-}
-
-impl ListenerCredential {
-    fn holds(&self) -> bool {
-        self.operations.identity().still_holds(&self.caller, self.cookie.as_deref())
-    }
-
-    /// How long it may be until the next piece: to the credential's end at most.
-    fn wait(&self) -> Duration {
-        let now = self.operations.identity().now();
-        self.caller.expires.map_or(HEARTBEAT, |expires| expires.since(now).min(HEARTBEAT))
-    }
-}
-
 /// Streams until the listener goes, stays behind for too long, the credential ends, or the service stops.
-pub fn stream(
-    credential: ListenerCredential,
-    stop: watch::Receiver<bool>,
-    slot: OwnedSemaphorePermit,
-) -> Body {
+pub fn stream(credential: StreamCredential, stop: watch::Receiver<bool>, slot: OwnedSemaphorePermit) -> Body {
     let (sender, pieces) = mpsc::channel(QUEUE);
     // From now on, not from when the task begins: nothing is missed in between.
     let changes = credential.operations.changes();
@@ -54,7 +27,7 @@ pub fn stream(
 }
 
 async fn pump(
-    credential: ListenerCredential,
+    credential: StreamCredential,
     mut changes: broadcast::Receiver<ChangeEvent>,
     mut ended: watch::Receiver<u64>,
     mut stop: watch::Receiver<bool>,
@@ -74,7 +47,8 @@ async fn pump(
                 Err(broadcast::error::RecvError::Lagged(_)) => event(&everything(clock())),
                 Err(broadcast::error::RecvError::Closed) => return,
             },
-            _ = tokio::time::sleep(credential.wait()) => Bytes::from_static(b": \n\n"),
+            // A comment when nothing happens, so that both ends notice a dead connection.
+            _ = tokio::time::sleep(credential.check_wait()) => Bytes::from_static(b": \n\n"),
             Ok(()) = ended.changed() => Bytes::from_static(b": \n\n"),
             _ = stop.wait_for(|stop| *stop) => return,
             _ = sender.closed() => return,

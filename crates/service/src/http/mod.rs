@@ -5,6 +5,7 @@ mod answer;
 pub(crate) mod body;
 mod call;
 pub mod cookie;
+mod credential;
 mod drain;
 mod events;
 mod guard;
@@ -33,6 +34,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use self::answer::{Answer, Content, problem_response};
 use self::call::{Call, parse_query};
+use self::credential::StreamCredential;
 use crate::fts::admission::ReadAdmission;
 use crate::operations::{Operations, bad_request, busy, spool_problem};
 
@@ -246,7 +248,7 @@ async fn dispatch(http: &Arc<Http>, call: Call) -> Result<Answer, Problem> {
         "events" => {
             let slot = http.event_slots.clone().try_acquire_owned();
             let slot = slot.map_err(|_| busy("too many listeners of the event stream"))?;
-            let credential = events::ListenerCredential {
+            let credential = StreamCredential {
                 operations: operations.clone(),
                 caller: call.caller()?.clone(),
                 cookie: call.cookie.clone(),
