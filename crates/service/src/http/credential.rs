@@ -27,4 +27,15 @@ impl StreamCredential {
         let now = self.operations.identity().now();
         self.caller.expires.map_or(CHECK_INTERVAL, |expires| expires.since(now).min(CHECK_INTERVAL))
     }
+
+    /// Returns once the credential has ended.
+    pub async fn ended(&self) {
+        let mut ended = self.operations.identity().ended_credentials();
+        while self.holds() {
+            tokio::select! {
+                () = tokio::time::sleep(self.check_wait()) => {}
+                Ok(()) = ended.changed() => {}
+            }
+        }
+    }
 }

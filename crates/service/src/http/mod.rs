@@ -28,7 +28,7 @@ use longhaul_api::Problem;
 use longhaul_api::agent::{Report, WorkRequest};
 use longhaul_api::routes::{self, Access, CHECK, Method, Route};
 use longhaul_gateways::perfsonar::PUSH_BYTES_MAX;
-use longhaul_identity::{Origin, Requester, Visitor};
+use longhaul_identity::{Origin, Requester, Visitor, not_authenticated};
 use longhaul_model::{DatasetName, Fault, FaultCode, IncidentId, StorageName};
 use tokio::sync::{Semaphore, mpsc, watch};
 
@@ -199,6 +199,7 @@ async fn answer(
     requester: &mut Requester,
 ) -> Result<Answer, Problem> {
     let (mut parts, body) = request.into_parts();
+    let ended = http.operations.identity().ended_credentials();
     let admitted = guard::admit(http, route, &parts, requester).await?;
     let parameters = Path::<BTreeMap<String, String>>::from_request_parts(&mut parts, &())
         .await
@@ -223,6 +224,9 @@ async fn answer(
     let most = if route.access == Access::Observer { PUSH_BYTES_MAX as u64 } else { limits.body_bytes };
     let bounds = http.bodies.bounds(route.access != Access::Public, limits.body_bytes.min(most));
     call.body = body::collect(&parts.headers, body, limits, &bounds).await?;
+    if ended.has_changed().is_ok_and(|changed| changed) {
+        check_credential(http, &call).await?;
+    }
     let key = idempotency::key(route, &parts.headers, &call)?;
     let mut answer = match key {
         Some(key) => idempotency::once(http, key, call).await?,
@@ -232,6 +236,22 @@ async fn answer(
         answer.status = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
     }
     Ok(answer)
+}
+
+/// Refuses what a caller sent if the credential has ended while it came.
+async fn check_credential(http: &Arc<Http>, call: &Call) -> Result<(), Problem> {
+    let Some(caller) = call.caller.clone() else { return Ok(()) };
+    let cookie = call.cookie.clone();
+    http.operations
+        .run(move |operations| match operations.identity().still_holds(&caller, cookie.as_deref()) {
+            true => Ok(()),
+            false => Err(credential_ended()),
+        })
+        .await
+}
+
+fn credential_ended() -> Problem {
+    not_authenticated("the token or session has ended while the request came: nothing of it counts")
 }
 
 async fn dispatch(http: &Arc<Http>, call: Call) -> Result<Answer, Problem> {
@@ -295,18 +315,27 @@ async fn upload(
         }
         file.into_inner().map_err(|error| error.into_error())
     });
+    let credential = StreamCredential {
+        operations: http.operations.clone(),
+        caller: caller.clone(),
+        cookie: call.cookie.clone(),
+    };
     let read = body::read(body, limits.manifest_bytes, &limits, |piece| {
         let sender = sender.clone();
         // A writer that failed says why itself.
         async move { sender.send(piece).await.map_err(|_| busy("the upload cannot be written")) }
-    })
-    .await;
+    });
+    let read = tokio::select! {
+        read = read => read,
+        () = credential.ended() => Err(credential_ended()),
+    };
     drop(sender);
     let file = writer
         .await
         .map_err(|error| busy(error.to_string()).with_source(error))?
         .map_err(|error| spool_problem(&error))?;
     read?;
+    check_credential(http, call).await?;
     let registered = http
         .operations
         .run(move |operations| operations.dataset_add_files(&caller, &dataset, storage.as_ref(), file))

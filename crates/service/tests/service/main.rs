@@ -37,6 +37,7 @@ mod sessions;
 mod space;
 mod steering;
 mod storage_names;
+mod streams;
 mod tape;
 mod tape_system;
 mod world;
