@@ -21,8 +21,10 @@ mod read;
 
 pub(crate) use read::{OpenFiles, ReadJob, ReadKind};
 
-/// Sessions of all peers. A peer needs one.
+/// Sessions of all peers. A peer needs one for each treatment of its streams, and for each set of sources.
 const SERVED_SESSIONS_MAX: usize = 1_024;
+/// Sessions of one peer: whoever opens them without end leaves room for the others.
+const PEER_SESSIONS_MAX: usize = SERVED_SESSIONS_MAX / 4;
 /// Buffers that are read and not yet sent, per stream: enough that disk and network work in parallel
 /// (read-ahead).
 const READ_AHEAD_BUFFERS_MAX: usize = 4;
@@ -120,24 +122,7 @@ impl SourceServer {
         link: Arc<Link>,
         shared: &Arc<EngineContext>,
     ) -> Result<(Arc<ServedSession>, JoinedStream), Fault> {
-        let mut sessions = self.sessions.lock();
-        let full = sessions.len() >= SERVED_SESSIONS_MAX;
-        let serving = match sessions.entry((peer, hello.session)) {
-            std::collections::btree_map::Entry::Occupied(known) => known.get().clone(),
-            std::collections::btree_map::Entry::Vacant(_) if full => {
-                return Err(Fault::new(FaultCode::Busy, "too many sessions at this source"));
-            }
-            std::collections::btree_map::Entry::Vacant(place) => {
-                tracing::info!(target_agent = %peer, "a session begins");
-                place.insert(Arc::new(ServedSession::new(peer, hello.key, shared))).clone()
-            }
-        };
-        drop(sessions);
-        // Only the session's own agent can reach this point, and only it knows the key: a mismatch means a
-        // copied identity.
-        if serving.key != hello.key {
-            return Err(Fault::new(FaultCode::NotAuthenticated, "the key does not open the session"));
-        }
+        // The place first: a session that never gets a stream would stay for ever.
         if self.streams.fetch_add(1, Ordering::Relaxed) >= self.streams_max {
             self.streams.fetch_sub(1, Ordering::Relaxed);
             return Err(Fault::new(
@@ -145,12 +130,38 @@ impl SourceServer {
                 format!("{} streams are served already", self.streams_max),
             ));
         }
+        let serving = self.session(peer, hello, shared).inspect_err(|_| {
+            self.streams.fetch_sub(1, Ordering::Relaxed);
+        })?;
         let mut inner = serving.inner.lock();
         let joined = inner.machine.stream_up();
         inner.links.insert(joined, link);
         inner.empty_since = None;
         drop(inner);
         Ok((serving, joined))
+    }
+
+    /// The session that a hello names; a new one if there is none and there is room.
+    fn session(
+        &self,
+        peer: AgentId,
+        hello: &Hello,
+        shared: &Arc<EngineContext>,
+    ) -> Result<Arc<ServedSession>, Fault> {
+        let mut sessions = self.sessions.lock();
+        if let Some(known) = sessions.get(&(peer, hello.session)) {
+            // Only the session's own agent can reach this point, and only it knows the key: a mismatch means a
+            // copied identity.
+            return match known.key == hello.key {
+                true => Ok(known.clone()),
+                false => Err(Fault::new(FaultCode::NotAuthenticated, "the key does not open the session")),
+            };
+        }
+        check_room(&sessions, peer)?;
+        tracing::info!(target_agent = %peer, "a session begins");
+        let serving = Arc::new(ServedSession::new(peer, hello.key, shared));
+        sessions.insert((peer, hello.session), serving.clone());
+        Ok(serving)
     }
 
     fn all(&self) -> Vec<Arc<ServedSession>> {
@@ -200,6 +211,19 @@ impl SourceServer {
     pub(crate) fn stop(&self) {
         self.sessions.lock().clear();
     }
+}
+
+/// Whether the peer may open one more session.
+fn check_room<S>(sessions: &BTreeMap<(AgentId, SessionId), S>, peer: AgentId) -> Result<(), Fault> {
+    if sessions.len() >= SERVED_SESSIONS_MAX {
+        return Err(Fault::new(FaultCode::Busy, "too many sessions at this source"));
+    }
+    let of_peer = (peer, SessionId([0; 16]))..=(peer, SessionId([u8::MAX; 16]));
+    if sessions.range(of_peer).count() >= PEER_SESSIONS_MAX {
+        let detail = format!("{PEER_SESSIONS_MAX} sessions of this agent are open at this source already");
+        return Err(Fault::new(FaultCode::Busy, detail));
+    }
+    Ok(())
 }
 
 impl ServedSession {
@@ -441,7 +465,69 @@ impl ServedSession {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_model::Timestamp;
+    use longhaul_security::PermitVerifier;
+    use longhaul_wire::VERSIONS;
+
     use super::*;
+    use crate::net::NetworkThread;
+    use crate::tls::tests::{authority, credentials};
+    use crate::{Config, Engine};
+
+    fn session_id(number: u32) -> SessionId {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        SessionId(id)
+    }
+
+    #[test]
+    fn ten_thousand_sessions_of_one_peer_leave_room_for_the_others() {
+        let mut sessions = BTreeMap::new();
+        for number in 0..10_000 {
+            if check_room(&sessions, AgentId(3)).is_ok() {
+                sessions.insert((AgentId(3), session_id(number)), ());
+            }
+        }
+        assert_eq!(sessions.len(), PEER_SESSIONS_MAX);
+        assert!(check_room(&sessions, AgentId(2)).is_ok() && check_room(&sessions, AgentId(4)).is_ok());
+        // Neither do all of them together fill its memory.
+        for number in 0..10_000 {
+            let peer = AgentId(u64::from(number % 50) + 4);
+            if check_room(&sessions, peer).is_ok() {
+                sessions.insert((peer, session_id(number)), ());
+            }
+        }
+        assert_eq!(sessions.len(), SERVED_SESSIONS_MAX);
+    }
+
+    /// Each left a session behind that nobody could end: after 1,024 of them the source served nobody.
+    #[test]
+    fn a_stream_that_is_refused_leaves_no_session_behind() {
+        let home = tempfile::tempdir().unwrap();
+        let authority = authority();
+        let config = Config::new(AgentId(7), "test", home.path());
+        let permits = PermitVerifier::new(&authority.permit_key_pem()).unwrap();
+        let clock = Arc::new(|| Timestamp(0));
+        let engine =
+            Engine::start(config, &credentials(&authority), permits, Vec::new(), clock, |_| ()).unwrap();
+        let shared = engine.context();
+        let poll = mio::Poll::new().unwrap();
+        let thread = NetworkThread::idle(&poll);
+        let server = SourceServer::new(&[], &Devices::new(&[]), 0, 2);
+        let join = |number: u32, key: u8| {
+            let hello = Hello { versions: VERSIONS, session: session_id(number), key: JoinKey([key; 32]) };
+            let joined = server.join(AgentId(3), &hello, Link::new(thread.clone(), 1), shared);
+            joined.map(drop).map_err(|fault| fault.code)
+        };
+        assert_eq!(join(0, 1), Ok(()));
+        assert_eq!(join(0, 2), Err(FaultCode::NotAuthenticated));
+        assert_eq!((server.all().len(), server.streams()), (1, 1), "a wrong key takes no place");
+        assert_eq!(join(0, 1), Ok(()));
+        for number in 1..=10 {
+            assert_eq!(join(number, 1), Err(FaultCode::Busy));
+        }
+        assert_eq!((server.all().len(), server.streams()), (1, 2));
+    }
 
     #[test]
     fn a_flood_of_bad_permits_does_not_flood_the_log() {
