@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_model::Timestamp;
 
+use super::Database;
+use crate::sql::DatabaseError;
 use crate::{Catalog, CatalogError};
 
 /// Number of the next database: each has a name of its own in this process.
@@ -29,9 +31,33 @@ impl MemoryDatabase {
     }
 }
 
+impl Catalog {
+    /// Lets this handle write nothing, as on a file system that became read-only, or everything again.
+    pub fn set_read_only(&self, is_read_only: bool) -> Result<(), CatalogError> {
+        let Database::Sqlite(database) = &self.inner.database else { return Ok(()) };
+        let set = database.writer.lock().pragma_update(None, "query_only", is_read_only);
+        set.map_err(|error| DatabaseError::from(error).into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_read_only_database_says_what_it_is_and_loses_nothing() {
+        let database = MemoryDatabase::new(Timestamp::ZERO).unwrap();
+        let catalog = database.open(Timestamp::ZERO).unwrap();
+        catalog.set_setting("written", "before").unwrap();
+        catalog.set_read_only(true).unwrap();
+        let error = catalog.set_setting("written", "meanwhile").unwrap_err();
+        assert!(matches!(error, CatalogError::Unusable(_)), "{error}");
+        assert!(error.to_string().contains("readonly"), "{error}");
+        assert_eq!(catalog.setting("written").unwrap().as_deref(), Some("before"));
+        catalog.set_read_only(false).unwrap();
+        catalog.set_setting("written", "after").unwrap();
+        assert_eq!(catalog.setting("written").unwrap().as_deref(), Some("after"));
+    }
 
     #[test]
     fn a_database_outlives_the_handles_on_it_and_is_none_of_another() {

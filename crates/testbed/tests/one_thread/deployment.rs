@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use longhaul_agent::testing::{AgentRequest, SimulatedAgent, SimulatedStart, begin_join};
 use longhaul_api::agent::{Report, WorkRequest};
-use longhaul_api::native::{ChangeEvent, DatasetCreate, ProblemView, SiteAdd, Subscribe};
+use longhaul_api::native::{ChangeEvent, DatasetCreate, Health, ProblemView, SiteAdd, Subscribe};
 use longhaul_api::steering::Terms;
-use longhaul_catalog::MemoryDatabase;
+use longhaul_catalog::{Catalog, MemoryDatabase};
 use longhaul_model::{Fault, FaultCode, StorageName, SubscriptionId, Timestamp};
 use longhaul_security::JoinToken;
 use longhaul_service::{AgentPeer, Config, ServiceAnswer, SimulatedService, init_in_memory};
@@ -68,6 +68,8 @@ pub struct Deployment {
     directory: TempDir,
     config: Config,
     database: MemoryDatabase,
+    /// The handle of the service that runs.
+    catalog: Option<Catalog>,
     admin_token: String,
     service: Option<SimulatedService>,
     changes: Option<broadcast::Receiver<ChangeEvent>>,
@@ -102,6 +104,7 @@ impl Deployment {
             directory,
             config,
             database,
+            catalog: None,
             admin_token: made.admin_token,
             service: None,
             changes: None,
@@ -135,6 +138,7 @@ impl Deployment {
     pub fn start_service(&mut self) {
         let clock = self.clock();
         let catalog = self.database.open(clock()).unwrap();
+        self.catalog = Some(catalog.clone());
         let service = SimulatedService::open(self.config.clone(), clock, catalog).unwrap();
         self.changes = Some(service.operations().changes());
         self.service = Some(service);
@@ -142,7 +146,7 @@ impl Deployment {
     }
 
     pub fn kill_service(&mut self) {
-        drop(self.service.take());
+        drop((self.service.take(), self.catalog.take()));
         self.note("service is killed".into());
         for (call, poll) in std::mem::take(&mut self.at_service).into_values() {
             self.network.send(self.now, Message::ToAgent { call, answer: Answer::Unreachable(poll) });
@@ -163,6 +167,12 @@ impl Deployment {
             assert_eq!(pending.finish(reply).unwrap().site.as_str(), site);
             self.start_agent(site);
         }
+    }
+
+    /// The database takes no writes any more, or takes them again.
+    pub fn set_read_only(&mut self, is_read_only: bool) {
+        self.catalog.as_ref().unwrap().set_read_only(is_read_only).unwrap();
+        self.note(format!("the database is read-only: {is_read_only}"));
     }
 
     fn state_dir(&self, site: &str) -> std::path::PathBuf {
@@ -206,6 +216,19 @@ impl Deployment {
     }
 
     // ---- what an administrator does -------------------------------------------------------------------
+
+    /// Makes an empty dataset, or says why not.
+    pub fn create_dataset(&self, name: &str) -> Result<(), FaultCode> {
+        let operations = self.service().operations();
+        let admin = operations.identity().caller_of_token(&self.admin_token).unwrap();
+        let create = DatasetCreate { name: name.parse().unwrap(), community: None };
+        operations.dataset_create(&admin, create).map(drop).map_err(|problem| problem.code)
+    }
+
+    /// Whether the service says that it works, and why not.
+    pub fn readiness(&self) -> Health {
+        self.service().operations().readyz()
+    }
 
     /// A dataset whose files are at a storage, or nowhere.
     pub fn register(&mut self, files: usize, storage: Option<&str>) {

@@ -103,6 +103,38 @@ fn a_deployment_survives_a_kill_of_each_in_one_thread_and_always_in_the_same_way
     assert!(history != run(2), "another seed is another history");
 }
 
+/// Nothing is decided and nothing acknowledged meanwhile, whoever asks is told why, and what agents hold waits
+/// for its record.
+#[test]
+fn a_database_that_is_read_only_for_a_minute_loses_and_doubles_nothing() {
+    let s = Duration::from_secs;
+    let mut deployment = Deployment::new(4);
+    deployment.join_agents();
+    deployment.run_until(s(10));
+    deployment.register(FILES, Some("alpha"));
+    let subscription = deployment.subscribe();
+    deployment.run_until(s(60));
+    let before = deployment.files_present(subscription);
+    assert!(before > 0 && before < FILES as u64, "{before} files after a minute");
+    deployment.set_read_only(true);
+    deployment.run_until(s(120));
+    assert_eq!(deployment.files_present(subscription), before, "reading goes on, and nothing is recorded");
+    assert_eq!(deployment.create_dataset("late"), Err(FaultCode::StateDirectory));
+    let readiness = deployment.readiness();
+    let catalog = readiness.reasons.iter().find(|reason| reason.part == "catalog").unwrap();
+    assert!(!readiness.ok && !catalog.ok && catalog.detail.contains("readonly"), "{readiness:?}");
+    deployment.set_read_only(false);
+    deployment.run_until(s(300));
+    let readiness = deployment.readiness();
+    let catalog = readiness.reasons.iter().find(|reason| reason.part == "catalog").unwrap();
+    assert!(catalog.ok, "{readiness:?}");
+    assert!(deployment.files_present(subscription) > before, "by itself");
+    assert_eq!(deployment.create_dataset("late"), Ok(()));
+    deployment.run_until(HOUR);
+    deployment.check_complete(subscription, FILES);
+    deployment.audit.check();
+}
+
 /// From the first search on, which is due every half a minute.
 #[test]
 fn files_without_any_copy_are_a_standing_problem() {
