@@ -20,7 +20,9 @@ use crate::context::AgentContext;
 use crate::state_dir::{StateDir, random_u64};
 use crate::step::{AgentTime, PeriodicLoop, Ticker};
 
-const CHECK_PERIOD: Duration = Duration::from_secs(3_600);
+/// A root that is gone must be noticed before much is concluded or written there: each check reads one small
+/// file.
+const CHECK_PERIOD: Duration = Duration::from_secs(60);
 /// How much of a text that is no mark is shown.
 const SHOWN_BYTES_MAX: usize = 80;
 
@@ -218,7 +220,7 @@ impl<'a> RootGuard<'a> {
     }
 }
 
-/// Checks all roots each hour, and says hello anew when that changes what is offered.
+/// Checks all roots each minute, and says hello anew when that changes what is offered.
 pub(crate) struct RootCheck {
     context: Arc<AgentContext>,
     ticker: Ticker,
@@ -315,6 +317,64 @@ mod tests {
         }
         assert!(!accept_root(&state, &alpha).unwrap(), "none was known");
         assert!(is_in_service(&start(&disk, &state)) && is_in_service(&start(&disk, &state)));
+    }
+
+    /// The name says nothing: each deployment may have a storage alpha.
+    #[test]
+    fn the_root_of_another_deployment_is_taken_only_when_accepted() {
+        let directory = tempfile::tempdir().unwrap();
+        let (state, disk) = (directory.path().join("state"), directory.path().join("disk"));
+        fs::create_dir_all(disk.join(".longhaul")).unwrap();
+        let theirs = r#"{"storage":"alpha","deployment":"omega","number":"1"}"#;
+        fs::write(disk.join(MARK), theirs).unwrap();
+        let alpha = "alpha".parse().unwrap();
+        for _ in 0..2 {
+            let marks = start(&disk, &state);
+            assert!(!is_in_service(&marks) && marks.number(&alpha).is_none());
+            assert!(marks.check_now(&alpha).is_err(), "no task concludes anything there");
+            let detail = marks.fault(&alpha).unwrap().detail;
+            assert!(detail.contains("another root of alpha in omega"), "{detail}");
+            assert_eq!(fs::read_to_string(disk.join(MARK)).unwrap(), theirs, "omega goes on");
+        }
+        accept_root(&state, &alpha).unwrap();
+        let accepted = start(&disk, &state);
+        assert!(is_in_service(&accepted) && accepted.number(&alpha).is_some_and(|number| number != "1"));
+        // As the file system of the first deployment's disk comes back under a running agent.
+        fs::write(disk.join(MARK), theirs).unwrap();
+        assert!(accepted.check_all() && !is_in_service(&accepted));
+    }
+
+    /// What the open root shows is gone for an hour and comes back, as that of a network file system: nothing is
+    /// concluded meanwhile, nothing is marked anew, and no restart is needed.
+    #[test]
+    fn a_storage_whose_mark_is_gone_for_an_hour_is_back_without_a_restart() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = directory.path().join("disk");
+        fs::create_dir(&disk).unwrap();
+        let marks = start(&disk, &directory.path().join("state"));
+        let alpha: StorageName = "alpha".parse().unwrap();
+        let (number, text) = (marks.number(&alpha), fs::read_to_string(disk.join(MARK)).unwrap());
+        let guard = RootGuard::new(&marks, &alpha);
+        assert!(guard.check().is_ok());
+        fs::remove_dir_all(disk.join(".longhaul")).unwrap();
+        let mut ticker = Ticker::new(CHECK_PERIOD);
+        let mut changes = Vec::new();
+        for second in 0..=3_700 {
+            if second == 3_601 {
+                fs::create_dir(disk.join(".longhaul")).unwrap();
+                fs::write(disk.join(MARK), &text).unwrap();
+            }
+            if ticker.tick(Duration::from_secs(second)).is_some() && marks.check_all() {
+                changes.push((second, is_in_service(&marks)));
+            }
+            let is_back = second > 3_600;
+            assert_eq!(marks.check_now(&alpha).is_ok(), is_back, "second {second}");
+            assert!(guard.check().is_err(), "what a task finds meanwhile, or found before, is worth nothing");
+            assert_eq!(disk.join(MARK).exists(), is_back, "nothing heals it in secret");
+        }
+        assert_eq!(changes, [(60, false), (3_660, true)], "within a minute, either way");
+        assert_eq!(marks.number(&alpha), number, "the same root");
+        assert!(RootGuard::new(&marks, &alpha).check().is_ok());
     }
 
     #[test]
