@@ -437,6 +437,27 @@ mod tests {
         assert_eq!(sessions.state().sessions.len(), 1, "what has expired goes first");
     }
 
+    /// Somebody who logs in without end loses their own oldest sessions and ends nobody else's; when there are
+    /// more people than places, whoever came first logs in again.
+    #[test]
+    fn ten_thousand_sessions_are_bounded_and_the_last_ones_open() {
+        let sessions = Sessions::new();
+        let at = |number: u64| NOW + Duration::from_millis(number);
+        let other = sessions.create(Principal::new("other", Role::Viewer), NOW);
+        let cookies: Vec<String> =
+            (0..10_000).map(|number| sessions.create(somebody(), at(number))).collect();
+        assert_eq!(sessions.state().sessions.len(), SESSIONS_PER_USER_MAX + 1);
+        let is_open = |cookie: &String| sessions.get(cookie, at(10_000)).is_some();
+        assert!(is_open(&other) && cookies[10_000 - SESSIONS_PER_USER_MAX..].iter().all(is_open));
+        assert!(!cookies[..10_000 - SESSIONS_PER_USER_MAX].iter().any(is_open));
+        for number in 0..10_000 {
+            let person = Principal::new(format!("number {number}"), Role::Viewer);
+            let cookie = sessions.create(person, at(10_000 + number));
+            assert!(sessions.get(&cookie, at(20_000)).is_some(), "whoever logs in is logged in");
+        }
+        assert_eq!(sessions.state().sessions.len(), SESSIONS_MAX);
+    }
+
     #[test]
     fn nothing_secret_is_shown() {
         let sessions = Sessions::new();

@@ -159,17 +159,28 @@ async fn a_storage_belongs_to_one_site() {
     assert_eq!(shown("alpha").await.storages.len(), 1);
 }
 
-/// F16: times are the service's; a clock an hour off is shown and harms nothing.
+/// F16: times are the service's; a clock two hours or two years off is shown, is a problem of its site, and
+/// harms nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_an_hour_off_is_learned_and_shown() {
+async fn a_clock_that_is_hours_or_years_off_is_learned_and_shown() {
+    const TWO_HOURS_S: i64 = 2 * 3_600;
+    const TWO_YEARS_S: i64 = 2 * 365 * 86_400;
     let world = World::new().await;
-    for (site, off_s) in [("alpha", 3_600), ("beta", -3_600)] {
+    for (site, off_s) in
+        [("alpha", TWO_HOURS_S), ("beta", -TWO_HOURS_S), ("gamma", TWO_YEARS_S), ("delta", -TWO_YEARS_S)]
+    {
         let mut agent = world.agent(site).await;
         agent.clock_off_s = off_s;
-        agent.hello(&[]).await.unwrap();
+        let reply = agent.hello(&[]).await.unwrap();
+        assert!((reply.now.0 - clock(&world.shift_s)().0).abs() < 60_000_000, "the service's own time");
         let view: SiteView = world.admin().request(&routes::SITE_SHOW).parameter(site).send().await.unwrap();
         assert!((view.agents[0].clock_offset_ms - off_s * 1_000).abs() < 60_000, "{:?}", view.agents);
         assert!(view.agents[0].connected);
+        let status: Status = world.admin().request(&routes::STATUS).send().await.unwrap();
+        let whose = format!("the clock of {site}'s agent");
+        let skews = |problem: &&ProblemView| problem.fault.code == FaultCode::ClockSkew;
+        let told = status.problems.iter().filter(skews).any(|problem| problem.fault.detail.contains(&whose));
+        assert!(told, "{:?}", status.problems);
     }
 }
 

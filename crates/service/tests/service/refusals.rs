@@ -1,12 +1,14 @@
 //! A stolen key: the agent is refused everywhere and at once, and another agent goes on.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::Problem;
 use longhaul_api::agent::*;
 use longhaul_api::native::*;
 use longhaul_api::routes;
-use longhaul_model::{AgentId, FaultCode};
+use longhaul_model::{AgentId, FaultCode, Lfn};
 use longhaul_security::new_signing_request;
 
 use crate::world::{Agent, World};
@@ -75,6 +77,45 @@ async fn another_agent_goes_on_where_a_refused_one_stopped() {
     let mut next = world.agent("beta").await;
     next.hello(&[]).await.unwrap();
     let again = next.leases(3).await;
+    let entries = again.iter().map(|(_, lease)| next.done(lease)).collect();
+    next.send(entries).await.unwrap();
+    assert!(world.subscription(&subscription.id).await.complete);
+    world.assert_sound().await;
+}
+
+/// In the middle: some files are done, some are under way, some have not begun. What it reported counts, the
+/// rest comes to the next agent once, and nothing that it says late.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_is_refused_in_the_middle_of_a_hundred_leases() {
+    const FILES: usize = 100;
+    const DONE: usize = 40;
+    let mut world = World::new().await;
+    let (alpha, mut beta) = (world.agent("alpha").await, world.agent("beta").await);
+    for agent in [&alpha, &beta] {
+        agent.hello(&[]).await.unwrap();
+    }
+    world.dataset("demo/set1", "alpha", FILES).await;
+    let subscription = world.subscribe("demo/set1", "beta").await;
+    let leases = beta.leases(FILES).await;
+    assert_eq!(leases.len(), FILES);
+    let done = leases[..DONE].iter().map(|(_, lease)| beta.done(lease)).collect();
+    beta.send(done).await.unwrap();
+    let preview = refuse(&world, beta.id, true).await;
+    assert_eq!((preview.leases_in, preview.subscriptions), ((FILES - DONE) as u64, 1));
+    refuse(&world, beta.id, false).await;
+    let late = leases[DONE..].iter().map(|(_, lease)| beta.done(lease)).collect();
+    assert_refused(beta.send(late).await, "late outcomes");
+    assert_eq!(world.subscription(&subscription.id).await.files_present, DONE as u64);
+    world.restart().await;
+    alpha.started_again(2, 12).hello(&[]).await.unwrap();
+    let mut next = world.agent("beta").await;
+    next.hello(&[]).await.unwrap();
+    let again = next.leases(FILES - DONE).await;
+    let files = |leases: &[(Arc<LeaseBatch>, Lease)]| -> BTreeSet<Lfn> {
+        leases.iter().map(|(_, lease)| lease.lfn.clone()).collect()
+    };
+    assert_eq!(again.len(), FILES - DONE);
+    assert_eq!(files(&again), files(&leases[DONE..]), "the same files, each once");
     let entries = again.iter().map(|(_, lease)| next.done(lease)).collect();
     next.send(entries).await.unwrap();
     assert!(world.subscription(&subscription.id).await.complete);
