@@ -17,6 +17,9 @@ use tokio::task::JoinHandle;
 
 use crate::buffers::{BUFFER_BYTES, Buffers};
 
+/// Whether what a file is sent for goes on.
+pub(crate) type StreamCheck = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// Reads under way beside the piece that is being sent.
 const READS_AHEAD: usize = 2;
 
@@ -81,6 +84,7 @@ pub(crate) struct FileBody {
     /// Bytes not yet given away.
     left: u64,
     reads: VecDeque<JoinHandle<Result<Bytes, Fault>>>,
+    may_go_on: StreamCheck,
     _turn: Arc<OwnedSemaphorePermit>,
 }
 
@@ -90,6 +94,7 @@ impl FileBody {
         buffers: Arc<Buffers>,
         (start, len): (u64, u64),
         turn: impl Into<Arc<OwnedSemaphorePermit>>,
+        may_go_on: StreamCheck,
     ) -> FileBody {
         FileBody {
             file,
@@ -98,6 +103,7 @@ impl FileBody {
             end: start + len,
             left: len,
             reads: VecDeque::new(),
+            may_go_on,
             _turn: turn.into(),
         }
     }
@@ -123,6 +129,11 @@ impl FileBody {
     }
 
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.left > 0 && !(self.may_go_on)() {
+            tracing::info!("a file is sent no further: the token of its request was revoked");
+            self.abandon();
+            return Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::PermissionDenied))));
+        }
         self.read_ahead();
         let Some(first) = self.reads.front_mut() else { return Poll::Ready(None) };
         let Poll::Ready(done) = Pin::new(first).poll(context) else { return Poll::Pending };
@@ -135,11 +146,15 @@ impl FileBody {
             }
             Err(error) => {
                 tracing::warn!(%error, "a file cannot be sent to its end");
-                (self.next, self.end, self.left) = (0, 0, 0);
-                self.reads.clear();
+                self.abandon();
             }
         }
         Poll::Ready(Some(read))
+    }
+
+    fn abandon(&mut self) {
+        (self.next, self.end, self.left) = (0, 0, 0);
+        self.reads.clear();
     }
 }
 

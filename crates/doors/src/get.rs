@@ -10,7 +10,7 @@ use longhaul_storage::{Identity, SourceFile, digest_file};
 use tokio::sync::mpsc;
 
 use crate::answer::{Answer, Outcome, Refusal, empty, set};
-use crate::body::{Body, FileBody, read};
+use crate::body::{Body, FileBody, StreamCheck, read};
 use crate::browse;
 use crate::buffers::BUFFER_BYTES;
 use crate::conditions::{self, Reading, etag, http_date};
@@ -83,6 +83,7 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
         Ok(()) => digests(&shared, &place, &identity, want).await?,
         Err(_) => shared.remembered.get(&place.path, &identity),
     };
+    let may_go_on = shared.stream_check(&call.granted);
     let mut answer = match (wanted, turn) {
         (RangeRequest::Nothing, _) => return Ok(unsatisfiable(&identity)),
         (RangeRequest::Whole, None) => whole(Body::empty(), identity.size),
@@ -94,6 +95,7 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
                     shared.buffers.clone(),
                     (0, identity.size),
                     turn,
+                    may_go_on,
                 ))),
             };
             whole(body, identity.size)
@@ -103,7 +105,8 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
                 let body = match turn {
                     None => Body::empty(),
                     Some(turn) => {
-                        Body::File(Box::new(FileBody::new(file, shared.buffers.clone(), *part, turn)))
+                        let buffers = shared.buffers.clone();
+                        Body::File(Box::new(FileBody::new(file, buffers, *part, turn, may_go_on)))
                     }
                 };
                 one_part(body, *part, identity.size)
@@ -113,7 +116,7 @@ pub(crate) async fn get(call: Call, is_head: bool) -> Outcome {
                 let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
                 tokio::task::spawn_blocking(move || {
                     let _turn = turn;
-                    let _ = send_parts(&shared, file.as_ref(), &parts, &sender);
+                    let _ = send_parts(&shared, file.as_ref(), &parts, &may_go_on, &sender);
                 });
                 many_parts(Body::Pieces(pieces))
             }
@@ -206,11 +209,12 @@ fn many_parts(body: Body) -> Answer {
     answer
 }
 
-/// None if the client went.
+/// None if the client went, or may have no more.
 fn send_parts(
     shared: &DoorContext,
     file: &dyn SourceFile,
     parts: &[(u64, u64)],
+    may_go_on: &StreamCheck,
     sender: &mpsc::Sender<std::io::Result<Bytes>>,
 ) -> Option<()> {
     let size = file.identity().size;
@@ -223,7 +227,10 @@ fn send_parts(
         while offset < start + len {
             let piece = (start + len - offset).min(BUFFER_BYTES as u64);
             let is_last = offset + piece == start + len;
-            let bytes = read(file, &shared.buffers, (offset, piece), is_last).map_err(std::io::Error::other);
+            let bytes = match may_go_on() {
+                true => read(file, &shared.buffers, (offset, piece), is_last).map_err(std::io::Error::other),
+                false => Err(std::io::Error::from(std::io::ErrorKind::PermissionDenied)),
+            };
             let failed = bytes.is_err();
             sender.blocking_send(bytes).ok()?;
             if failed {

@@ -57,6 +57,7 @@ pub(crate) async fn put(mut call: Call) -> Outcome {
     let (conditions, granted, place) = (call.request.headers().clone(), call.granted, call.place);
     let shared = call.shared;
     let finish = move || {
+        shared.check_token(&granted)?;
         // Somebody may have locked it while it came.
         check_locks_of_file(&shared, &conditions, &granted, &place, incoming.found.as_ref())?;
         incoming.finish(|found| {
@@ -142,6 +143,7 @@ async fn receive(call: &mut Call, incoming: &mut Incoming, length: Option<u64>) 
             return Err(Refusal::bad("the body is longer than Content-Length says"));
         }
         if batch.is_full() {
+            call.shared.check_token(&call.granted)?;
             incoming.take(std::mem::take(&mut batch)).await?;
         }
     }

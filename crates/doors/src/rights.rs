@@ -166,6 +166,8 @@ pub(crate) struct GrantedRights {
     grants: Vec<Grant>,
     scoped: Option<TokenScope>,
     lent: Option<DelegatedRights>,
+    /// Hash of the token of the door's file that counts, if one does.
+    token: Option<[u8; 32]>,
     /// The subjects of verified credentials: names of certificates, holders of tokens of issuers, "a
     /// token".
     pub(crate) who: Vec<String>,
@@ -189,6 +191,7 @@ impl Rights {
         let before = granted.grants.len();
         granted.grants.extend(known.map(|(_, grant)| grant.clone()));
         if granted.grants.len() > before {
+            granted.token = Some(hash);
             granted.who.push("a token".into());
             granted.by = "token";
             return Ok(granted);
@@ -217,7 +220,7 @@ impl Rights {
         let anonymous = self.anonymous.clone().map(|below| Grant { may: Right::Read, below });
         let grants = anonymous.into_iter().chain(self.of_subjects(subjects)).collect();
         let by = if subjects.is_empty() { "none" } else { "certificate" };
-        GrantedRights { grants, scoped: None, lent: None, who: subjects.to_vec(), by }
+        GrantedRights { grants, scoped: None, lent: None, token: None, who: subjects.to_vec(), by }
     }
 
     fn of_subjects(&self, subjects: &[String]) -> Vec<Grant> {
@@ -276,6 +279,11 @@ impl GrantedRights {
             (None, Some(_)) => "the macaroon, within the rights of its giver",
             (None, None) => "rules of the door",
         }
+    }
+
+    /// Whether the token that counted is still one of the door's.
+    pub(crate) fn still_hold(&self, rights: &Rights) -> bool {
+        self.token.is_none_or(|hash| rights.tokens.iter().any(|(known, _)| *known == hash))
     }
 
     pub(crate) fn check(&self, action: Action, path: &str) -> Outcome<()> {

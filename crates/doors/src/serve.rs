@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::{Answer, Outcome, Refusal, empty, set};
 use crate::audit::{self, AuditSubject};
-use crate::body::Body;
+use crate::body::{Body, StreamCheck};
 use crate::buffers::Buffers;
 use crate::digests::DigestCache;
 use crate::locks::Locks;
@@ -96,6 +96,21 @@ impl DoorContext {
 
     pub(crate) fn replace_access(&self, access: Access) {
         *self.access.write() = Arc::new(access);
+    }
+
+    /// Fails once the token that opened a request was revoked: what is on its way for it ends.
+    pub(crate) fn check_token(&self, granted: &GrantedRights) -> Outcome<()> {
+        if granted.still_hold(&self.access().rights) {
+            return Ok(());
+        }
+        let text = "the token of this request was revoked while it went on; nothing more is done for it";
+        Err(not_authenticated(text, Some("invalid_token")))
+    }
+
+    /// The same for a file on its way out.
+    pub(crate) fn stream_check(self: &Arc<Self>, granted: &GrantedRights) -> StreamCheck {
+        let (shared, granted) = (self.clone(), granted.clone());
+        Arc::new(move || granted.still_hold(&shared.access().rights))
     }
 
     pub(crate) fn storage(&self) -> &Arc<dyn Storage> {

@@ -42,6 +42,7 @@ pub struct Settings {
 }
 
 /// Users and their rights; replaced while the door is open.
+#[derive(Clone)]
 pub struct Access {
     /// Certificate and key, and whose client certificates are believed.
     pub tls: Arc<ServerConfig>,

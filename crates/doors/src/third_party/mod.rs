@@ -85,7 +85,7 @@ pub(crate) async fn push(call: Call, destination: &str) -> Outcome {
     let turn = call.shared.transfer_slot().await?;
     let (sender, pieces) = mpsc::channel(MARKERS_AHEAD);
     let copy = push::push(
-        (call.shared.clone(), call.place.clone()),
+        (call.shared.clone(), call.place.clone(), call.shared.stream_check(&call.granted)),
         file.into(),
         remote,
         terms,

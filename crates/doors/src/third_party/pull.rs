@@ -10,7 +10,7 @@ use super::CopyOptions;
 use super::client::{Remote, RemoteResponse};
 use super::error::CopyError;
 use super::markers::Progress;
-use crate::answer::Refusal;
+use crate::answer::{Outcome, Refusal};
 use crate::digests::claimed;
 use crate::put::{Batch, Incoming, may_replace};
 use crate::request::RequestPath;
@@ -67,9 +67,10 @@ pub(super) async fn pull(
         let (shared, place) = (shared.clone(), place.clone());
         blocking(move || Incoming::begin(&shared, &place, size, digests, found)).await?
     };
-    receive(&remote, heard, &mut incoming, size, &progress).await?;
+    receive(&remote, heard, &mut incoming, size, &progress, || shared.check_token(&granted)).await?;
     let at = place.path.clone();
     let finish = move || {
+        shared.check_token(&granted)?;
         incoming.finish(|found| match found {
             Some(_) if !overwrite => Err(Refusal::bad("something came to the destination meanwhile")),
             found => may_replace(&granted, &at, found),
@@ -87,10 +88,12 @@ async fn receive(
     incoming: &mut Incoming,
     size: Option<u64>,
     progress: &Progress,
+    may_go_on: impl Fn() -> Outcome<()>,
 ) -> Result<(), CopyError> {
     let mut body = heard.response.into_body();
     let mut batch = Batch::default();
     while let Some(bytes) = remote.next(&mut body).await? {
+        may_go_on()?;
         progress.add(bytes.len() as u64);
         if size.is_some_and(|size| progress.bytes() > size) {
             return Err(CopyError::TooManyBytes);

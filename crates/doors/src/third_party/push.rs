@@ -19,7 +19,7 @@ use super::CopyOptions;
 use super::client::{Remote, RequestBody};
 use super::error::{Cleanup, CopyError, Mismatch};
 use super::markers::Progress;
-use crate::body::FileBody;
+use crate::body::{FileBody, StreamCheck};
 use crate::digests::{Want, claimed};
 use crate::get::digests;
 use crate::request::RequestPath;
@@ -29,7 +29,7 @@ use crate::serve::DoorContext;
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn push(
-    (shared, place): (Arc<DoorContext>, RequestPath),
+    (shared, place, may_go_on): (Arc<DoorContext>, RequestPath, StreamCheck),
     file: Arc<dyn SourceFile>,
     remote: Remote,
     terms: CopyOptions,
@@ -44,7 +44,8 @@ pub(super) async fn push(
     let turn = Arc::new(turn);
     let heard = remote
         .send(Method::PUT, &more, |request| {
-            let body = FileBody::new(file.clone(), shared.buffers.clone(), (0, identity.size), turn.clone());
+            let (buffers, range) = (shared.buffers.clone(), (0, identity.size));
+            let body = FileBody::new(file.clone(), buffers, range, turn.clone(), may_go_on.clone());
             send_when_wanted(request, body, progress.clone());
         })
         .await?;

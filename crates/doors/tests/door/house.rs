@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_doors::{
-    Access, AuditSink, Door, Grant, Limits, Outgoing, Right, Rights, Settings, Subjects, TapeEnd,
+    Access, AuditSink, Door, Grant, Limits, Outgoing, Renewer, Right, Rights, Settings, Subjects, TapeEnd,
     TrustedIssuers,
 };
 use longhaul_security::{
@@ -32,6 +32,8 @@ pub struct House {
     pub root: PathBuf,
     pub ca: PathBuf,
     pub address: SocketAddr,
+    access: Access,
+    renewer: Renewer,
     stop: watch::Sender<bool>,
     runtime: Option<tokio::runtime::Runtime>,
     directory: Arc<TempDir>,
@@ -134,11 +136,18 @@ impl House {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listen = ["127.0.0.1:0".parse().unwrap()];
-        let door = runtime.block_on(Door::open(settings, access, &listen)).unwrap();
-        let address = door.addresses()[0];
+        let door = runtime.block_on(Door::open(settings, access.clone(), &listen)).unwrap();
+        let (address, renewer) = (door.addresses()[0], door.renewer());
         let (stop, stopped) = watch::channel(false);
         runtime.spawn(door.run(stopped));
-        House { root, ca, address, stop, runtime: Some(runtime), directory }
+        House { root, ca, address, access, renewer, stop, runtime: Some(runtime), directory }
+    }
+
+    /// As if an administrator had taken the token's line out of the file of tokens.
+    pub fn revoke(&self, token: &str) {
+        let mut access = self.access.clone();
+        access.rights.tokens.retain(|(hash, _)| *hash != hash_secret(token));
+        self.renewer.renew(access);
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -324,6 +333,17 @@ impl Wire {
             Ok(read) => read == 0,
             Err(error) => {
                 !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+            }
+        }
+    }
+
+    /// How many bytes come until the other side ends the connection, in whatever way.
+    pub fn count_rest(&mut self) -> u64 {
+        let (mut count, mut buffer) = (0, vec![0; 64 << 10]);
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) | Err(_) => return count,
+                Ok(read) => count += read as u64,
             }
         }
     }

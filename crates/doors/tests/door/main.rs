@@ -11,6 +11,7 @@ mod house;
 mod links;
 mod locks;
 mod macaroons;
+mod revoked_tokens;
 mod subjects;
 mod tape;
 mod third_party;
