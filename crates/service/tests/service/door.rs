@@ -389,6 +389,31 @@ async fn a_second_service_on_the_same_directory_is_refused() {
     assert!(fault.detail.contains("service init"));
 }
 
+/// The copy has the keys of the deployment and would lease what the original leases: whoever starts it is told
+/// where the other one was, and what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copied_state_directory_is_a_problem_where_it_is_started() {
+    let mut world = World::new().await;
+    let moved = async |world: &World| {
+        let status: Status = world.admin().request(&routes::STATUS).send().await.unwrap();
+        status.problems.into_iter().find(|problem| problem.fault.detail.contains("copied or moved"))
+    };
+    world.restart().await;
+    assert!(moved(&world).await.is_none(), "a restart is no move");
+    world.stop().await;
+    let original = std::mem::replace(&mut world.config.state_dir, world.directory.path().join("copy"));
+    let copied =
+        std::process::Command::new("cp").arg("-a").args([&original, &world.config.state_dir]).status();
+    assert!(copied.unwrap().success());
+    world.start().await;
+    let problem = moved(&world).await.expect("the copy says so");
+    assert_eq!(problem.fault.code, FaultCode::StateDirectory);
+    let place = original.to_str().unwrap();
+    assert!(problem.fault.detail.contains(place) && problem.remedy.contains(place), "{problem:?}");
+    assert!(problem.remedy.contains("stop this one or that one"), "{problem:?}");
+    world.stop().await;
+}
+
 /// Another program at the address is no mistake of whoever starts the service.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_where_another_program_listens_is_said_to_be_in_use() {
