@@ -1,6 +1,6 @@
 //! Faults of identity: a token used twice, a second service or agent on one state directory, a copied one, a
-//! wiped one, an agent of another deployment, a clock an hour off. Each gets a clear error, and the campaign
-//! under way loses nothing.
+//! wiped one, an agent of another deployment, a clock an hour off or stepped. Each gets a clear error, and
+//! the campaign under way loses nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use longhaul_api::{AGENT_PROTOCOL, routes};
 use longhaul_model::Timestamp;
 use longhaul_security::{AGENT_NAME, Credentials, agent_client_tls, new_signing_request};
+use longhaul_testbed::clock::SteppedClock;
 use longhaul_testbed::hostile::{Wire, hello};
 use longhaul_testbed::tree::{self, Content};
 use longhaul_testbed::{Deployment, Random, SERVICE, ServiceOptions, SiteOptions, clock, free_port, needs};
@@ -26,14 +27,19 @@ const CLOCK_GRACE: Duration = Duration::from_secs(60);
 
 /// Alpha and beta, and a campaign between them that takes some seconds.
 fn campaign() -> (Deployment, BTreeMap<Vec<u8>, Content>) {
-    let mut deployment = Deployment::new();
+    campaign_with(ServiceOptions::default(), "3MB")
+}
+
+/// At so many bytes a second.
+fn campaign_with(options: ServiceOptions, rate: &str) -> (Deployment, BTreeMap<Vec<u8>, Content>) {
+    let mut deployment = Deployment::with(options);
     for site in ["alpha", "beta"] {
         deployment.add_site(SiteOptions::new(site));
     }
     tree::make(&deployment.storage("alpha"), 200, 20_000_000, &mut Random::new(61));
     let files = tree::survey(&deployment.storage("alpha")).files;
     deployment.register("run7", "alpha");
-    deployment.json(&["site", "limit", "beta", "--in", "3MB"]);
+    deployment.json(&["site", "limit", "beta", "--in", rate]);
     deployment.json(&["subscribe", "run7", "beta"]);
     deployment.until("some files have come", WITHIN, || (present(&deployment) > 10).then_some(()));
     (deployment, files)
@@ -350,4 +356,35 @@ fn clocks_an_hour_off_do_no_harm() {
     command.envs(clock::shifted(deployment.directory(), -3_600).unwrap());
     longhaul_testbed::CommandOutput::from_command(&mut command, WITHIN).ok();
     deployment.check();
+}
+
+/// While data moves, by a minute and by three hours, both ways: nobody is locked out, files go on to come,
+/// and no lease is over for it.
+#[test]
+fn steps_of_the_services_clock_in_use_do_no_harm() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(clock) = SteppedClock::new(place.path()) else {
+        return needs::not_run("steps of the service's clock", "there is no C compiler");
+    };
+    let options = ServiceOptions { environment: clock.variables(), ..ServiceOptions::default() };
+    let (mut deployment, files) = campaign_with(options, "500KB");
+    // Never before the agents' certificates were issued: those are for the wall clock.
+    for seconds in [60, 0, 3 * 3_600, 0] {
+        let before = present(&deployment);
+        clock.set(seconds);
+        // As one user of many requests: the limit per second counts by the steady clock.
+        (0..10).for_each(|_| drop(deployment.json(&["site", "list"])));
+        deployment.until(&format!("files go on to come with the clock at {seconds} s"), WITHIN, || {
+            let now = present(&deployment);
+            (now > before || now == files.len() as u64).then_some(())
+        });
+    }
+    assert_ends_well(&deployment, &files);
+    for transfer in deployment.api().all(&routes::TRANSFER_LIST, &[], &[("state", "done")]) {
+        let detail = deployment.api().get(&routes::TRANSFER_SHOW, &[transfer["id"].as_str().unwrap()], &[]);
+        for attempt in detail["attempts"].as_array().unwrap() {
+            assert_ne!(attempt["fault"]["code"], json!("E9004"), "a lease expired by a step: {detail}");
+        }
+    }
+    deployment.assert_alive();
 }
