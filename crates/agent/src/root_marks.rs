@@ -344,8 +344,8 @@ mod tests {
         assert!(accepted.check_all() && !is_in_service(&accepted));
     }
 
-    /// What the open root shows is gone for an hour and comes back, as that of a network file system: nothing is
-    /// concluded meanwhile, nothing is marked anew, and no restart is needed.
+    /// What the open root shows is gone for an hour and comes back, as that of a network file system: nothing
+    /// is concluded meanwhile, nothing is marked anew, and no restart is needed.
     #[test]
     fn a_storage_whose_mark_is_gone_for_an_hour_is_back_without_a_restart() {
         let directory = tempfile::tempdir().unwrap();

@@ -437,8 +437,8 @@ mod tests {
         assert_eq!(sessions.state().sessions.len(), 1, "what has expired goes first");
     }
 
-    /// Somebody who logs in without end loses their own oldest sessions and ends nobody else's; when there are
-    /// more people than places, whoever came first logs in again.
+    /// Somebody who logs in without end loses their own oldest sessions and ends nobody else's; when there
+    /// are more people than places, whoever came first logs in again.
     #[test]
     fn ten_thousand_sessions_are_bounded_and_the_last_ones_open() {
         let sessions = Sessions::new();

@@ -150,8 +150,8 @@ impl SourceServer {
     ) -> Result<Arc<ServedSession>, Fault> {
         let mut sessions = self.sessions.lock();
         if let Some(known) = sessions.get(&(peer, hello.session)) {
-            // Only the session's own agent can reach this point, and only it knows the key: a mismatch means a
-            // copied identity.
+            // Only the session's own agent can reach this point, and only it knows the key: a mismatch means
+            // a copied identity.
             return match known.key == hello.key {
                 true => Ok(known.clone()),
                 false => Err(Fault::new(FaultCode::NotAuthenticated, "the key does not open the session")),

@@ -389,8 +389,8 @@ async fn a_second_service_on_the_same_directory_is_refused() {
     assert!(fault.detail.contains("service init"));
 }
 
-/// The copy has the keys of the deployment and would lease what the original leases: whoever starts it is told
-/// where the other one was, and what to do.
+/// The copy has the keys of the deployment and would lease what the original leases: whoever starts it is
+/// told where the other one was, and what to do.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copied_state_directory_is_a_problem_where_it_is_started() {
     let mut world = World::new().await;

@@ -103,8 +103,8 @@ fn a_deployment_survives_a_kill_of_each_in_one_thread_and_always_in_the_same_way
     assert!(history != run(2), "another seed is another history");
 }
 
-/// Nothing is decided and nothing acknowledged meanwhile, whoever asks is told why, and what agents hold waits
-/// for its record.
+/// Nothing is decided and nothing acknowledged meanwhile, whoever asks is told why, and what agents hold
+/// waits for its record.
 #[test]
 fn a_database_that_is_read_only_for_a_minute_loses_and_doubles_nothing() {
     let s = Duration::from_secs;
