@@ -52,9 +52,7 @@ impl Door {
             let listener = TcpListener::bind(address).await.map_err(|error| {
                 let detail =
                     format!("the door of {} cannot listen at {address}: {error}", settings.storage.name());
-                let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
-                let code = if in_use { FaultCode::AddressInUse } else { FaultCode::BadRequest };
-                Fault::new(code, detail).with_source(error)
+                Fault::new(FaultCode::from_listen_error(error.kind()), detail).with_source(error)
             })?;
             listeners.push(listener);
         }

@@ -459,11 +459,12 @@ fn listen(
     let mut addresses = Vec::new();
     for address in wanted {
         let failed = |error: std::io::Error| {
-            let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
-            let code = if in_use { FaultCode::AddressInUse } else { FaultCode::BadRequest };
-            Fault::new(code, format!("cannot listen on {address}: {error}"))
-                .with_source(error)
-                .blaming(longhaul_model::Blame::Ourselves)
+            Fault::new(
+                FaultCode::from_listen_error(error.kind()),
+                format!("cannot listen on {address}: {error}"),
+            )
+            .with_source(error)
+            .blaming(longhaul_model::Blame::Ourselves)
         };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;

@@ -67,6 +67,13 @@ macro_rules! fault_codes {
     };
 }
 
+impl FaultCode {
+    /// Why a program cannot listen at an address: another one does, or the address is not this host's.
+    pub fn from_listen_error(kind: std::io::ErrorKind) -> FaultCode {
+        if kind == std::io::ErrorKind::AddrInUse { FaultCode::AddressInUse } else { FaultCode::BadRequest }
+    }
+}
+
 // E1xxx requests, E2xxx source, E3xxx target, E4xxx credentials and rights, E5xxx network, E9xxx ourselves.
 fault_codes! {
     BadRequest = 1000, Request, Never, "the request is malformed", "correct the request; `longhaul help` \

@@ -353,8 +353,7 @@ impl Sockets {
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, Fault> {
     TcpListener::bind(address).await.map_err(|error| {
-        let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
-        let code = if in_use { FaultCode::AddressInUse } else { FaultCode::BadRequest };
+        let code = FaultCode::from_listen_error(error.kind());
         Fault::new(code, format!("cannot listen on {address}: {error}")).with_source(error)
     })
 }

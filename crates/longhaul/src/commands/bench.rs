@@ -284,9 +284,7 @@ fn resolve(text: &str) -> Result<SocketAddr, Failure> {
 fn listen(context: &Context, address: &str, once: bool) -> Result<Exit, Failure> {
     let address = resolve(address)?;
     let listener = TcpListener::bind(address).map_err(|error| {
-        let in_use = error.kind() == io::ErrorKind::AddrInUse;
-        let code = if in_use { FaultCode::AddressInUse } else { FaultCode::BadRequest };
-        Failure::new(code, plain_io(&error))
+        Failure::new(FaultCode::from_listen_error(error.kind()), plain_io(&error))
             .with_title(format!("cannot listen on {address}"))
             .with_remedy("choose another port, or stop the process that uses it: ss -ltnp")
     })?;
