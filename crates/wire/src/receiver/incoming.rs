@@ -129,7 +129,7 @@ impl Receiver {
 
     fn note_answered(&mut self, stream: StreamNumber, content: &RequestContent) {
         let origin = self.origin_of(stream);
-        self.origin(origin).overdue.note_answer(content.parts().into_iter().map(|(file, _)| file));
+        self.origin(origin).overdue.note_answer(content.files());
     }
 
     fn is_issued(&self, stream: StreamNumber, request: RequestId) -> bool {
@@ -227,7 +227,7 @@ impl Receiver {
         }
         up.note_answered(1);
         let origin = self.origin_of(stream);
-        self.origin(origin).overdue.note_answer([head.file]);
+        self.origin(origin).overdue.note_answer(&[head.file]);
         Ok(true)
     }
 

@@ -41,9 +41,9 @@ struct OverdueFile {
 
 impl OverdueFiles {
     /// The source answered a request of these files.
-    pub(super) fn note_answer(&mut self, files: impl IntoIterator<Item = FileNumber>) {
+    pub(super) fn note_answer(&mut self, files: &[FileNumber]) {
         self.answers = self.answers.saturating_add(1);
-        files.into_iter().for_each(|number| self.forget(number));
+        files.iter().for_each(|&number| self.forget(number));
     }
 
     pub(super) fn forget(&mut self, number: FileNumber) {
@@ -94,7 +94,7 @@ impl Receiver {
     fn owed_files(&self, origin: OriginNumber, now: Duration) -> BTreeSet<FileNumber> {
         let requests = self.streams_of(origin).filter_map(Stream::up).flat_map(|up| up.requests.values());
         let old = requests.filter(|request| now.saturating_sub(request.sent_at) >= REQUEST_AGE_MIN);
-        old.flat_map(|request| request.content.parts()).map(|(number, _)| number).collect()
+        old.flat_map(|request| request.content.files()).copied().collect()
     }
 
     /// Waits no longer for what the source owes of the file, and leaves the source out for it.
@@ -116,8 +116,7 @@ impl Receiver {
     fn requests_of(&self, number: FileNumber, stream: StreamNumber, origin: OriginNumber) -> Vec<RequestId> {
         let to_source = self.streams.get(stream.0 as usize).filter(|stream| stream.origin == origin);
         let Some(up) = to_source.and_then(Stream::up) else { return Vec::new() };
-        let is_of_file = |parts: Vec<(FileNumber, u64)>| parts.iter().any(|&(part, _)| part == number);
-        let asked = up.requests.iter().filter(|(_, request)| is_of_file(request.content.parts()));
+        let asked = up.requests.iter().filter(|(_, request)| request.content.files().contains(&number));
         asked.map(|(&request, _)| request).collect()
     }
 }
@@ -134,7 +133,7 @@ mod tests {
     fn passed_over_at(answers: u64, slots: usize, is_owed: impl Fn(u64) -> bool) -> Option<u64> {
         let mut overdue = OverdueFiles::default();
         (1..=120).find(|&second| {
-            (0..answers).for_each(|_| overdue.note_answer([FileNumber(1)]));
+            (0..answers).for_each(|_| overdue.note_answer(&[FileNumber(1)]));
             let owed = BTreeSet::from_iter(is_owed(second).then_some(FILE));
             !overdue.check(&owed, slots, SECOND).is_empty()
         })
@@ -161,9 +160,9 @@ mod tests {
         let mut overdue = OverdueFiles::default();
         let owed = BTreeSet::from([FILE]);
         for second in 1..=200_u64 {
-            (0..10).for_each(|_| overdue.note_answer([FileNumber(1)]));
+            (0..10).for_each(|_| overdue.note_answer(&[FileNumber(1)]));
             if second.is_multiple_of(50) {
-                overdue.note_answer([FILE]);
+                overdue.note_answer(&[FILE]);
             }
             assert_eq!(overdue.check(&owed, 4, SECOND), [], "after {second} s");
         }

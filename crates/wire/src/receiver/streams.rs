@@ -84,6 +84,14 @@ impl RequestContent {
         }
     }
 
+    /// The files of which it requests something.
+    pub(super) fn files(&self) -> &[FileNumber] {
+        match self {
+            RequestContent::Extent { file, .. } => std::slice::from_ref(file),
+            RequestContent::Pack { files } => files,
+        }
+    }
+
     /// (file, offset) of each part.
     pub(super) fn parts(&self) -> Vec<(FileNumber, u64)> {
         match self {
