@@ -92,7 +92,10 @@ impl Control {
     /// owner of its name.
     pub fn unconfirmed_storages(&self, agent: AgentId) -> Vec<(StorageName, Option<NameOwner>)> {
         let names = self.agents.unconfirmed(agent);
-        let Some(info) = self.agents.agent(agent).filter(|_| !names.is_empty()) else { return Vec::new() };
+        if names.is_empty() {
+            return Vec::new();
+        }
+        let Some(info) = self.agents.agent(agent) else { return Vec::new() };
         let (directory, now) = (self.kernel.directory(), self.kernel.now());
         let is_served_by_other = |name: &StorageName| {
             let row = directory.storage(name.as_str());
