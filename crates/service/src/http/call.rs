@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use longhaul_api::Problem;
@@ -12,7 +13,8 @@ use serde::de::DeserializeOwned;
 
 use longhaul_identity::{Caller, Visitor, not_authenticated};
 
-use crate::operations::{AgentPeer, PageQuery, bad_request, unprocessable};
+use super::credential::StreamCredential;
+use crate::operations::{AgentPeer, Operations, PageQuery, bad_request, unprocessable};
 
 #[derive(Clone)]
 pub struct Call {
@@ -34,6 +36,12 @@ pub struct Call {
 impl Call {
     pub fn caller(&self) -> Result<&Caller, Problem> {
         self.caller.as_ref().ok_or_else(|| not_authenticated("no credential was shown"))
+    }
+
+    /// The credential that was shown, for what goes on as long as it holds.
+    pub fn credential(&self, operations: &Arc<Operations>) -> Result<StreamCredential, Problem> {
+        let (caller, cookie) = (self.caller()?.clone(), self.cookie.clone());
+        Ok(StreamCredential { operations: operations.clone(), caller, cookie })
     }
 
     pub fn agent(&self) -> Result<&AgentPeer, Problem> {

@@ -34,7 +34,6 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use self::answer::{Answer, Content, problem_response};
 use self::call::{Call, parse_query};
-use self::credential::StreamCredential;
 use crate::fts::admission::ReadAdmission;
 use crate::operations::{Operations, bad_request, busy, spool_problem};
 
@@ -240,14 +239,12 @@ async fn answer(
 
 /// Refuses what a caller sent if the credential has ended while it came.
 async fn check_credential(http: &Arc<Http>, call: &Call) -> Result<(), Problem> {
-    let Some(caller) = call.caller.clone() else { return Ok(()) };
-    let cookie = call.cookie.clone();
-    http.operations
-        .run(move |operations| match operations.identity().still_holds(&caller, cookie.as_deref()) {
-            true => Ok(()),
-            false => Err(credential_ended()),
-        })
-        .await
+    if call.caller.is_none() {
+        return Ok(());
+    }
+    let credential = call.credential(&http.operations)?;
+    let check = move |_: &Operations| if credential.holds() { Ok(()) } else { Err(credential_ended()) };
+    http.operations.run(check).await
 }
 
 fn credential_ended() -> Problem {
@@ -268,12 +265,7 @@ async fn dispatch(http: &Arc<Http>, call: Call) -> Result<Answer, Problem> {
         "events" => {
             let slot = http.event_slots.clone().try_acquire_owned();
             let slot = slot.map_err(|_| busy("too many listeners of the event stream"))?;
-            let credential = StreamCredential {
-                operations: operations.clone(),
-                caller: call.caller()?.clone(),
-                cookie: call.cookie.clone(),
-            };
-            let stream = events::stream(credential, http.stop.clone(), slot);
+            let stream = events::stream(call.credential(operations)?, http.stop.clone(), slot);
             let content = Content::Stream(stream);
             Ok(Answer { status: StatusCode::OK, content, headers: http::HeaderMap::new() })
         }
@@ -315,11 +307,7 @@ async fn upload(
         }
         file.into_inner().map_err(|error| error.into_error())
     });
-    let credential = StreamCredential {
-        operations: http.operations.clone(),
-        caller: caller.clone(),
-        cookie: call.cookie.clone(),
-    };
+    let credential = call.credential(&http.operations)?;
     let read = body::read(body, limits.manifest_bytes, &limits, |piece| {
         let sender = sender.clone();
         // A writer that failed says why itself.
