@@ -17,7 +17,7 @@ use super::Cli;
 const TOOLS: &[&str] = &["testbed", "testkit", "xtask"];
 
 /// Words about the program that are no command.
-const PROSE: &[&str] = &["longhaul ends", "longhaul - firefly-json - {}"];
+const PROSE: &[&str] = &["longhaul ends"];
 
 /// What may stand for a name in capitals, or be inserted. Nothing at all only within a word.
 const VALUES: &[&str] = &[
@@ -56,8 +56,9 @@ fn named_commands(text: &str) -> Vec<NamedCommand> {
         let before = text[..at].chars().next_back();
         let is_part = before.is_some_and(|c| c.is_alphanumeric() || "-_./".contains(c));
         let rest = &text[at..];
-        let first = rest[program.len()..].chars().next();
-        let is_word = first.is_some_and(|c| c.is_ascii_lowercase() || c == '-');
+        // The first word is a command or an option; a dash alone is neither.
+        let first = rest[program.len()..].trim_start_matches('-').chars().next();
+        let is_word = first.is_some_and(|c| c.is_ascii_lowercase());
         if is_part || !is_word {
             continue;
         }
