@@ -1,5 +1,5 @@
--- Storage names that an administrator allowed to a site. A name that follows from the site's needs no row, nor
--- does that of a storage that is there.
+-- Storage names that an administrator allowed to a site. A name that follows from the site's needs no row,
+-- nor does that of a storage that is there.
 CREATE TABLE storage_names (
   name TEXT PRIMARY KEY,
   site INTEGER NOT NULL,
