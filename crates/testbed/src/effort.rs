@@ -25,7 +25,7 @@ pub fn hostile_streams() -> u64 {
 
 /// How long the hostile reporter speaks, in seconds.
 pub fn reporter_s() -> u64 {
-    number("LONGHAUL_SOAK_REPORTER_S", 60)
+    number("LONGHAUL_SOAK_REPORTER_S", 10)
 }
 
 /// Kills of either end of one copy.

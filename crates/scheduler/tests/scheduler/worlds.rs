@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Random worlds for each property: in the test command, and in `cargo xtask soak worlds`, which sets the
 /// variable.
-const WORLDS: u32 = 500;
+const WORLDS: u32 = 250;
 const WORLDS_VARIABLE: &str = "LONGHAUL_SOAK_WORLDS";
 
 fn worlds() -> ProptestConfig {

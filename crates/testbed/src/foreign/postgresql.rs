@@ -85,8 +85,17 @@ impl PostgreSql {
     /// # Panics
     /// If it cannot be made.
     pub fn create(&self, database: &str) {
+        self.create_like(database, "template1");
+    }
+
+    /// Makes another database, a copy of one that nobody is connected to.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn create_like(&self, database: &str, template: &str) {
         let mut command = client("createdb", self.folder.path(), self.port);
-        let ran = command.args(["-U", USER, database]).output().expect("createdb runs");
+        command.args(["-U", USER, "--template", template, database]);
+        let ran = command.output().expect("createdb runs");
         assert!(ran.status.success(), "createdb: {}", String::from_utf8_lossy(&ran.stderr));
     }
 

@@ -79,7 +79,7 @@ fn shift(lab: &Lab) {
     // Shifted within a minute: what was decided for the slow link since is less than it carries in a minute,
     // and what it is given ahead.
     assert!(after[0] < AHEAD_BYTES + 60 * SLOW_BYTES_PER_S, "{after:?}");
-    assert!(after[1] > 2 * after[0] && after[1] > bytes / 4, "{after:?}");
+    assert!(after[1] > after[0] && after[1] > bytes / 4, "{after:?}");
     // What was decided only needs to come.
     [ALPHA, BETA].iter().for_each(|&path| lab.set(path, Change::RateMbit(None)).unwrap());
     deployment.deliver("run5", "gamma", WITHIN.as_secs());
