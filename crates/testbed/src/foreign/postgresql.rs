@@ -8,13 +8,18 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{NOBODY, give_away, is_root, open_folder, wait_until_ready};
+use super::{NOBODY, give_away, is_root, open_folder, open_folder_in, wait_until_ready};
 use crate::{Log, Process, free_port};
 
 const USER: &str = "longhaul";
 /// Where Debian puts the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 const END_WITHIN: Duration = Duration::from_secs(60);
+/// Nothing of it outlives the test.
+const IN_HASTE: [&str; 5] = ["-F", "-c", "shared_buffers=16MB", "-c", "autovacuum=off"];
+/// A file system in memory, where there is one: a database is hundreds of files, which ext4 makes slowly while
+/// as many were deleted in the last seconds.
+const IN_MEMORY: &str = "/dev/shm";
 /// What the administrator's guide says of a server that holds a busy catalog.
 const AS_ADVISED: [&str; 4] = ["-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB"];
 
@@ -47,7 +52,8 @@ impl PostgreSql {
 
     fn with(durable: bool) -> PostgreSql {
         let programs = programs().expect("postgresql");
-        let folder = open_folder();
+        let in_memory = !durable && Path::new(IN_MEMORY).is_dir();
+        let folder = if in_memory { open_folder_in(Path::new(IN_MEMORY)) } else { open_folder() };
         give_away(folder.path());
         let data = folder.path().join("data");
         let mut init = as_nobody(&programs.join("initdb"), folder.path());
@@ -126,7 +132,7 @@ fn serve(folder: &Path, port: u16, durable: bool, log: &Log) -> Process {
     command.arg("-k").arg(folder).args(["-c", "dynamic_shared_memory_type=mmap"]);
     match durable {
         true => command.args(AS_ADVISED),
-        false => command.arg("-F"),
+        false => command.args(IN_HASTE),
     };
     let mut process = Process::start("postgresql", &mut command, log, &folder.join("log"));
     // It listens before it has recovered.
