@@ -32,6 +32,7 @@ mod id_map;
 mod imported_knowledge;
 mod lanes;
 mod lease_recall;
+mod limit_states;
 mod limits;
 mod link_shares;
 mod links;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision::Unusable;
 use crate::event::SiteLimits;
+use crate::limit_states::LimitStates;
 use crate::scheduler::{Scheduler, Timer};
 use crate::shares::{Parties, Party};
 use crate::state::{ActiveLease, Phase};
@@ -118,10 +119,10 @@ impl LimitScope {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct LimitState {
-    limit: Limit,
+pub(crate) struct LimitState {
+    pub(crate) limit: Limit,
     /// When all that was leased is paid for: the theoretical arrival time of the algorithm.
-    paid_until: Timestamp,
+    pub(crate) paid_until: Timestamp,
 }
 
 impl LimitState {
@@ -141,13 +142,13 @@ impl LimitState {
 /// All limits with their use.
 #[derive(Default)]
 pub(crate) struct LimitTable {
-    by_scope: BTreeMap<LimitScope, LimitState>,
+    by_scope: LimitStates,
     each_link_of_jobs: BTreeMap<(Option<u32>, Option<u32>), u32>,
     uncommissioned: BTreeSet<(u32, u32)>,
     testers: Option<u32>,
     circuits: Vec<CircuitRule>,
-    /// Leased files by community, whether it has a limit or not.
-    active: BTreeMap<u32, u32>,
+    /// Leased files by the number of their community, whether it has a limit or not.
+    active: Vec<u32>,
     /// Next wake-up of work that waits for a rate.
     timer: Option<Timestamp>,
     /// Revoked leases whose agents have not reported an end.
@@ -185,7 +186,7 @@ impl LimitTable {
     }
 
     pub(crate) fn rate(&self, of: &LimitScope) -> Option<u64> {
-        self.by_scope.get(of)?.limit.bytes_per_s
+        self.by_scope.get(*of)?.limit.bytes_per_s
     }
 
     fn job_link_limit(&self, source: u32, target: u32) -> Option<u32> {
@@ -221,9 +222,13 @@ impl Scheduler {
         let closed: BTreeSet<(u32, u32)> =
             pairs.map(|(source, target)| (self.storage_index(source), self.storage_index(target))).collect();
         // What was leased under a former rate is paid for: a new one begins now.
-        self.limits.by_scope.retain(|scope, _| scope.is_of_site());
-        let gates = gates.into_iter().map(|(of, limit)| (of, LimitState { limit, paid_until: now }));
-        self.limits.by_scope.extend(gates);
+        let former: Vec<LimitScope> = self.limits.by_scope.iter().map(|(scope, _)| scope).collect();
+        for scope in former.into_iter().filter(|scope| !scope.is_of_site()) {
+            self.limits.by_scope.remove(scope);
+        }
+        for (scope, limit) in gates {
+            self.limits.by_scope.insert(scope, LimitState { limit, paid_until: now });
+        }
         self.limits.version = self.limits.version.wrapping_add(1);
         self.limits.revoked.clear();
         let commissioning = closed != self.limits.uncommissioned || testers != self.limits.testers;
@@ -250,7 +255,7 @@ impl Scheduler {
             let limit = Limit { active: None, bytes_per_s };
             match bytes_per_s {
                 Some(_) => self.limits.by_scope.insert(scope, LimitState { limit, paid_until: now }),
-                None => self.limits.by_scope.remove(&scope),
+                None => self.limits.by_scope.remove(scope),
             };
             self.limits.version = self.limits.version.wrapping_add(1);
         }
@@ -262,9 +267,9 @@ impl Scheduler {
         let mut own = OwnLimits::default();
         let id = |storage: u32| self.storages[storage].id;
         let site_id = |site: u32| self.sites[site].info.as_ref().map(|info| info.id);
-        for (scope, state) in &self.limits.by_scope {
+        for (scope, state) in self.limits.by_scope.iter() {
             let Some(limit) = state.limit.bytes_per_s.map(|limit| limit as f64) else { continue };
-            match *scope {
+            match scope {
                 LimitScope::Link(source, target) => {
                     own.links.insert(Link { source: id(source), target: id(target) }, limit);
                 }
@@ -330,7 +335,7 @@ impl Scheduler {
         }
         let community = self.parties.community(party);
         for (of, kind) in self.limit_scopes(source, target, community) {
-            let Some(gate) = self.limits.by_scope.get(&of) else { continue };
+            let Some(gate) = self.limits.by_scope.get(of) else { continue };
             if let Some(limit) = gate.limit.active
                 && self.active_of(&of) >= limit
             {
@@ -371,7 +376,9 @@ impl Scheduler {
             }
             LimitScope::Into(target) => self.storages[*target].target.leased.len() as u32,
             LimitScope::Out(source) => self.storages[*source].files_ahead,
-            LimitScope::Community(community) => self.limits.active.get(community).copied().unwrap_or(0),
+            LimitScope::Community(community) => {
+                self.limits.active.get(*community as usize).copied().unwrap_or(0)
+            }
             LimitScope::IntoSite(site) => self.sites[*site].active_in,
             LimitScope::OutOfSite(site) => self.sites[*site].active_out,
         }
@@ -393,7 +400,11 @@ impl Scheduler {
     /// Charges a leased file to all its limits.
     pub(crate) fn count_limits(&mut self, source: u32, target: u32, party: u32, size: u64, now: Timestamp) {
         let community = self.parties.community(party);
-        *self.limits.active.entry(community).or_default() += 1;
+        let active = &mut self.limits.active;
+        if active.len() <= community as usize {
+            active.resize(community as usize + 1, 0);
+        }
+        active[community as usize] += 1;
         if self.limits.by_scope.is_empty() {
             return;
         }
@@ -402,7 +413,7 @@ impl Scheduler {
 
     fn charge_limits(&mut self, source: u32, target: u32, community: u32, bytes: u64, now: Timestamp) {
         for (of, _) in self.limit_scopes(source, target, community) {
-            if let Some(gate) = self.limits.by_scope.get_mut(&of)
+            if let Some(gate) = self.limits.by_scope.get_mut(of)
                 && gate.limit.bytes_per_s.is_some()
             {
                 gate.paid_until = gate.paid_until.max(now) + gate.time_for(bytes, of);
@@ -435,14 +446,14 @@ impl Scheduler {
     /// Ends the charge of a lease; `back` of its bytes did not arrive and are refunded.
     pub(crate) fn uncount_limits(&mut self, lease: &ActiveLease, target: u32, back: u64, now: Timestamp) {
         let (source, community) = (lease.source, self.parties.community(lease.party));
-        if let Some(active) = self.limits.active.get_mut(&community) {
+        if let Some(active) = self.limits.active.get_mut(community as usize) {
             *active -= 1;
         }
         if self.limits.by_scope.is_empty() {
             return;
         }
         for (of, _) in self.limit_scopes(source, target, community) {
-            let Some(gate) = self.limits.by_scope.get_mut(&of) else { continue };
+            let Some(gate) = self.limits.by_scope.get_mut(of) else { continue };
             if gate.limit.bytes_per_s.is_some() && lease.limits == self.limits.version {
                 gate.paid_until = (gate.paid_until - gate.time_for(back, of)).max(now - BURST_LENGTH);
             }
@@ -457,7 +468,7 @@ impl Scheduler {
 
     /// Whether the file that just ended held the last slot of a limit.
     fn was_full(&self, of: LimitScope) -> bool {
-        let limit = self.limits.by_scope.get(&of).and_then(|gate| gate.limit.active);
+        let limit = self.limits.by_scope.get(of).and_then(|gate| gate.limit.active);
         limit.is_some_and(|limit| self.active_of(&of) + 1 >= limit)
     }
 

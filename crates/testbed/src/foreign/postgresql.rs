@@ -17,8 +17,8 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 const END_WITHIN: Duration = Duration::from_secs(60);
 /// Nothing of it outlives the test.
 const IN_HASTE: [&str; 5] = ["-F", "-c", "shared_buffers=16MB", "-c", "autovacuum=off"];
-/// A file system in memory, where there is one: a database is hundreds of files, which ext4 makes slowly while
-/// as many were deleted in the last seconds.
+/// A file system in memory, where there is one: a database is hundreds of files, which ext4 makes slowly
+/// while as many were deleted in the last seconds.
 const IN_MEMORY: &str = "/dev/shm";
 /// What the administrator's guide says of a server that holds a busy catalog.
 const AS_ADVISED: [&str; 4] = ["-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB"];
