@@ -43,7 +43,6 @@ impl LimitStates {
     #[inline]
     pub(crate) fn get(&self, scope: LimitScope) -> Option<&LimitState> {
         match slot(scope) {
-            Slot::Link(..) if self.links.is_empty() => None,
             Slot::Link(source, target) => self.links.get(&(source, target)),
             Slot::Table(table, index) => self.tables[table].get(index)?.as_ref(),
         }
@@ -52,7 +51,6 @@ impl LimitStates {
     #[inline]
     pub(crate) fn get_mut(&mut self, scope: LimitScope) -> Option<&mut LimitState> {
         match slot(scope) {
-            Slot::Link(..) if self.links.is_empty() => None,
             Slot::Link(source, target) => self.links.get_mut(&(source, target)),
             Slot::Table(table, index) => self.tables[table].get_mut(index)?.as_mut(),
         }

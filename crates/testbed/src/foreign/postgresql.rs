@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{NOBODY, give_away, is_root, open_folder, open_folder_in, wait_until_ready};
+use super::{NOBODY, give_away, is_root, open_folder, wait_until_ready};
 use crate::{Log, Process, free_port};
 
 const USER: &str = "longhaul";
@@ -17,9 +17,6 @@ const VERSIONS: &str = "/usr/lib/postgresql";
 const END_WITHIN: Duration = Duration::from_secs(60);
 /// Nothing of it outlives the test.
 const IN_HASTE: [&str; 5] = ["-F", "-c", "shared_buffers=16MB", "-c", "autovacuum=off"];
-/// A file system in memory, where there is one: a database is hundreds of files, which ext4 makes slowly
-/// while as many were deleted in the last seconds.
-const IN_MEMORY: &str = "/dev/shm";
 /// What the administrator's guide says of a server that holds a busy catalog.
 const AS_ADVISED: [&str; 4] = ["-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB"];
 
@@ -52,8 +49,7 @@ impl PostgreSql {
 
     fn with(durable: bool) -> PostgreSql {
         let programs = programs().expect("postgresql");
-        let in_memory = !durable && Path::new(IN_MEMORY).is_dir();
-        let folder = if in_memory { open_folder_in(Path::new(IN_MEMORY)) } else { open_folder() };
+        let folder = open_folder();
         give_away(folder.path());
         let data = folder.path().join("data");
         let mut init = as_nobody(&programs.join("initdb"), folder.path());

@@ -8,10 +8,11 @@ use longhaul_testbed::wan::{Change, Lab, PathConfig, Side};
 use longhaul_testbed::{Deployment, Random, ServiceOptions, SiteOptions, needs, tree};
 use serde_json::json;
 
-/// What each source may be given ahead, however slow it is: three times as much is left to decide on when the
-/// links are swapped.
+/// What each source may be given ahead, however slow it is: more than five times as much is left to decide
+/// on when the links are swapped, so that a shift within a minute leaves the fast one twice as much as the
+/// slow one.
 const AHEAD_BYTES: u64 = 128_000_000;
-const FILES: usize = 2_000;
+const FILES: usize = 2_400;
 const FILE_BYTES: u64 = 400_000;
 /// The fast path carries 10 MB/s, which is no more than machines move; the slow one a tenth of it.
 const FAST_MBIT: f64 = 80.0;
@@ -79,7 +80,7 @@ fn shift(lab: &Lab) {
     // Shifted within a minute: what was decided for the slow link since is less than it carries in a minute,
     // and what it is given ahead.
     assert!(after[0] < AHEAD_BYTES + 60 * SLOW_BYTES_PER_S, "{after:?}");
-    assert!(after[1] > after[0] && after[1] > bytes / 4, "{after:?}");
+    assert!(after[1] > 2 * after[0] && after[1] > bytes / 4, "{after:?}");
     // What was decided only needs to come.
     [ALPHA, BETA].iter().for_each(|&path| lab.set(path, Change::RateMbit(None)).unwrap());
     deployment.deliver("run5", "gamma", WITHIN.as_secs());
