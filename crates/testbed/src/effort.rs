@@ -10,7 +10,7 @@ pub const HOSTILE_STREAMS: u64 = 2_000;
 
 /// Kills of the test with kills.
 pub fn kills() -> u64 {
-    number("LONGHAUL_SOAK_KILLS", 15)
+    number("LONGHAUL_SOAK_KILLS", 10)
 }
 
 /// How long the service stays away, in seconds, after the agents have finished what they hold.
@@ -25,7 +25,7 @@ pub fn hostile_streams() -> u64 {
 
 /// How long the hostile reporter speaks, in seconds.
 pub fn reporter_s() -> u64 {
-    number("LONGHAUL_SOAK_REPORTER_S", 10)
+    number("LONGHAUL_SOAK_REPORTER_S", 60)
 }
 
 /// Kills of either end of one copy.

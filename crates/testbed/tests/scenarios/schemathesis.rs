@@ -8,7 +8,7 @@ use std::process::Command;
 use longhaul_testbed::{CommandOutput, Deployment, Random, ServiceOptions, SiteOptions, needs, tree};
 
 /// Requests made up for each operation and each caller; `LONGHAUL_SOAK_EXAMPLES` for more.
-const EXAMPLES: &str = "5";
+const EXAMPLES: &str = "10";
 /// What is held open, and what agents say under certificates of their own.
 const NOT_ASKED: &str = "^/api/v1/(events|agent/|join)";
 
