@@ -1,10 +1,11 @@
 //! Promise 7 by whole processes: many transfers at once over a long path, with a set budget. What a process
-//! has resident, with what the kernel holds for its sockets, stays within the budget and little beside.
+//! has resident but for its executable, with what the kernel holds for its sockets, stays within the budget
+//! and little beside.
 //! `LONGHAUL_SOAK_MEMORY_TRANSFERS` sets how many.
 
 use std::fs;
 
-use longhaul_testbed::hostile::peak_bytes;
+use longhaul_testbed::hostile::{file_bytes, peak_bytes};
 use longhaul_testbed::wan::{Lab, PathConfig, Side, SocketMemory};
 use longhaul_testbed::{AdHoc, Random, TICK, effort, needs, tree};
 
@@ -12,8 +13,8 @@ const RTT_MS: f64 = 300.0;
 const RATE_MBIT: f64 = 800.0;
 const MTU: u32 = 9000;
 const BUDGET: u64 = 48 << 20;
-/// The program, its threads and what it knows.
-const BESIDE: u64 = 30_000_000;
+/// The program's threads and what it knows, as far as the budget leaves no room for it.
+const BESIDE: u64 = 500_000;
 const FILE_BYTES: u64 = 3_000_000;
 
 #[test]
@@ -39,7 +40,9 @@ fn many_transfers_far_away_stay_within_the_budget() {
         for (place, (_, pid)) in ends.into_iter().enumerate() {
             // The peak of what is resident with what sockets hold at any moment: no less than was ever held
             // at once.
-            let held = sockets[place].bytes().unwrap() + peak_bytes(pid);
+            // How much of the executable is resident depends on how well it was optimised.
+            let own = peak_bytes(pid).saturating_sub(file_bytes(pid));
+            let held = sockets[place].bytes().unwrap() + own;
             peaks[place] = held.max(peaks[place]);
         }
         if let Some(status) = copy.wait(TICK) {
