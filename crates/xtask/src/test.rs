@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that a change must pass, in the order in which it fails fastest.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -9,12 +10,28 @@ use crate::runner::{self, Counts};
 use crate::tools::{self, cargo, in_ci, run_command, target};
 use crate::{python, tidy};
 
-pub(crate) fn run_step(name: &str, step: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-    println!("\n== {name}");
-    let begun = Instant::now();
-    step()?;
-    println!("== {name}: ok ({} s)", begun.elapsed().as_secs());
-    Ok(())
+/// The steps of the test command, with the seconds that each took.
+#[derive(Default)]
+struct Steps(Vec<(&'static str, u64)>);
+
+impl Steps {
+    fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        println!("\n== {name}");
+        let begun = Instant::now();
+        let ended = step();
+        let seconds = begun.elapsed().as_secs();
+        self.0.push((name, seconds));
+        println!("== {name}: {} ({seconds} s)", if ended.is_ok() { "ok" } else { "failed" });
+        ended
+    }
+}
+
+impl fmt::Display for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: u64 = self.0.iter().map(|(_, seconds)| seconds).sum();
+        let steps: Vec<String> = self.0.iter().map(|(name, seconds)| format!("{name} {seconds} s")).collect();
+        write!(f, "{all} s: {}", steps.join("; "))
+    }
 }
 
 /// What some tests watch others with, or need as the other end: for what, its name, its Debian package, how
@@ -49,12 +66,22 @@ const FILES: [(&str, (&str, &str)); 4] = [
 pub(crate) const PROFILE: &str = "ci";
 
 pub(crate) fn run() -> Result<(), String> {
+    let mut steps = Steps::default();
+    let ended = run_steps(&mut steps);
+    println!("\n{steps}");
+    let counts = ended?;
+    println!("{} passed, {} failed", counts.passed, counts.failed);
+    Ok(())
+}
+
+/// Returns how many tests ran, the demo among them.
+fn run_steps(steps: &mut Steps) -> Result<Counts, String> {
     let mut missing = Vec::new();
-    run_step("format", || {
+    steps.run("format", || {
         needed("rustfmt", &["fmt", "--version"], &mut missing, &["fmt", "--all", "--check"])
     })?;
-    run_step("tidy", || tidy::run(false))?;
-    run_step("lint", || {
+    steps.run("tidy", || tidy::run(false))?;
+    steps.run("lint", || {
         // The second is the product alone, without the feature `testing` that its tests enable.
         for what in [&["--workspace", "--all-targets"][..], &["--package", "longhaul"]] {
             let lints = [&["clippy", "--profile", PROFILE], what, &["--", "-D", "warnings"]].concat();
@@ -64,7 +91,7 @@ pub(crate) fn run() -> Result<(), String> {
     })?;
     let mut programs = Vec::new();
     let mut peers = Peers::default();
-    run_step("build, and programs of others", || {
+    steps.run("build, and programs of others", || {
         // The one computes, the other downloads.
         let (built, found) = std::thread::scope(|scope| {
             let found = scope.spawn(|| find_peers(&mut missing));
@@ -75,19 +102,18 @@ pub(crate) fn run() -> Result<(), String> {
         Ok(())
     })?;
     let mut counts = Counts::default();
-    run_step("tests", || {
+    steps.run("tests", || {
         counts = runner::run(programs, &peers.environment)?;
         Ok(())
     })?;
-    run_step("demo", demo)?;
+    steps.run("demo", demo)?;
     for what in &missing {
         println!("NOT RUN: {what}");
     }
     if let Some(what) = peers.s3_server {
         println!("S3 server of the tests: {what}");
     }
-    println!("\n{} passed, {} failed", counts.passed + 1, counts.failed);
-    Ok(())
+    Ok(Counts { passed: counts.passed + 1, ..counts })
 }
 
 /// All test programs, and the programs that they start: with the features that the tests enable, or most
