@@ -40,10 +40,14 @@ impl PushExport {
         self.lock().remove(name)
     }
 
+    /// The server asks for what this run named to it. Anything else it asks for an attempt of an earlier run,
+    /// which has not ended there yet and finds its source again: the file is not gone, and what has arrived of
+    /// it must be kept for this run.
     fn resolve(&self, at: &Pfn) -> Result<(Arc<dyn Storage>, Pfn), Fault> {
         let files = self.lock();
         let put = files.get(at.path()).ok_or_else(|| {
-            Fault::new(FaultCode::SourceMissing, format!("{} is not exported", printable(at.path())))
+            let detail = format!("{} was asked for by an earlier run of this copy", printable(at.path()));
+            Fault::new(FaultCode::Interrupted, detail)
         })?;
         let root = self.roots[put.source].clone();
         let real = Pfn::new(root.name().clone(), put.from.as_str())?;
@@ -110,5 +114,22 @@ impl Storage for PushExport {
     /// Empty: listings are made by `crate::walk`.
     fn walk(&self, _: &str, _: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_model::Blame;
+
+    /// Promise 4: as a missing file, it would end with all that has arrived of it.
+    #[test]
+    fn what_an_earlier_run_asks_for_is_interrupted_and_not_missing() {
+        let name: StorageName = "export".parse().unwrap();
+        let export = PushExport::new(name.clone(), Vec::new());
+        let at = Pfn::new(name, "large").unwrap();
+        let fault = export.open(&at).map(|_| ()).unwrap_err();
+        assert_eq!((fault.code, fault.blame), (FaultCode::Interrupted, Blame::Ourselves));
+        assert_eq!(export.stat(&at).unwrap_err().code, FaultCode::Interrupted);
     }
 }

@@ -351,8 +351,9 @@ impl Job {
 /// Whether what was written can serve a later attempt.
 fn is_resumable(fault: &Fault) -> bool {
     let elsewhere = matches!(fault.blame, Blame::Network | Blame::Ourselves | Blame::Credential);
-    // A source whose agent is away, or that does not send a file, has not changed it.
-    let is_silent = matches!(fault.code, FaultCode::Unreachable | FaultCode::Stalled);
+    // A source whose agent is away or was restarted, or that does not send a file, has not changed it.
+    let is_silent =
+        matches!(fault.code, FaultCode::Unreachable | FaultCode::Stalled | FaultCode::Interrupted);
     (elsewhere && fault.code != FaultCode::Internal) || is_silent
 }
 
@@ -378,8 +379,10 @@ impl Drop for AttemptGuard {
     fn drop(&mut self) {
         self.held = None;
         if let (Some(end), Some(shared)) = (self.end.take(), self.shared.upgrade())
-            // The next start resumes it.
-            && !matches!(&end.result, Err(fault) if fault.code == FaultCode::Interrupted)
+            // The next start resumes what the end of this process interrupts. A source that says so of itself
+            // is another matter: without an end, the attempt would be under way for ever.
+            && !(shared.is_stopping()
+                && matches!(&end.result, Err(fault) if fault.code == FaultCode::Interrupted))
         {
             shared.emit(Event::Finished(*end));
         }
@@ -403,6 +406,7 @@ mod tests {
     #[test]
     fn data_spoiled_at_the_source_or_target_is_not_resumed() {
         assert!(is_resumable(&Fault::new(FaultCode::ConnectionLost, "")));
+        assert!(is_resumable(&Fault::new(FaultCode::Interrupted, "").blaming(Blame::Source)));
         assert!(is_resumable(&Fault::new(FaultCode::PermitRefused, "")));
         assert!(is_resumable(&Fault::new(FaultCode::Stalled, "").blaming(Blame::Source)));
         assert!(!is_resumable(&Fault::new(FaultCode::WrongDigest, "")));

@@ -57,6 +57,8 @@ pub enum Lie {
     JudgesTarget,
     /// A farewell that calls the whole task wrong, for good.
     DismissesTask,
+    /// The end of an attempt that its target would not tell of, were it the target's own.
+    FeignsRestart,
     /// Questions without end, and answers are not read.
     Floods,
     /// Whole frames, and then one byte, and never the rest.
@@ -64,7 +66,7 @@ pub enum Lie {
 }
 
 impl Lie {
-    pub const ALL: [Lie; 18] = [
+    pub const ALL: [Lie; 19] = [
         Lie::WrongBytes,
         Lie::WrongChecksum,
         Lie::WrongLength,
@@ -81,6 +83,7 @@ impl Lie {
         Lie::HangsUp,
         Lie::JudgesTarget,
         Lie::DismissesTask,
+        Lie::FeignsRestart,
         Lie::Floods,
         Lie::Stops,
     ];
@@ -307,6 +310,10 @@ fn misbehave(wire: &mut Wire, lie: Lie, request: RequestId, file: FileNumber) ->
         Lie::DismissesTask => {
             let fault = Some(Fault::new(FaultCode::BadRequest, "nobody wants this"));
             wire.send(&Frame::Goodbye { fault }, &[])
+        }
+        Lie::FeignsRestart => {
+            let fault = Fault::new(FaultCode::Interrupted, "back in a moment");
+            wire.send(&Frame::FileFault { request, file, fault }, &[])
         }
         Lie::HangsUp => Err(io::ErrorKind::ConnectionAborted.into()),
         Lie::Floods => {

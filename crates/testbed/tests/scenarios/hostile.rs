@@ -115,6 +115,7 @@ fn expected(lie: Lie) -> (&'static [&'static str], &'static str) {
         Lie::Floods => (&["E9001", "E5002"], "without reading"),
         Lie::JudgesTarget => (&["E2003"], "the source says: the target is full"),
         Lie::DismissesTask => (&["E5002"], "the source says: the request is malformed"),
+        Lie::FeignsRestart => (&["E9003"], "back in a moment"),
         _ => (&["E9001", "E5002"], "protocol"),
     }
 }
@@ -186,7 +187,7 @@ fn a_source_that_never_ends_is_given_up() {
 /// file for good.
 #[test]
 fn a_source_that_speaks_for_others_is_not_believed() {
-    lies_are_found_out(&[Lie::JudgesTarget, Lie::DismissesTask]);
+    lies_are_found_out(&[Lie::JudgesTarget, Lie::DismissesTask, Lie::FeignsRestart]);
 }
 
 /// It takes a minute to be sure of it.

@@ -7,13 +7,13 @@
 use longhaul_model::{Blame, Fault, FaultCode};
 
 /// The fault as the target takes it from a source. What blames the target or the request becomes an inability
-/// of the source, with its words.
+/// of the source, with its words; and where it says "ourselves", it speaks of itself.
 pub fn confine_to_source(fault: Fault) -> Fault {
     let speaks_for_others = |blame| matches!(blame, Blame::Target | Blame::Request);
     if speaks_for_others(fault.blame) || speaks_for_others(fault.code.blame()) {
         return Fault::new(FaultCode::SourceUnreadable, format!("the source says: {fault}"));
     }
-    fault
+    if fault.blame == Blame::Ourselves { fault.blaming(Blame::Source) } else { fault }
 }
 
 #[cfg(test)]
@@ -38,11 +38,15 @@ mod tests {
                 for retry in [Retry::Now, Retry::Later, Retry::Never] {
                     let said = Fault::new(code, "so it is").blaming(blame).retrying(retry);
                     let taken = confine_to_source(said.clone());
-                    assert!(!matches!(taken.blame, Blame::Target | Blame::Request), "{said:?}: {taken:?}");
+                    assert!(
+                        !matches!(taken.blame, Blame::Target | Blame::Request | Blame::Ourselves),
+                        "{said:?}: {taken:?}"
+                    );
                     assert!(taken.detail.contains("so it is"), "{taken:?}");
                     let own = !matches!(code.blame(), Blame::Target | Blame::Request);
                     if own && !matches!(blame, Blame::Target | Blame::Request) {
-                        assert_eq!(taken, said);
+                        let blame = if blame == Blame::Ourselves { Blame::Source } else { blame };
+                        assert_eq!(taken, said.blaming(blame));
                     } else {
                         assert_eq!((taken.code, taken.retry), (FaultCode::SourceUnreadable, Retry::Later));
                     }
