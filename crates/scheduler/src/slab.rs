@@ -4,10 +4,8 @@
 use std::ops::{Index, IndexMut};
 
 /// Niche marker: as a field of a row it gives `Option<Row>` its niche, beside the fields that are read
-/// anyway.
-/// Otherwise `Option` would use a field that is never read with them, and each access to a row of a large
-/// slab
-/// would wait for memory twice.
+/// anyway. Otherwise `Option` would use a field that is never read with them, and each access to a row of a
+/// large slab would wait for memory twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(u64)]
 pub(crate) enum RowMarker {

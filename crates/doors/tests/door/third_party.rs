@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 
+use longhaul_testkit::wait_until;
+
 use crate::house::{Changes, House, READER, Reply, WRITER};
 
 fn pair() -> (House, House) {
@@ -248,11 +250,7 @@ fn a_copy_ends_with_its_client() {
         .as_bytes(),
     );
     assert!(wire.line().unwrap().contains("202"));
-    let begun = (0..4_000).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-        !target.temps().is_empty()
-    });
-    assert!(begun, "it is on its way");
+    wait_until(|| !target.temps().is_empty(), || "the copy begins".to_owned());
     drop(wire);
     target.wait_until_clean();
     assert!(!target.root.join("f").exists());
