@@ -40,9 +40,9 @@ impl PushExport {
         self.lock().remove(name)
     }
 
-    /// The server asks for what this run named to it. Anything else it asks for an attempt of an earlier run,
-    /// which has not ended there yet and finds its source again: the file is not gone, and what has arrived of
-    /// it must be kept for this run.
+    /// The server asks for what this run named to it. Anything else it asks for an attempt of an earlier
+    /// run, which has not ended there yet and finds its source again: the file is not gone, and what has
+    /// arrived of it must be kept for this run.
     fn resolve(&self, at: &Pfn) -> Result<(Arc<dyn Storage>, Pfn), Fault> {
         let files = self.lock();
         let put = files.get(at.path()).ok_or_else(|| {
