@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use longhaul_testbed::Deployment;
+use longhaul_testbed::{Deployment, processes};
 use serde_json::{Value, json};
 
 /// One figure, with its yardstick and its bar.
@@ -98,23 +98,17 @@ pub(crate) fn used(deployment: &Deployment) -> f64 {
 
 /// The most memory that a process has had, in bytes (`VmHWM`).
 pub(crate) fn peak_memory(pid: u32) -> u64 {
-    memory(pid, "VmHWM:")
+    processes::peak_bytes(pid)
 }
 
 /// The memory that a process has, in bytes (`VmRSS`).
 pub(crate) fn current_memory(pid: u32) -> u64 {
-    memory(pid, "VmRSS:")
+    processes::memory_bytes(pid)
 }
 
 /// From now on its peak is counted anew (proc(5), `clear_refs`).
 pub(crate) fn reset_peak_memory(pid: u32) {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("a process of ours");
-}
-
-fn memory(pid: u32, name: &str) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 /// Memory of all TCP sockets of this machine, in bytes: the most that any of our processes can hold in the

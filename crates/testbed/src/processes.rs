@@ -61,8 +61,22 @@ pub fn bytes_written(pid: u32) -> u64 {
 
 /// Resident memory.
 pub fn memory_bytes(pid: u32) -> u64 {
+    status_bytes(pid, "VmRSS:")
+}
+
+/// The most memory that was ever resident.
+pub fn peak_bytes(pid: u32) -> u64 {
+    status_bytes(pid, "VmHWM:")
+}
+
+/// Resident pages of files: of the executable and its libraries.
+pub fn file_bytes(pid: u32) -> u64 {
+    status_bytes(pid, "RssFile:")
+}
+
+fn status_bytes(pid: u32, field: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 

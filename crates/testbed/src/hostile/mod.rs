@@ -137,22 +137,6 @@ pub fn hello(session: u8, key: u8) -> Frame {
     Frame::Hello(Hello { versions: VERSIONS, session: SessionId([session; 16]), key: JoinKey([key; 32]) })
 }
 
-/// Most memory that a process has had.
-pub fn peak_bytes(pid: u32) -> u64 {
-    status_bytes(pid, "VmHWM:")
-}
-
-/// Resident pages of files: of the executable and its libraries.
-pub fn file_bytes(pid: u32) -> u64 {
-    status_bytes(pid, "RssFile:")
-}
-
-fn status_bytes(pid: u32, field: &str) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(field));
-    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
-}
-
 /// Open files of a process.
 pub fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)

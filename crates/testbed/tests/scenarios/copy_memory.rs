@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use longhaul_testbed::hostile::{file_bytes, peak_bytes};
+use longhaul_testbed::processes::{file_bytes, peak_bytes};
 use longhaul_testbed::wan::{Lab, PathConfig, Side, SocketMemory};
 use longhaul_testbed::{AdHoc, Random, TICK, effort, needs, tree};
 
@@ -38,9 +38,8 @@ fn many_transfers_far_away_stay_within_the_budget() {
     let mut peaks = [0; 2];
     let status = loop {
         for (place, (_, pid)) in ends.into_iter().enumerate() {
-            // The peak of what is resident with what sockets hold at any moment: no less than was ever held
-            // at once.
-            // How much of the executable is resident depends on how well it was optimised.
+            // The peak of what is resident, with what sockets hold at any moment. How much of the executable
+            // is resident depends on how well it was optimised.
             let own = peak_bytes(pid).saturating_sub(file_bytes(pid));
             let held = sockets[place].bytes().unwrap() + own;
             peaks[place] = held.max(peaks[place]);
