@@ -25,7 +25,7 @@ pub use names::{HostNames, UrlNames};
 pub use query::{FileQuery, JobQuery, Parameters, decode, split_list};
 pub use refusal::Refusal;
 pub use render::{
-    Chosen, ErrorEntry, Fielded, FileView, JobEntry, JobView, Moment, NO_SUCH_JOB, RetryView, capabilities,
-    no_such_job,
+    Chosen, ErrorEntry, Fielded, FileView, JobEntry, JobResultEntry, JobView, Moment, NO_SUCH_JOB, RetryView,
+    capabilities, job_results_to_json, jobs_to_json, no_such_job,
 };
 pub use submission::{Submission, SubmittedFile, WantedId};

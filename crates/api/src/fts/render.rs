@@ -41,6 +41,11 @@ pub trait Fielded {
     /// # Errors
     /// The serializer failed.
     fn put<M: SerializeMap>(&self, map: &mut M, field: &str) -> Result<(), M::Error>;
+    /// Adds all fields to the map, in order.
+    ///
+    /// # Errors
+    /// The serializer failed.
+    fn put_all<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 }
 
 macro_rules! fielded {
@@ -57,12 +62,16 @@ macro_rules! fielded {
                     _ => Ok(()),
                 }
             }
+            fn put_all<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+                $(map.serialize_entry(stringify!($field), &self.$field)?;)*
+                Ok(())
+            }
         }
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let mut map = serializer.serialize_map(None)?;
-                $(map.serialize_entry(stringify!($field), &self.$field)?;)*
+                self.put_all(&mut map)?;
                 map.end()
             }
         }
@@ -256,9 +265,7 @@ pub struct JobEntry<'a> {
 impl Serialize for JobEntry<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
-        for field in JobView::FIELDS {
-            self.job.put(&mut map, field)?;
-        }
+        self.job.put_all(&mut map)?;
         map.serialize_entry("http_status", self.http_status)?;
         if let Some(message) = self.http_message {
             map.serialize_entry("http_message", &message)?;
@@ -291,6 +298,36 @@ impl ErrorEntry {
             http_message: refusal.message.clone(),
         }
     }
+}
+
+/// What one job of a request became.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum JobResultEntry<'a> {
+    /// The job, as it is now.
+    Job(JobEntry<'a>),
+    /// Why there is nothing to show.
+    Error(&'a ErrorEntry),
+}
+
+/// The results of a request about several jobs, in JSON.
+///
+/// Polls of jobs are the most frequent requests. Their JSON is made here, and not in the crate that answers
+/// them: in a release this crate is compiled as one part, so that the serializer's many small functions
+/// become inline (decision 0030).
+///
+/// # Errors
+/// A value has no JSON.
+pub fn job_results_to_json(results: &[JobResultEntry<'_>]) -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec(results)
+}
+
+/// A list of jobs in JSON, made here for the same reason as [`job_results_to_json`].
+///
+/// # Errors
+/// A value has no JSON.
+pub fn jobs_to_json(jobs: &[JobView]) -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec(jobs)
 }
 
 /// A failed attempt of a file, as FTS shows it.

@@ -2,6 +2,7 @@
 
 mod control;
 mod delegations;
+mod keyed_values;
 mod names;
 mod outbox;
 mod queries;

@@ -1,10 +1,9 @@
 //! Queries about jobs. Every list is a page of an index.
 
-use std::collections::BTreeMap;
-
 use crate::sql::{Optional, Row, Transaction, Value};
 use longhaul_model::{JobFileState, JobId, JobState, Timestamp};
 
+use super::keyed_values::KeyedValues;
 use super::{
     SELECT_FILE, SELECT_JOB, file_row, file_state, file_state_index, for_each_job_row, id_bytes, job_row,
     job_state_index, to_u64,
@@ -23,26 +22,30 @@ impl Catalog {
     /// The jobs, in the order of `ids`; none where there is no such job.
     pub fn jobs(&self, ids: &[JobId]) -> Result<Vec<Option<JobRow>>, CatalogError> {
         self.read(|tx| {
-            let mut found = BTreeMap::new();
+            let mut found = KeyedValues::new(ids);
             for_each_job_row(tx, (SELECT_JOB, ""), ids, |row| {
                 let job = job_row(row)?;
-                found.insert(job.id, job);
+                if let Some(place) = found.get_mut(&job.id) {
+                    *place = Some(job);
+                }
                 Ok(())
             })?;
-            Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+            Ok(found.into_vec())
         })
     }
 
     /// The files of each job, by id; none for an unknown job.
     pub fn job_files(&self, ids: &[JobId]) -> Result<Vec<Vec<JobFileRow>>, CatalogError> {
         self.read(|tx| {
-            let mut found: BTreeMap<JobId, Vec<JobFileRow>> = BTreeMap::new();
+            let mut found: KeyedValues<'_, JobId, Vec<JobFileRow>> = KeyedValues::new(ids);
             for_each_job_row(tx, (SELECT_FILE, "ORDER BY f.id"), ids, |row| {
                 let file = file_row(row)?;
-                found.entry(file.job).or_default().push(file);
+                if let Some(files) = found.get_mut(&file.job) {
+                    files.push(file);
+                }
                 Ok(())
             })?;
-            Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or_default()).collect())
+            Ok(found.into_vec())
         })
     }
 

@@ -43,7 +43,7 @@ impl Columns for Row<'_> {
 
     fn maybe_number(&self, at: usize) -> Result<Option<u64>> {
         let value: Option<i64> = self.get(at)?;
-        value.map(|_| self.number(at)).transpose()
+        value.map(|value| u64::try_from(value).map_err(|_| damaged(at, value))).transpose()
     }
 
     fn id<T: From<u64>>(&self, at: usize) -> Result<T> {

@@ -2,7 +2,8 @@
 
 use http::StatusCode;
 use longhaul_api::fts::{
-    Chosen, ErrorEntry, FileView, JobEntry, JobQuery, JobView, Refusal, no_such_job, split_list,
+    Chosen, ErrorEntry, FileView, JobEntry, JobQuery, JobResultEntry, JobView, Refusal, job_results_to_json,
+    jobs_to_json, no_such_job, split_list,
 };
 use longhaul_api::fts::{Fielded, Level};
 use longhaul_catalog::{self as catalog, JobRow};
@@ -59,7 +60,7 @@ pub fn list(operations: &Operations, ask: &FtsRequest) -> Result<Reply, Refusal>
     let jobs: Vec<JobView> = rows.iter().filter(|_| !nothing).map(|row| views::job(row, &host)).collect();
     match &query.fields {
         Some(fields) => Reply::json(&jobs.iter().map(|job| Chosen(job, fields)).collect::<Vec<_>>()),
-        None => Reply::json(&jobs),
+        None => Reply::rendered(jobs_to_json(&jobs)),
     }
 }
 
@@ -123,29 +124,24 @@ pub fn show(operations: &Operations, ask: &FtsRequest, ids: &str) -> Result<Repl
         })
         .collect();
     let shown = entries.iter().map(|entry| match entry {
-        Ok((job, files)) => Entry::Job(JobEntry {
+        Ok((job, files)) => JobResultEntry::Job(JobEntry {
             job,
             http_status: OK,
             http_message: None,
             files: fields.as_ref().map(|fields| (files.as_slice(), fields.as_slice())),
         }),
-        Err(error) => Entry::Error(error),
+        Err(error) => JobResultEntry::Error(error),
     });
     answer(several, shown.collect())
 }
 
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Entry<'a> {
-    Job(JobEntry<'a>),
-    Error(&'a ErrorEntry),
-}
-
 /// One alone is answered by its own status, several as a list: 207 if any is an error.
-fn answer(several: bool, entries: Vec<Entry<'_>>) -> Result<Reply, Refusal> {
-    let error = |entry: &Entry<'_>| match entry {
-        Entry::Error(error) => error.http_status.split(' ').next().and_then(|code| code.parse::<u16>().ok()),
-        Entry::Job(_) => None,
+fn answer(several: bool, entries: Vec<JobResultEntry<'_>>) -> Result<Reply, Refusal> {
+    let error = |entry: &JobResultEntry<'_>| match entry {
+        JobResultEntry::Error(error) => {
+            error.http_status.split(' ').next().and_then(|code| code.parse::<u16>().ok())
+        }
+        JobResultEntry::Job(_) => None,
     };
     let worst = entries.iter().find_map(error);
     match entries.as_slice() {
@@ -156,7 +152,7 @@ fn answer(several: bool, entries: Vec<Entry<'_>>) -> Result<Reply, Refusal> {
         [] if !several => Err(no_such_job("")),
         all => {
             let status = if worst.is_some() { StatusCode::MULTI_STATUS } else { StatusCode::OK };
-            Ok(Reply::json(&all)?.with_status(status))
+            Ok(Reply::rendered(job_results_to_json(all))?.with_status(status))
         }
     }
 }
@@ -228,9 +224,9 @@ fn change(
         files: None,
     };
     let touched = |job| JobEntry { job, http_status: OK, http_message: Some(None), files: None };
-    let entries = errors.iter().map(Entry::Error);
-    let entries = entries.chain(ended.iter().map(untouched).map(Entry::Job));
-    answer(several, entries.chain(changed.iter().map(touched).map(Entry::Job)).collect())
+    let entries = errors.iter().map(JobResultEntry::Error);
+    let entries = entries.chain(ended.iter().map(untouched).map(JobResultEntry::Job));
+    answer(several, entries.chain(changed.iter().map(touched).map(JobResultEntry::Job)).collect())
 }
 
 /// `DELETE /jobs/all` and `/jobs/vo/{vo}`.

@@ -69,8 +69,12 @@ pub struct Reply {
 
 impl Reply {
     pub fn json(value: &impl Serialize) -> Result<Reply, Refusal> {
-        let body = serde_json::to_vec(value)
-            .map_err(|error| Refusal::new(500, format!("the answer has no JSON: {error}")))?;
+        Reply::rendered(serde_json::to_vec(value))
+    }
+
+    /// A reply whose JSON was made elsewhere.
+    pub fn rendered(json: serde_json::Result<Vec<u8>>) -> Result<Reply, Refusal> {
+        let body = json.map_err(|error| Refusal::new(500, format!("the answer has no JSON: {error}")))?;
         Ok(Reply { status: StatusCode::OK, kind: "application/json", body, headers: Vec::new() })
     }
 
