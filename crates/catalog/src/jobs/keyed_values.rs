@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// The value of each key, by the key's position in the question; the default where nothing was found. A key may
-/// be repeated.
+/// The value of each key, by the key's position in the question; the default where nothing was found. A key
+/// may be repeated.
 pub(super) struct KeyedValues<'k, K, V> {
     keys: &'k [K],
     first_positions: BTreeMap<&'k K, usize>,
