@@ -16,6 +16,7 @@ mod content;
 mod dice;
 #[cfg(feature = "net")]
 pub mod http;
+mod random;
 mod resent;
 #[cfg(feature = "net")]
 mod token_signer;
@@ -25,6 +26,7 @@ mod wait;
 pub use certificates::{CertificateAuthority, server_tls};
 pub use content::content;
 pub use dice::Dice;
+pub use random::Random;
 pub use resent::resent_max;
 #[cfg(feature = "net")]
 pub use token_signer::TokenSigner;
