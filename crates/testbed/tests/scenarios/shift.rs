@@ -1,7 +1,9 @@
 //! Two sources, each behind a path of its own to the target; the fast path becomes the slow one while data
 //! flows.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_testbed::wan::{Change, Lab, PathConfig, Side};
@@ -56,11 +58,11 @@ fn shift(lab: &Lab) {
         }
         deployment.add_site(options);
     }
+    make_files(&["alpha", "beta"].map(|site| deployment.storage(site)));
     for site in ["alpha", "beta"] {
-        tree::make(&deployment.storage(site), FILES, FILES as u64 * FILE_BYTES, &mut Random::new(5));
         deployment.register("run5", site);
     }
-    let bytes = deployment.json(&["dataset", "show", "run5"])["bytes"].as_u64().unwrap();
+    let bytes = FILES as u64 * FILE_BYTES;
     let subscription = deployment.json(&["subscribe", "run5", "gamma"])["id"].as_str().unwrap().to_owned();
 
     let before = deployment.until("the fast link is in use", WITHIN, || {
@@ -76,7 +78,7 @@ fn shift(lab: &Lab) {
         let leased = leased(&deployment);
         (leased[0] + leased[1] >= FILES as u64 * 19 / 20).then_some(leased)
     });
-    let after = [0, 1].map(|at| (leased[at] - leased_at_swap[at]) * (bytes / FILES as u64));
+    let after = [0, 1].map(|at| (leased[at] - leased_at_swap[at]) * FILE_BYTES);
     // Shifted within a minute: what was decided for the slow link since is less than it carries in a minute,
     // and what it is given ahead.
     assert!(after[0] < AHEAD_BYTES + 60 * SLOW_BYTES_PER_S, "{after:?}");
@@ -87,6 +89,19 @@ fn shift(lab: &Lab) {
     explained(&deployment, leased[1] - leased_at_swap[1]);
     deployment.assert_nothing_failed();
     deployment.check();
+}
+
+/// The same files in each root, all of one size: a number of files is a number of bytes then.
+fn make_files(roots: &[PathBuf]) {
+    let mut random = Random::new(5);
+    for file in 0..FILES {
+        let content = tree::content(&mut random, FILE_BYTES);
+        for root in roots {
+            let folder = root.join(format!("run{:02}", file / 100));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(format!("f{file:05}.dat")), &content).unwrap();
+        }
+    }
 }
 
 /// Bytes that came from alpha and beta.
