@@ -1,6 +1,5 @@
 //! `cargo xtask previous bench`: the same benchmarks of the last release and of this version, in alternation,
-//! so that whatever else the machine does meets both alike. The medians of each figure are compared, and the
-//! best of each: what else a machine does only ever makes a figure worse.
+//! so that whatever else the machine does meets both alike; the median of each figure counts.
 
 use std::process::{Command, Stdio};
 
@@ -34,7 +33,7 @@ pub(crate) fn compare(
         old.push(measure(before(), case)?);
         new.push(measure(after(), case)?);
     }
-    println!("\n{}", table(case, &figures_over(&old)?, &figures_over(&new)?)?);
+    println!("\n{}", table(case, &medians(&old)?, &medians(&new)?)?);
     Ok(())
 }
 
@@ -74,26 +73,18 @@ fn figures_of_line(line: &str) -> Vec<Figure> {
     if line.starts_with('|') { DECISION_COLUMNS.iter().filter_map(figure).collect() } else { Vec::new() }
 }
 
-/// A figure over all runs of one version.
-#[derive(Clone, Debug, PartialEq)]
-struct FigureOverRuns {
-    median: Figure,
-    best: Figure,
-}
-
-fn figures_over(runs: &[Vec<Figure>]) -> Result<Vec<FigureOverRuns>, String> {
+/// The median of each figure over the runs.
+fn medians(runs: &[Vec<Figure>]) -> Result<Vec<Figure>, String> {
     let Some(first) = runs.first() else { return Err("no run".into()) };
     if runs.iter().any(|run| run.len() != first.len()) {
         return Err("the runs of one version have other figures".into());
     }
-    let over_runs = |(place, figure): (usize, &Figure)| {
+    let median = |(place, figure): (usize, &Figure)| {
         let mut values: Vec<f64> = runs.iter().map(|run| run[place].value).collect();
         values.sort_by(f64::total_cmp);
-        let best = if figure.more_is_better { values[values.len() - 1] } else { values[0] };
-        let with_value = |value| Figure { value, ..figure.clone() };
-        FigureOverRuns { median: with_value(values[values.len() / 2]), best: with_value(best) }
+        Figure { value: values[values.len() / 2], ..figure.clone() }
     };
-    Ok(first.iter().enumerate().map(over_runs).collect())
+    Ok(first.iter().enumerate().map(median).collect())
 }
 
 /// How much worse the new value is, as a share of the old one; negative if it is better.
@@ -104,23 +95,21 @@ fn worse_by(old: &Figure, new: &Figure) -> f64 {
     if new.more_is_better { 1.0 - new.value / old.value } else { new.value / old.value - 1.0 }
 }
 
-/// Figures are compared in their order: their names may have changed. One is worse if both its median and its
-/// best are.
-fn table(case: &str, old: &[FigureOverRuns], new: &[FigureOverRuns]) -> Result<String, String> {
+/// Figures are compared in their order: their names may have changed.
+fn table(case: &str, old: &[Figure], new: &[Figure]) -> Result<String, String> {
     if old.len() > new.len() {
         return Err(format!("{case}: {} figures, {} before", new.len(), old.len()));
     }
-    let mut text = format!(
-        "| {case} | last release | this version | ratio | best before | best now | ratio | |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n"
-    );
+    let mut text =
+        format!("| {case} | last release | this version | ratio | |\n| --- | ---: | ---: | ---: | --- |\n");
     for (old, new) in old.iter().zip(new) {
-        let pairs = [(&old.median, &new.median), (&old.best, &new.best)];
-        let is_slower = pairs.iter().all(|(old, new)| worse_by(old, new) > SLOWER_BY_MAX);
-        let cells =
-            pairs.map(|(old, new)| format!("{} | {} | {:.2}", old.value, new.value, new.value / old.value));
-        let verdict = if is_slower { "WORSE" } else { "" };
-        text.push_str(&format!("| {} | {} | {} | {verdict} |\n", new.median.name, cells[0], cells[1]));
+        let slower = worse_by(old, new) > SLOWER_BY_MAX;
+        let verdict = if slower { "WORSE" } else { "" };
+        let ratio = new.value / old.value;
+        text.push_str(&format!(
+            "| {} | {} | {} | {ratio:.2} | {verdict} |\n",
+            new.name, old.value, new.value
+        ));
     }
     Ok(text)
 }
@@ -147,18 +136,13 @@ mod tests {
     #[test]
     fn what_is_worse_by_more_than_a_twentieth_is_said() {
         let figure = |value, more_is_better| Figure { name: "x".into(), value, more_is_better };
-        let over =
-            |values: [f64; 3], more| figures_over(&values.map(|value| vec![figure(value, more)])).unwrap();
-        let old = over([100.0, 90.0, 500.0], true);
-        assert_eq!(old, [FigureOverRuns { median: figure(100.0, true), best: figure(500.0, true) }]);
-        assert_eq!(over([100.0, 90.0, 500.0], false)[0].best, figure(90.0, false));
-        let is_worse = |new: [f64; 3], more| {
-            table("case", &over([100.0; 3], more), &over(new, more)).unwrap().contains("WORSE")
-        };
-        assert!(is_worse([94.0; 3], true) && !is_worse([96.0; 3], true));
-        assert!(is_worse([106.0; 3], false) && !is_worse([94.0; 3], false));
-        assert!(!is_worse([50.0, 60.0, 99.0], true) && !is_worse([101.0, 150.0, 160.0], false));
+        let runs = |values: [f64; 3], more| values.map(|value| vec![figure(value, more)]).to_vec();
+        let old = medians(&runs([100.0, 90.0, 500.0], true)).unwrap();
+        assert_eq!(old, [figure(100.0, true)]);
+        let said = |new: f64, more| table("case", &[figure(100.0, more)], &[figure(new, more)]).unwrap();
+        assert!(said(94.0, true).contains("WORSE") && !said(96.0, true).contains("WORSE"));
+        assert!(said(106.0, false).contains("WORSE") && !said(94.0, false).contains("WORSE"));
         assert!(table("case", &old, &[]).is_err(), "a figure is gone");
-        assert!(figures_over(&[vec![figure(1.0, true)], vec![]]).is_err());
+        assert!(medians(&[old.clone(), vec![]]).is_err());
     }
 }
