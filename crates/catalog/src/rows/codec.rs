@@ -22,6 +22,10 @@ macro_rules! key {
 }
 pub(crate) use key;
 
+fn unsigned(at: usize, value: i64) -> Result<u64> {
+    u64::try_from(value).map_err(|_| damaged(at, value))
+}
+
 pub(crate) trait Columns {
     fn number(&self, at: usize) -> Result<u64>;
     fn maybe_number(&self, at: usize) -> Result<Option<u64>>;
@@ -37,13 +41,12 @@ pub(crate) trait Columns {
 
 impl Columns for Row<'_> {
     fn number(&self, at: usize) -> Result<u64> {
-        let value: i64 = self.get(at)?;
-        u64::try_from(value).map_err(|_| damaged(at, value))
+        unsigned(at, self.get(at)?)
     }
 
     fn maybe_number(&self, at: usize) -> Result<Option<u64>> {
         let value: Option<i64> = self.get(at)?;
-        value.map(|value| u64::try_from(value).map_err(|_| damaged(at, value))).transpose()
+        value.map(|value| unsigned(at, value)).transpose()
     }
 
     fn id<T: From<u64>>(&self, at: usize) -> Result<T> {
