@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use longhaul_testbed::{Deployment, processes};
+use longhaul_testbed::Deployment;
+pub(crate) use longhaul_testbed::processes::{memory_bytes as current_memory, peak_bytes as peak_memory};
 use serde_json::{Value, json};
 
 /// One figure, with its yardstick and its bar.
@@ -94,16 +95,6 @@ pub(crate) fn cpu_seconds(pid: u32) -> f64 {
 /// CPU time of all processes of a deployment of two sites so far.
 pub(crate) fn used(deployment: &Deployment) -> f64 {
     ["service", "alpha", "beta"].iter().map(|name| cpu_seconds(deployment.pid(name))).sum()
-}
-
-/// The most memory that a process has had, in bytes (`VmHWM`).
-pub(crate) fn peak_memory(pid: u32) -> u64 {
-    processes::peak_bytes(pid)
-}
-
-/// The memory that a process has, in bytes (`VmRSS`).
-pub(crate) fn current_memory(pid: u32) -> u64 {
-    processes::memory_bytes(pid)
 }
 
 /// From now on its peak is counted anew (proc(5), `clear_refs`).
