@@ -34,10 +34,21 @@ pub fn make(root: &Path, files: usize, bytes: u64, random: &mut Random) {
     let all: u64 = weights.iter().sum::<u64>().max(1);
     for (place, weight) in weights.iter().enumerate() {
         let size = (u128::from(*weight) * u128::from(bytes) / u128::from(all)) as u64;
-        let directory = root.join(format!("run{:02}", place / DIRECTORY_FILES));
-        fs::create_dir_all(&directory).expect("a directory");
-        fs::write(directory.join(format!("f{place:05}.dat")), content(random, size)).expect("a file");
+        write_numbered(root, place, &content(random, size));
     }
+}
+
+/// `files` files of one size: where their number has to stand for bytes.
+pub fn make_uniform(root: &Path, files: usize, file_bytes: u64, random: &mut Random) {
+    for place in 0..files {
+        write_numbered(root, place, &content(random, file_bytes));
+    }
+}
+
+fn write_numbered(root: &Path, place: usize, content: &[u8]) {
+    let directory = root.join(format!("run{:02}", place / DIRECTORY_FILES));
+    fs::create_dir_all(&directory).expect("a directory");
+    fs::write(directory.join(format!("f{place:05}.dat")), content).expect("a file");
 }
 
 /// Adds everything odd below `root`; returns how many of it must arrive.

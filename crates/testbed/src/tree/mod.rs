@@ -9,7 +9,7 @@ mod real;
 mod survey;
 
 pub use compare::{Difference, assert_same, compare};
-pub use make::{add_odd, content, make};
+pub use make::{add_odd, content, make, make_uniform};
 pub use real::real_tree;
 pub use survey::{Content, Survey, content_of, stored, survey};
 pub(crate) use survey::{bytes, names, path};

@@ -1,9 +1,7 @@
 //! Two sources, each behind a path of its own to the target; the fast path becomes the slow one while data
 //! flows.
 
-use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use longhaul_testbed::wan::{Change, Lab, PathConfig, Side};
@@ -58,8 +56,9 @@ fn shift(lab: &Lab) {
         }
         deployment.add_site(options);
     }
-    make_files(&["alpha", "beta"].map(|site| deployment.storage(site)));
     for site in ["alpha", "beta"] {
+        // Of one size: a number of leases is a number of bytes then.
+        tree::make_uniform(&deployment.storage(site), FILES, FILE_BYTES, &mut Random::new(5));
         deployment.register("run5", site);
     }
     let bytes = FILES as u64 * FILE_BYTES;
@@ -89,19 +88,6 @@ fn shift(lab: &Lab) {
     explained(&deployment, leased[1] - leased_at_swap[1]);
     deployment.assert_nothing_failed();
     deployment.check();
-}
-
-/// The same files in each root, all of one size: a number of files is a number of bytes then.
-fn make_files(roots: &[PathBuf]) {
-    let mut random = Random::new(5);
-    for file in 0..FILES {
-        let content = tree::content(&mut random, FILE_BYTES);
-        for root in roots {
-            let folder = root.join(format!("run{:02}", file / 100));
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(folder.join(format!("f{file:05}.dat")), &content).unwrap();
-        }
-    }
 }
 
 /// Bytes that came from alpha and beta.
