@@ -173,6 +173,12 @@ impl Failure {
         Fault::new(code, self.text.clone()).blaming(self.blame(None, code)).retrying(self.retry(code))
     }
 
+    /// The fault of an operation on a storage that is the source or the target of a file.
+    pub(crate) fn in_storage(&self, scope: Scope) -> Fault {
+        let code = self.code(Some(scope));
+        Fault::new(code, self.text.clone()).blaming(self.blame(Some(scope), code)).retrying(self.retry(code))
+    }
+
     /// The fault of a copy. Its detail is the reason as FTS writes it, `SCOPE [errno] text`.
     pub(crate) fn at(&self, scope: Scope) -> Fault {
         let code = self.code(Some(scope));

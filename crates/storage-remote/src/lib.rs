@@ -33,6 +33,7 @@ mod upload;
 mod url;
 mod verify;
 mod webdav;
+mod webdav_storage;
 mod xml;
 
 pub use checksum::Checksum;
@@ -48,3 +49,4 @@ pub use s3::{S3Keys, bucket_of};
 pub use tape::{StageFile, TapeApi, plain_path};
 pub use tape_answers::{ArchiveInfo, StageState, StagedFile};
 pub use url::{RemoteUrl, SCHEMES, is_host, on_host};
+pub use webdav_storage::{WORK, WebDavOptions, WebDavStorage};

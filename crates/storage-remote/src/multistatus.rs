@@ -21,6 +21,21 @@ pub(crate) const REQUEST: &str = concat!(
     r#"<D:getcontentlength/><D:getlastmodified/><D:getetag/><C:Checksums/></D:prop></D:propfind>"#,
 );
 
+/// The properties of a quota (RFC 4331), which servers tell only when they are asked for by name.
+pub(crate) const QUOTA_REQUEST: &str = concat!(
+    r#"<?xml version="1.0" encoding="utf-8"?>"#,
+    "\n",
+    r#"<D:propfind xmlns:D="DAV:"><D:prop><D:quota-available-bytes/><D:quota-used-bytes/></D:prop></D:propfind>"#,
+);
+
+/// What a collection may still take and what it holds (RFC 4331). None: not told, or told as a negative
+/// number, by which some servers mean "unknown" or "unlimited".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Quota {
+    pub(crate) available_bytes: Option<u64>,
+    pub(crate) used_bytes: Option<u64>,
+}
+
 /// One `response`: whose it is, as a decoded path, and what it says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Member {
@@ -30,6 +45,7 @@ pub(crate) struct Member {
     pub(crate) found: bool,
     /// All that were told.
     pub(crate) checksums: Vec<Checksum>,
+    pub(crate) quota: Quota,
 }
 
 /// The elements that matter here.
@@ -46,6 +62,8 @@ enum Tag {
     Modified,
     Etag,
     Checksums,
+    QuotaAvailable,
+    QuotaUsed,
     Other,
 }
 
@@ -69,6 +87,8 @@ fn tag(namespace: &str, local: &str) -> Tag {
         "getcontentlength" => Tag::Length,
         "getlastmodified" => Tag::Modified,
         "getetag" => Tag::Etag,
+        "quota-available-bytes" => Tag::QuotaAvailable,
+        "quota-used-bytes" => Tag::QuotaUsed,
         _ => Tag::Other,
     }
 }
@@ -89,6 +109,7 @@ struct Reading {
     /// The properties of one `propstat`, until its status is known.
     stat: Stat,
     checksums: Vec<Checksum>,
+    quota: Quota,
     ok: Option<bool>,
     propstats: usize,
 }
@@ -105,6 +126,7 @@ impl xml::Visit for Reading {
             Tag::Propstat => {
                 (self.stat, self.ok) = (Stat::default(), None);
                 self.checksums.clear();
+                self.quota = Quota::default();
                 self.propstats += 1;
             }
             _ => {}
@@ -134,7 +156,10 @@ impl xml::Visit for Reading {
             (Tag::Modified, Some(Tag::Prop)) => self.stat.modified = some(text),
             (Tag::Etag, Some(Tag::Prop)) => self.stat.etag = some(text),
             (Tag::Checksums, Some(Tag::Prop)) => self.checksums = checksums(text),
+            (Tag::QuotaAvailable, Some(Tag::Prop)) => self.quota.available_bytes = octets(text),
+            (Tag::QuotaUsed, Some(Tag::Prop)) => self.quota.used_bytes = octets(text),
             (Tag::Propstat, _) if self.ok != Some(false) => {
+                self.member.quota = std::mem::take(&mut self.quota);
                 self.member.stat = std::mem::take(&mut self.stat);
                 self.member.checksums = std::mem::take(&mut self.checksums);
                 self.member.found = true;
@@ -154,6 +179,11 @@ impl xml::Visit for Reading {
 
 fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// Not a negative number, nor one that was made of a negative one.
+fn octets(text: &str) -> Option<u64> {
+    text.trim().parse::<i64>().ok().and_then(|octets| u64::try_from(octets).ok())
 }
 
 /// `adler32=0a1b2c3d;md5=…`, or with commas.

@@ -99,7 +99,7 @@ impl Remote {
         Ok(hasher.finish())
     }
 
-    async fn put(&self, target: Resource<'_>, payload: Payload) -> Result<(), Failure> {
+    pub(crate) async fn put(&self, target: Resource<'_>, payload: Payload) -> Result<(), Failure> {
         let mut call = self.call(Method::PUT, target);
         call = call.header("content-type", "application/octet-stream")?;
         call.payload = payload;
@@ -134,15 +134,7 @@ impl Remote {
         for lane in 0..lanes {
             let (sender, receiver) = mpsc::channel(CHANNEL_PIECES_MAX);
             pieces.push(receiver);
-            let reader = Reader {
-                exchange: self.exchange.clone(),
-                url: place.url.clone(),
-                credential: place.credential.clone(),
-                stat: stat.clone(),
-                times: self.config.times,
-                rate_limiter: self.rate_limiter.clone(),
-                sender,
-            };
+            let reader = self.reader(place, stat, sender);
             tasks.spawn(async move {
                 let mut start = lane * block;
                 while start < reader.stat.size {
@@ -153,6 +145,45 @@ impl Remote {
             });
         }
         Reading { url: place.url.clone(), size: stat.size, block, offset: 0, pieces, tasks }
+    }
+
+    /// Begins to read a part of a file, over one connection. To be called within a runtime.
+    pub(crate) fn read_range(&self, place: Resource<'_>, stat: &Stat, range: Range<u64>) -> RangeReading {
+        let (sender, pieces) = mpsc::channel(CHANNEL_PIECES_MAX);
+        let reader = self.reader(place, stat, sender);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { reader.range(range).await });
+        RangeReading { url: place.url.clone(), pieces, tasks }
+    }
+
+    fn reader(&self, place: Resource<'_>, stat: &Stat, sender: mpsc::Sender<Bytes>) -> Reader {
+        Reader {
+            exchange: self.exchange.clone(),
+            url: place.url.clone(),
+            credential: place.credential.clone(),
+            stat: stat.clone(),
+            times: self.config.times,
+            rate_limiter: self.rate_limiter.clone(),
+            sender,
+        }
+    }
+}
+
+/// A part of a file on its way: its pieces in order.
+pub(crate) struct RangeReading {
+    url: RemoteUrl,
+    pieces: mpsc::Receiver<Bytes>,
+    /// It ends with us.
+    tasks: JoinSet<Result<(), Failure>>,
+}
+
+impl RangeReading {
+    /// The next piece; fails at the end of the part.
+    pub(crate) async fn next(&mut self) -> Result<Bytes, Failure> {
+        match self.pieces.recv().await {
+            Some(piece) => Ok(piece),
+            None => Err(first_failure(&mut self.tasks, &self.url).await),
+        }
     }
 }
 

@@ -185,6 +185,25 @@ impl RemoteUrl {
         Some(RemoteUrl { path: format!("{}/", path[..end].trim_end_matches('/')), ..self.clone() })
     }
 
+    /// A file or collection below this collection, by its decoded path.
+    pub(crate) fn below(&self, path: &str) -> Result<RemoteUrl, Fault> {
+        let encoded = format!("{}/{}", self.path.trim_end_matches('/'), percent::encode_path(path));
+        match check_path(&encoded) {
+            Ok(()) => Ok(RemoteUrl { path: encoded, ..self.clone() }),
+            Err(why) => Err(Fault::new(FaultCode::BadName, format!("{}: in a URL {why}", printable(path)))),
+        }
+    }
+
+    /// The same as the name of a collection, with a slash at its end.
+    pub(crate) fn as_collection(&self) -> RemoteUrl {
+        RemoteUrl { path: format!("{}/", self.path.trim_end_matches('/')), ..self.clone() }
+    }
+
+    /// The same without a slash at its end.
+    pub(crate) fn without_slash(&self) -> RemoteUrl {
+        RemoteUrl { path: self.path.trim_end_matches('/').to_owned(), ..self.clone() }
+    }
+
     /// Another name beside it, of characters that need no encoding.
     pub(crate) fn sibling(&self, name: &str) -> Option<RemoteUrl> {
         let end = self.path.rfind('/')?;

@@ -10,7 +10,7 @@ use longhaul_outbound::RetryPolicy;
 use crate::checksum::{read_checksum, wanted};
 use crate::exchange::{Answer, Call, Payload};
 use crate::failure::{Failure, Kind};
-use crate::multistatus::{self, Member};
+use crate::multistatus::{self, Member, Quota};
 use crate::order::{Credential, Entry, Stat};
 use crate::remote::Remote;
 use crate::retry::{BACKOFF, RETRY_AFTER_MAX};
@@ -123,11 +123,34 @@ impl Remote {
         Ok(Some(Stat { checksum, ranges: true, ..member.stat }))
     }
 
+    /// The quota of a collection (RFC 4331), as far as the server tells it.
+    pub(crate) async fn quota(&self, place: Resource<'_>) -> Result<Quota, Failure> {
+        let found = match self.propfind_of(place, "0", multistatus::QUOTA_REQUEST).await {
+            Ok(found) => found,
+            // A server that knows no PROPFIND tells no quota.
+            Err(Failure { kind: Kind::Status(status), .. }) if matches!(status.as_u16(), 405 | 501) => None,
+            Err(failure) => return Err(failure),
+        };
+        Ok(found
+            .and_then(|members| members.into_iter().next())
+            .map(|member| member.quota)
+            .unwrap_or_default())
+    }
+
     async fn propfind(&self, place: Resource<'_>, depth: &str) -> Result<Option<Vec<Member>>, Failure> {
+        self.propfind_of(place, depth, multistatus::REQUEST).await
+    }
+
+    async fn propfind_of(
+        &self,
+        place: Resource<'_>,
+        depth: &str,
+        properties: &'static str,
+    ) -> Result<Option<Vec<Member>>, Failure> {
         let question = || {
             let call = self.call(method("PROPFIND"), place).header("depth", depth)?;
             let mut call = call.header("content-type", "application/xml")?;
-            call.payload = Payload::Bytes(Bytes::from_static(multistatus::REQUEST.as_bytes()));
+            call.payload = Payload::Bytes(Bytes::from_static(properties.as_bytes()));
             Ok(call)
         };
         let answer = self.exchange.send_with_retries(&READ_RETRIES, "PROPFIND", question).await?;

@@ -32,6 +32,13 @@ pub struct Capabilities {
     /// Written bytes are verified and discarded: reading them back may be refused, and an earlier attempt is
     /// not resumed.
     pub discards: bool,
+    /// [`Storage::reopen`] finds the temporary files of earlier attempts. Otherwise each attempt starts from
+    /// scratch, and a flush of an incomplete file says nothing.
+    pub resumes: bool,
+    /// A commit sets mode and modification time. Otherwise they are the storage's business.
+    pub sets_attributes: bool,
+    /// Deleting the last file of a directory removes the directory. Otherwise it stays.
+    pub removes_empty_directories: bool,
 }
 
 /// Space of a storage.

@@ -3,6 +3,7 @@
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
+mod as_storage;
 mod audit;
 mod basics;
 mod clients;

@@ -127,6 +127,9 @@ impl Storage for FaultyStore {
             device: faults.device,
             parallel: faults.parallel,
             discards: false,
+            resumes: true,
+            sets_attributes: true,
+            removes_empty_directories: true,
         }
     }
 

@@ -374,6 +374,9 @@ impl Storage for Posix {
             device: Some(self.device),
             parallel: self.tuning.parallel,
             discards: false,
+            resumes: true,
+            sets_attributes: true,
+            removes_empty_directories: true,
         }
     }
 

@@ -87,6 +87,8 @@ impl Storage for Virtual {
             writable: self.writable,
             random_write: true,
             discards: true,
+            sets_attributes: true,
+            removes_empty_directories: true,
             ..Capabilities::default()
         }
     }

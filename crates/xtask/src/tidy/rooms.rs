@@ -40,7 +40,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room("outbound", Kind::Edge, &["security"]),
     room("catalog", Kind::Edge, &[]),
     room("storage", Kind::Edge, &[]),
-    room("storage-remote", Kind::Edge, &["security", "outbound"]),
+    room("storage-remote", Kind::Edge, &["storage", "security", "outbound"]),
     room("gateways", Kind::Edge, &["security", "threads", "outbound"]),
     room("engine", Kind::Edge, &["storage", "security", "threads"]),
     room("doors", Kind::Edge, &["storage", "security", "outbound"]),

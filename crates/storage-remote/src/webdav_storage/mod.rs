@@ -1,0 +1,512 @@
+//! A collection of a WebDAV server as a [`Storage`], which engines, scans and verifications drive as they
+//! drive a directory.
+//!
+//! Files are sent to names of their own in a work collection, [`WORK`], by one PUT each, and get their final
+//! names by MOVE. A server cannot append: a file whose PUT breaks is sent again from its first byte. Sizes are
+//! looked up after the last byte has gone, since a status of success ends nothing.
+//!
+//! The methods block. They may be called from any thread but those that run tasks of a runtime.
+
+mod read;
+mod upload;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use http::StatusCode;
+use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
+use longhaul_storage::{
+    Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit,
+};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+
+use crate::exchange::Payload;
+use crate::failure::{Failure, Kind, Scope};
+use crate::order::{Credential, Stat};
+use crate::remote::Remote;
+use crate::url::RemoteUrl;
+use crate::webdav::{RenameOutcome, Resource};
+
+use read::RemoteSource;
+use upload::{RemoteTarget, TempUpload};
+
+/// The collection in the root that holds files before they are complete. Doors of this program keep
+/// `.longhaul` to themselves.
+pub const WORK: &str = ".longhaul-work";
+/// The work directory of a posix storage, which a door over it does not show.
+const POSIX_WORK: &str = ".longhaul";
+/// The file in the work collection by which an agent knows its root again.
+const ROOT_MARK: &str = "root-mark";
+const ROOT_MARK_BYTES_MAX: u64 = 4 << 10;
+/// Commits of one batch that are under way at once.
+const COMMITS_PARALLEL_MAX: usize = 32;
+
+/// What a WebDAV storage is made of.
+#[derive(Clone, Debug)]
+pub struct WebDavOptions {
+    pub name: StorageName,
+    /// The collection that is the storage's root.
+    pub url: String,
+    pub credential: Credential,
+    /// Whether files can be written and deleted.
+    pub writable: bool,
+    /// Names that differ only in case are one name.
+    pub case_insensitive: bool,
+    /// Concurrent reads, and concurrent writes; none: the engine's default.
+    pub parallel: Option<u16>,
+    /// How many bytes it may hold, for servers that tell no quota (RFC 4331).
+    pub capacity_bytes: Option<u64>,
+}
+
+/// A collection of a WebDAV server.
+pub struct WebDavStorage {
+    root: Arc<Root>,
+    options: WebDavOptions,
+    runtime: Handle,
+    /// As the server told it last, less what was announced since; at most as large as it tells when it is
+    /// asked anew. None: nobody knows.
+    free_bytes: Mutex<Option<u64>>,
+    /// Files that are being sent, and those that were sent and not yet committed.
+    uploads: Mutex<BTreeMap<TempName, Arc<TempUpload>>>,
+}
+
+/// The server's side of a storage, for tasks of the runtime.
+struct Root {
+    name: StorageName,
+    remote: Arc<Remote>,
+    url: RemoteUrl,
+    credential: Credential,
+}
+
+impl WebDavStorage {
+    /// Opens the storage; nothing is asked of the server.
+    ///
+    /// # Errors
+    /// `BadRequest` if the URL is none of a WebDAV server.
+    pub fn open(
+        remote: Arc<Remote>,
+        options: WebDavOptions,
+        runtime: Handle,
+    ) -> Result<WebDavStorage, Fault> {
+        let url = RemoteUrl::parse(&options.url)?;
+        if url.is_s3() {
+            let detail = format!("{url}: the URL of a WebDAV storage begins with https or davs");
+            return Err(Fault::new(FaultCode::BadRequest, detail));
+        }
+        let root = Root { name: options.name.clone(), remote, url, credential: options.credential.clone() };
+        Ok(WebDavStorage {
+            root: Arc::new(root),
+            options,
+            runtime,
+            free_bytes: Mutex::default(),
+            uploads: Mutex::default(),
+        })
+    }
+
+    fn wait<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        self.runtime.block_on(work)
+    }
+
+    fn check_writable(&self) -> Result<(), Fault> {
+        if self.options.writable {
+            return Ok(());
+        }
+        let detail = format!("{} is configured to be read only", self.root.name);
+        Err(Fault::new(FaultCode::TargetReadOnly, detail))
+    }
+
+    /// Fails for a file that does not fit, asking the server anew before it says so: what it told last may be
+    /// old.
+    fn reserve(&self, size: u64) -> Result<(), Fault> {
+        let take = |free_bytes: &mut Option<u64>| match free_bytes {
+            None => true,
+            Some(free_bytes) if *free_bytes >= size => {
+                *free_bytes -= size;
+                true
+            }
+            Some(_) => false,
+        };
+        if take(&mut self.free_bytes.lock()) {
+            return Ok(());
+        }
+        let space = self.space()?;
+        if take(&mut self.free_bytes.lock()) {
+            return Ok(());
+        }
+        let detail =
+            format!("{}: {size} bytes do not fit into {} free ones", self.root.name, space.free_bytes);
+        Err(Fault::new(FaultCode::TargetFull, detail))
+    }
+
+    fn upload(&self, temp: &TempName) -> Option<Arc<TempUpload>> {
+        self.uploads.lock().get(temp).cloned()
+    }
+
+    fn begin_upload(&self, temp: &TempName, size: u64) -> Result<Arc<TempUpload>, Fault> {
+        self.check_writable()?;
+        self.reserve(size)?;
+        let upload = Arc::new(TempUpload::new(self.root.clone(), temp.clone(), size, self.runtime.clone())?);
+        if let Some(older) = self.uploads.lock().insert(temp.clone(), upload.clone()) {
+            older.abort();
+        }
+        Ok(upload)
+    }
+}
+
+impl Storage for WebDavStorage {
+    fn name(&self) -> &StorageName {
+        &self.root.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            writable: self.options.writable,
+            case_insensitive: self.options.case_insensitive,
+            random_write: false,
+            device: None,
+            parallel: self.options.parallel,
+            discards: false,
+            resumes: false,
+            sets_attributes: false,
+            removes_empty_directories: false,
+        }
+    }
+
+    fn space(&self) -> Result<Space, Fault> {
+        let root = &self.root;
+        let quota = self.wait(async {
+            let found = root.remote.quota(root.resource(&root.url)).await;
+            found.map_err(|failure| failure.in_storage(Scope::Target))
+        })?;
+        let space = match (quota.available_bytes, quota.used_bytes, self.options.capacity_bytes) {
+            (Some(free_bytes), used_bytes, _) => {
+                Space { total_bytes: free_bytes.saturating_add(used_bytes.unwrap_or(0)), free_bytes }
+            }
+            (None, Some(used_bytes), Some(total_bytes)) => {
+                Space { total_bytes, free_bytes: total_bytes.saturating_sub(used_bytes) }
+            }
+            (None, None, Some(total_bytes)) => Space { total_bytes, free_bytes: total_bytes },
+            // Nobody can tell: shown as unknown, and nothing is refused for it.
+            (None, _, None) => Space { total_bytes: 0, free_bytes: 0 },
+        };
+        *self.free_bytes.lock() = (space.total_bytes > 0).then_some(space.free_bytes);
+        Ok(space)
+    }
+
+    fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
+        let found = self.wait(self.root.stat_file(at, Scope::Source))?;
+        Ok(found.map(|(_, stat)| identity(&stat)))
+    }
+
+    fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
+        let Some((url, stat)) = self.wait(self.root.stat_file(at, Scope::Source))? else {
+            return Err(Fault::new(FaultCode::SourceMissing, format!("{at} is not there")));
+        };
+        Ok(Box::new(RemoteSource::new(self.root.clone(), url, stat, self.runtime.clone())))
+    }
+
+    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+        let upload = self.begin_upload(temp, size)?;
+        Ok(Box::new(RemoteTarget { upload }))
+    }
+
+    fn reopen(&self, temp: &TempName, _size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
+        self.remove_temp(temp)?;
+        Ok(None)
+    }
+
+    fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>> {
+        if let Err(fault) = self.check_writable() {
+            return batch.iter().map(|_| Err(fault.clone())).collect();
+        }
+        let mut results = vec![Err(abnormal_end()); batch.len()];
+        self.runtime.block_on(async {
+            let mut running = JoinSet::new();
+            for (place, item) in batch.iter().enumerate() {
+                if running.len() >= COMMITS_PARALLEL_MAX {
+                    note(&mut results, running.join_next().await);
+                }
+                let (root, item, upload) = (self.root.clone(), item.clone(), self.upload(&item.temp));
+                running.spawn(async move { (place, root.commit(&item, upload).await) });
+            }
+            while !running.is_empty() {
+                note(&mut results, running.join_next().await);
+            }
+        });
+        let mut uploads = self.uploads.lock();
+        batch.iter().zip(&results).filter(|(_, result)| result.is_ok()).for_each(|(item, _)| {
+            uploads.remove(&item.temp);
+        });
+        results
+    }
+
+    fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault> {
+        for at in at {
+            let found = self.wait(self.root.stat_file(at, Scope::Target))?;
+            found.ok_or_else(|| Fault::new(FaultCode::TargetWrite, format!("{at} is gone")))?;
+        }
+        Ok(())
+    }
+
+    fn temps(&self) -> Result<Vec<TempName>, Fault> {
+        let mut temps: Vec<TempName> = self.uploads.lock().keys().cloned().collect();
+        let work = self.root.work("")?;
+        let members = self.wait(async {
+            match self.root.remote.members(self.root.resource(&work)).await {
+                Ok(members) => Ok(members),
+                Err(Failure { kind: Kind::Status(StatusCode::NOT_FOUND), .. }) => Ok(Vec::new()),
+                Err(failure) => Err(failure.in_storage(Scope::Target)),
+            }
+        })?;
+        temps.extend(members.iter().filter_map(|member| TempName::parse(&member.name).ok()));
+        temps.sort();
+        temps.dedup();
+        Ok(temps)
+    }
+
+    fn remove_temp(&self, temp: &TempName) -> Result<(), Fault> {
+        self.check_writable()?;
+        let upload = self.uploads.lock().remove(temp);
+        let url = self.root.work(temp.as_str())?;
+        self.wait(async {
+            if let Some(upload) = upload {
+                upload.abort();
+                let _ = upload.ended().await;
+            }
+            let removed = self.root.remote.delete(self.root.resource(&url), None).await;
+            removed.map(drop).map_err(|failure| failure.in_storage(Scope::Target))
+        })
+    }
+
+    fn root_mark(&self) -> Result<Option<String>, Fault> {
+        let mark = self.root.work(ROOT_MARK)?;
+        self.wait(self.root.read_text(&mark, ROOT_MARK_BYTES_MAX))
+    }
+
+    fn put_root_mark(&self, text: &str) -> Result<(), Fault> {
+        self.check_writable()?;
+        let mark = self.root.work(ROOT_MARK)?;
+        self.wait(self.root.put_whole(&mark, text.to_owned().into()))
+    }
+
+    fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
+        self.check_writable()?;
+        let Some((url, stat)) = self.wait(self.root.stat_file(at, Scope::Target))? else { return Ok(()) };
+        let found = identity(&stat);
+        if found != *expected {
+            let detail = format!("{at} is {found}, not {expected} (size:mtime:inode), and stays");
+            return Err(Fault::new(FaultCode::Conflict, detail));
+        }
+        // Only while it is the same, where the server can tell.
+        let etag = stat.etag.as_deref().filter(|etag| !etag.starts_with("W/"));
+        self.wait(async {
+            match self.root.remote.delete(self.root.resource(&url), etag).await {
+                Ok(_) => Ok(()),
+                Err(Failure { kind: Kind::Status(StatusCode::PRECONDITION_FAILED), .. }) => {
+                    let detail = format!("{at} has changed in this moment, and stays");
+                    Err(Fault::new(FaultCode::Conflict, detail))
+                }
+                Err(failure) => Err(failure.in_storage(Scope::Target)),
+            }
+        })
+    }
+
+    fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
+        self.walk_from(path, visit)
+    }
+}
+
+fn abnormal_end() -> Fault {
+    Fault::new(FaultCode::Internal, "a commit ended abnormally")
+}
+
+fn note(
+    results: &mut [Result<(), Fault>],
+    ended: Option<Result<(usize, Result<(), Fault>), tokio::task::JoinError>>,
+) {
+    if let Some(Ok((place, result))) = ended
+        && let Some(slot) = results.get_mut(place)
+    {
+        *slot = result;
+    }
+}
+
+/// Size, time of modification (in whole seconds), and in place of an inode number a hash of the ETag. A weak
+/// ETag may become a strong one, as Apache's does after a second.
+fn identity(stat: &Stat) -> Identity {
+    let version = stat.etag.as_deref().map_or(0, |etag| {
+        let mut hasher = DefaultHasher::new();
+        etag.trim_start_matches("W/").hash(&mut hasher);
+        hasher.finish()
+    });
+    Identity {
+        size: stat.size,
+        mtime_ns: stat.modified_s().unwrap_or(0).saturating_mul(1_000_000_000),
+        inode: version,
+    }
+}
+
+impl Root {
+    fn resource<'a>(&'a self, url: &'a RemoteUrl) -> Resource<'a> {
+        Resource { url, credential: &self.credential }
+    }
+
+    /// The URL of a file of the storage.
+    fn url_of(&self, at: &Pfn) -> Result<RemoteUrl, Fault> {
+        if at.storage != self.name {
+            return Err(Fault::new(FaultCode::NotFound, format!("{at} is not in the storage {}", self.name)));
+        }
+        let first = at.path().split('/').next().unwrap_or_default();
+        if first == WORK || first == POSIX_WORK {
+            return Err(Fault::new(FaultCode::BadName, format!("{at} lies in the work directory")));
+        }
+        if at.path().contains('\\') {
+            let detail = format!("{at}: WebDAV servers take no backslash in a name");
+            return Err(Fault::new(FaultCode::BadName, detail));
+        }
+        self.url.below(at.path())
+    }
+
+    fn work(&self, name: &str) -> Result<RemoteUrl, Fault> {
+        self.url.below(&format!("{WORK}/{name}"))
+    }
+
+    /// A regular file with its URL; none if there is none.
+    async fn stat_file(&self, at: &Pfn, scope: Scope) -> Result<Option<(RemoteUrl, Stat)>, Fault> {
+        let url = self.url_of(at)?;
+        let found = self.stat(&url).await.map_err(|failure| failure.in_storage(scope))?;
+        match found {
+            Some(stat) if stat.is_collection => {
+                let detail = format!("{at} is a directory, not a file");
+                Err(Fault::new(FaultCode::SourceUnreadable, detail))
+            }
+            found => Ok(found.map(|stat| (url, stat))),
+        }
+    }
+
+    /// By PROPFIND, which tells collections from files; by HEAD of a server that knows no PROPFIND.
+    async fn stat(&self, url: &RemoteUrl) -> Result<Option<Stat>, Failure> {
+        match self.remote.find(self.resource(url), None).await {
+            Err(Failure { kind: Kind::Status(status), .. }) if matches!(status.as_u16(), 405 | 501) => {
+                self.remote.head(self.resource(url), None).await
+            }
+            found => found,
+        }
+    }
+
+    /// A small file as text; none if it is not there.
+    async fn read_text(&self, url: &RemoteUrl, bytes_max: u64) -> Result<Option<String>, Fault> {
+        let at_source = |failure: Failure| failure.in_storage(Scope::Source);
+        let Some(stat) = self.stat(url).await.map_err(at_source)? else { return Ok(None) };
+        if stat.size > bytes_max {
+            let detail = format!("{url} has {} bytes, more than {bytes_max}", stat.size);
+            return Err(Fault::new(FaultCode::TooLarge, detail));
+        }
+        let mut text = Vec::new();
+        let mut reading = self.remote.read(self.resource(url), &stat, 1);
+        while let Some(piece) = reading.next().await.map_err(at_source)? {
+            text.extend_from_slice(&piece);
+        }
+        Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// A file in one piece, with the collections above it.
+    async fn put_whole(&self, url: &RemoteUrl, bytes: bytes::Bytes) -> Result<(), Fault> {
+        let put = async {
+            self.remote.make_parents(self.resource(url)).await?;
+            self.remote.put(self.resource(url), Payload::Bytes(bytes)).await
+        };
+        put.await.map_err(|failure| failure.in_storage(Scope::Target))
+    }
+
+    /// Waits until the file was sent, compares its size, and gives it its name.
+    async fn commit(&self, item: &Commit, upload: Option<Arc<TempUpload>>) -> Result<(), Fault> {
+        let target = self.url_of(&item.target)?;
+        let temp = self.work(item.temp.as_str())?;
+        if let Some(upload) = upload {
+            upload.finished().await?;
+        }
+        let at_target = |failure: Failure| failure.in_storage(Scope::Target);
+        let incomplete = |what: String| {
+            Err(Fault::new(FaultCode::TargetWrite, format!("{}: its temporary file {what}", item.target)))
+        };
+        match self.stat(&temp).await.map_err(at_target)? {
+            None => return incomplete("is gone".to_owned()),
+            Some(stat) if stat.size != item.size => {
+                return incomplete(format!("has {} bytes, {} are expected", stat.size, item.size));
+            }
+            Some(_) => {}
+        }
+        let overwrite = self.may_be_replaced(item, &target).await?;
+        if let Err(failure) = self.remote.make_parents(self.resource(&target)).await {
+            return Err(self.explain_refusal(item, &target, failure).await);
+        }
+        // XRootD takes the escapes of such a name for the name itself.
+        if target.path().contains('%')
+            && !self.remote.renames(self.resource(&target), "probe").await.map_err(at_target)?
+        {
+            let detail = format!("{}: the server cannot rename a file to such a name", item.target);
+            return Err(Fault::new(FaultCode::BadName, detail));
+        }
+        match self.remote.move_to(self.resource(&temp), &target, overwrite).await {
+            Ok(RenameOutcome::Done) => Ok(()),
+            Ok(RenameOutcome::Exists) => Err(self.clash(item)),
+            Err(failure) => {
+                // The answer may be lost and the rename done.
+                let is_there = self.stat(&target).await.map_err(at_target)?;
+                let is_gone = self.stat(&temp).await.map_err(at_target)?.is_none();
+                match is_there {
+                    Some(stat) if is_gone && stat.size == item.size => Ok(()),
+                    // Somebody was faster.
+                    Some(_) if !overwrite => Err(self.clash(item)),
+                    _ => Err(self.explain_refusal(item, &target, failure).await),
+                }
+            }
+        }
+    }
+
+    /// Whether something has the target's name that may be replaced; fails if it may not. Looked up first,
+    /// since XRootD replaces whatever it is told.
+    async fn may_be_replaced(&self, item: &Commit, target: &RemoteUrl) -> Result<bool, Fault> {
+        let found = self.stat(target).await.map_err(|failure| failure.in_storage(Scope::Target))?;
+        let Some(stat) = found else { return Ok(false) };
+        match &item.replaces {
+            Some(expected) if !stat.is_collection && identity(&stat) == *expected => Ok(true),
+            _ => Err(self.clash(item)),
+        }
+    }
+
+    /// The fault of a commit that the server refuses. It cannot make a collection below a file.
+    async fn explain_refusal(&self, item: &Commit, target: &RemoteUrl, failure: Failure) -> Fault {
+        let is_refused = matches!(
+            failure.kind,
+            Kind::Status(StatusCode::CONFLICT | StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED)
+        );
+        match is_refused && self.has_file_above(target).await {
+            true => self.clash(item),
+            false => failure.in_storage(Scope::Target),
+        }
+    }
+
+    async fn has_file_above(&self, target: &RemoteUrl) -> bool {
+        let mut next = target.parent();
+        while let Some(above) = next.filter(|above| above.path().len() > self.url.path().len()) {
+            let plain = above.without_slash();
+            if let Ok(Some(stat)) = self.stat(&plain).await {
+                return !stat.is_collection;
+            }
+            next = above.parent();
+        }
+        false
+    }
+
+    fn clash(&self, item: &Commit) -> Fault {
+        Fault::new(FaultCode::NameClash, format!("{} exists", item.target))
+    }
+}
