@@ -4,10 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_api::agent::StorageKind;
 use longhaul_doctor::facts::Traffic;
 use longhaul_engine::{Clock, Export};
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, StorageKind};
 use longhaul_security::PermitVerifier;
 use longhaul_storage::{Posix, Storage, Virtual};
 use parking_lot::Mutex;
@@ -353,6 +352,7 @@ fn open_storages(config: &Config, sites: &TapeSystems) -> Result<Vec<Export>, Fa
     let open = |storage: &crate::config::StorageConfig| {
         let open: Arc<dyn Storage> = match storage.kind {
             StorageKind::Posix => Arc::new(Posix::open_in(storage.posix(), storage.posix_tuning())?),
+            StorageKind::Webdav => Arc::new(storage.open_webdav()?),
             StorageKind::Virtual => Arc::new(Virtual::new(storage.name.clone(), storage.writable)),
         };
         Ok(Export { storage: sites.wrap(open), rules: storage.name_rules() })

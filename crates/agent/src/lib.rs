@@ -64,6 +64,7 @@ pub use config::mover::MoverConfig;
 pub use config::source_names::SourceNames;
 pub use config::tape::TapeConfig;
 pub use config::uplinks::UplinkConfig;
+pub use config::webdav::WebDavConfig;
 pub use config::{Config, Flush, StorageConfig};
 pub use join::{JoinedAgent, join};
 pub use null_mover::NullLinks;

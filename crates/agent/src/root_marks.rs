@@ -7,10 +7,9 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use longhaul_api::agent::StorageKind;
 use longhaul_engine::Export;
 use longhaul_model::units::printable_prefix;
-use longhaul_model::{Fault, FaultCode, StorageName};
+use longhaul_model::{Fault, FaultCode, StorageKind, StorageName};
 use longhaul_storage::Storage;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -66,7 +65,7 @@ impl RootMarks {
         let before = known.clone();
         let mut marks = RootMarks::default();
         for (config, export) in configs.iter().zip(exports) {
-            if config.kind != StorageKind::Posix || !config.writable {
+            if config.kind == StorageKind::Virtual || !config.writable {
                 continue;
             }
             let storage = &export.storage;

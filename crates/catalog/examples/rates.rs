@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use longhaul_catalog::{
     AttemptTimes, Catalog, Incarnation, LeaseResult, ManifestError, NewAttempt, NewFile, NewSubscription,
-    ReportItem, ReportedFact, ReportedOutcome, StorageKind, StorageOfferRow,
+    ReportItem, ReportedFact, ReportedOutcome, StorageOfferRow,
 };
 use longhaul_model::{
-    AgentId, AttemptId, Digest, Epoch, Fault, FaultCode, FileId, IdMaker, NameRules, StorageId,
+    AgentId, AttemptId, Digest, Epoch, Fault, FaultCode, FileId, IdMaker, NameRules, StorageId, StorageKind,
     SubscriptionId, Timestamp, TransferId, Verification,
 };
 

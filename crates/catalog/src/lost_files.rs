@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sql::Transaction;
-use longhaul_model::{BlockId, DatasetId, FileId, StorageId, StorageName};
+use longhaul_model::{BlockId, DatasetId, FileId, StorageId, StorageKind, StorageName};
 
 use crate::block_replica::Presence;
 use crate::database::SCAN_TIME_MAX;
@@ -16,7 +16,7 @@ use crate::deletion::FILES_PER_STEP;
 use crate::presence_range::{PresenceRange, block_holders, load_presence_range};
 use crate::rows::codec::Columns;
 use crate::test_data::test_datasets;
-use crate::{Catalog, CatalogError, FileScope, LostFilesRow, StorageKind};
+use crate::{Catalog, CatalogError, FileScope, LostFilesRow};
 
 /// Files that one search examines in blocks that no storage has wholly: bounds its time.
 const FILES_EXAMINED_MAX: u64 = 100_000;

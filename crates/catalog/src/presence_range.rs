@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::sql::Transaction;
-use longhaul_model::{BlockId, FileId, StorageId, Timestamp, Verification};
+use longhaul_model::{BlockId, FileId, StorageId, StorageKind, Timestamp, Verification};
 
 use crate::block_replica::{Presence, presence_from_row};
 use crate::rows::codec::{Columns, key};
-use crate::{CatalogError, Copy, CopyTerms, StorageKind, VerificationState};
+use crate::{CatalogError, Copy, CopyTerms, VerificationState};
 
 #[derive(Clone, Copy)]
 pub(crate) struct BlockHolder {

@@ -8,7 +8,7 @@ use crate::refused_agents::ensure_admitted;
 use crate::rows::codec::{Columns, key, maybe_json, number, to_json};
 use crate::{
     AgentRow, Catalog, CatalogError, HelloResult, Incarnation, SiteLimits, SitePatch, SiteRow, SiteState,
-    SpacePolicy, SpaceRow, StorageKind, StorageOfferRow, StorageRow,
+    SpacePolicy, SpaceRow, StorageOfferRow, StorageRow,
 };
 
 /// The columns that [`site_row`] reads.
@@ -244,25 +244,6 @@ impl std::str::FromStr for SpacePolicy {
     fn from_str(text: &str) -> Result<Self, String> {
         let policy = SpacePolicy::ALL.iter().copied().find(|policy| policy.word() == text);
         policy.ok_or_else(|| format!("{text:?} is no space policy: write warn or refuse"))
-    }
-}
-
-impl StorageKind {
-    pub const ALL: &'static [StorageKind] = &[StorageKind::Posix, StorageKind::Virtual];
-
-    pub fn word(self) -> &'static str {
-        match self {
-            StorageKind::Posix => "posix",
-            StorageKind::Virtual => "virtual",
-        }
-    }
-}
-
-impl std::str::FromStr for StorageKind {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = StorageKind::ALL.iter().copied().find(|kind| kind.word() == text);
-        found.ok_or_else(|| format!("{text:?} is not a kind of storage"))
     }
 }
 

@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 
 use crate::sql::{Optional, Transaction};
-use longhaul_model::{DatasetId, StorageId};
+use longhaul_model::{DatasetId, StorageId, StorageKind};
 
+use crate::CatalogError;
 use crate::rows::codec::{Columns, key};
-use crate::{CatalogError, StorageKind};
 
 /// The kinds of storages that have files of a dataset.
 struct Holders {
@@ -101,7 +101,7 @@ fn holders(tx: &Transaction<'_>, dataset: DatasetId) -> Result<Holders, CatalogE
     let kinds = kinds.collect::<Result<Vec<_>, _>>()?;
     Ok(Holders {
         virtual_ones: kinds.contains(&StorageKind::Virtual),
-        real_ones: kinds.contains(&StorageKind::Posix),
+        real_ones: kinds.iter().any(|kind| *kind != StorageKind::Virtual),
     })
 }
 

@@ -41,7 +41,9 @@ pub use id::{
     StorageId, SubscriptionId, TaskId, TransferId,
 };
 pub use job::{JobFileState, JobId, JobKind, JobState};
-pub use lifecycle::{CircuitUse, DataSecurity, SubscriptionState, TrafficClass, TransferState, Verification};
+pub use lifecycle::{
+    CircuitUse, DataSecurity, StorageKind, SubscriptionState, TrafficClass, TransferState, Verification,
+};
 pub use locality::Locality;
 pub use mark::{Dscp, Mark, SciTag};
 pub use name::{

@@ -114,6 +114,21 @@ pub enum Verification {
     Readback,
 }
 
+/// What holds the files of a storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StorageKind {
+    /// A directory of an agent's host.
+    #[default]
+    Posix,
+    /// A collection of a WebDAV server.
+    Webdav,
+    /// Nothing, for tests: what is read is generated, what is written is checked and dropped.
+    Virtual,
+}
+
+words!(StorageKind { Posix = "posix", Webdav = "webdav", Virtual = "virtual" });
+
 /// Protection of data between agents after the handshake, which is always TLS 1.3 with certificates of both
 /// ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason, StorageKind};
+use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason};
 use longhaul_api::native::{
     AttemptView, BlockView, CopyView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteLimitsSet,
     SiteState, SourceShare, StorageView, TaskProblem, TaskView, TransferView, VerifiedCount,
@@ -184,10 +184,7 @@ pub fn storage(row: &catalog::StorageRow) -> StorageView {
     StorageView {
         name: row.name.clone(),
         site: Some(row.site_name.clone()),
-        kind: match row.kind {
-            catalog::StorageKind::Posix => StorageKind::Posix,
-            catalog::StorageKind::Virtual => StorageKind::Virtual,
-        },
+        kind: row.kind,
         writable: row.writable,
         total_bytes: row.total_bytes,
         free_bytes: row.free_bytes,

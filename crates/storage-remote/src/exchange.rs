@@ -70,8 +70,12 @@ impl<'a> Call<'a> {
         Call { method, url, credential, headers: HeaderMap::new(), payload: Payload::None, within }
     }
 
-    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Result<Call<'a>, Failure> {
-        let value = HeaderValue::from_str(value)
+    pub(crate) fn header(self, name: &'static str, value: &str) -> Result<Call<'a>, Failure> {
+        self.header_bytes(name, value.as_bytes())
+    }
+
+    pub(crate) fn header_bytes(mut self, name: &'static str, value: &[u8]) -> Result<Call<'a>, Failure> {
+        let value = HeaderValue::from_bytes(value)
             .map_err(|_| Failure::new(Kind::Order, format!("{name}: characters that no header can hold")))?;
         self.headers.insert(name, value);
         Ok(self)

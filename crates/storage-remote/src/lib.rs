@@ -49,4 +49,4 @@ pub use s3::{S3Keys, bucket_of};
 pub use tape::{StageFile, TapeApi, plain_path};
 pub use tape_answers::{ArchiveInfo, StageState, StagedFile};
 pub use url::{RemoteUrl, SCHEMES, is_host, on_host};
-pub use webdav_storage::{WORK, WebDavOptions, WebDavStorage};
+pub use webdav_storage::{WebDavOptions, WebDavStorage};

@@ -138,6 +138,7 @@ impl xml::Visit for Reading {
     fn end(&mut self, text: &str) -> Result<(), String> {
         let tag = self.open.pop().unwrap_or(Tag::Other);
         let within = self.open.last().copied();
+        let text = if tag == Tag::Href { xml::without_layout(text) } else { text.trim() };
         match (tag, within) {
             (Tag::Href, Some(Tag::Response)) => self.member.path = path_of(text),
             (Tag::Status, Some(Tag::Propstat | Tag::Response)) => {
@@ -257,6 +258,35 @@ mod tests {
         assert!(members[0].found && members[0].stat.modified.is_some());
         assert_eq!((members[1].name().unwrap().as_str(), members[1].stat.is_collection), ("dir", true));
         assert_eq!(members[1].checksum(Algorithm::Adler32).unwrap().to_string(), "ADLER32:0a1b2c3d");
+    }
+
+    #[test]
+    fn blanks_of_a_name_stay_and_those_of_the_layout_do_not() {
+        for (href, path) in
+            [("/a/ ", "/a/ "), ("\n  /a/b\n ", "/a/b"), ("/a/b \n", "/a/b"), ("/a/%20", "/a/ "), (" \n", "")]
+        {
+            let document = format!("<m xmlns='DAV:'><response><href>{href}</href></response></m>");
+            assert_eq!(read(document.as_bytes()).unwrap()[0].path, path.as_bytes(), "{href:?}");
+        }
+    }
+
+    #[test]
+    fn quotas_are_octets_or_unknown() {
+        let quota = |available: &str, status: &str| {
+            let document = format!(
+                "<m xmlns='DAV:'><response><href>/</href><propstat><prop><quota-available-bytes>{available}\
+                 </quota-available-bytes><quota-used-bytes>7</quota-used-bytes></prop><status>HTTP/1.1 {status}\
+                 </status></propstat></response></m>"
+            );
+            let member = &read(document.as_bytes()).unwrap()[0];
+            (member.quota.available_bytes, member.quota.used_bytes)
+        };
+        assert_eq!(quota(" 12 ", "200 OK"), (Some(12), Some(7)));
+        // ownCloud: unlimited, as a number and as the same number without its sign.
+        for unknown in ["-3", "18446744073709551613", "", "many"] {
+            assert_eq!(quota(unknown, "200 OK"), (None, Some(7)), "{unknown}");
+        }
+        assert_eq!(quota("12", "404 Not Found"), (None, None));
     }
 
     #[test]

@@ -156,6 +156,17 @@ impl RemoteUrl {
         format!("{scheme}://{}{}", self.authority(), self.request_target())
     }
 
+    /// As [`RemoteUrl::whole`], with nothing percent-encoded, for servers that take escapes literally. It has
+    /// a query, if only an empty one: XRootD cuts blanks and bytes beyond ASCII off the end of a header.
+    pub(crate) fn whole_decoded(&self) -> Vec<u8> {
+        let scheme = if self.secure { "https" } else { "http" };
+        let mut whole = format!("{scheme}://{}", self.authority()).into_bytes();
+        whole.extend(percent::decode_lenient(&self.path));
+        whole.push(b'?');
+        whole.extend(self.query.iter().flat_map(|query| query.bytes()));
+        whole
+    }
+
     /// Scheme, host and port: what may see the same credentials.
     pub(crate) fn origin(&self) -> Origin {
         Origin { is_secure: self.secure, host: self.host.clone(), port: self.port }

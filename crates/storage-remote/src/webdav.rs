@@ -231,7 +231,12 @@ impl Remote {
             missing.push(above);
         }
         for collection in missing.iter().rev() {
-            self.make_collection(file.at(collection)).await?;
+            if let Err(failure) = self.make_collection(file.at(collection)).await {
+                // Another request made it in this moment: then Apache answers 403.
+                if !self.is_there(file.at(collection)).await.unwrap_or(false) {
+                    return Err(failure);
+                }
+            }
             self.seen.add(collection.to_string());
         }
         Ok(())
@@ -274,10 +279,18 @@ impl Remote {
         to: &RemoteUrl,
         overwrite: bool,
     ) -> Result<RenameOutcome, Failure> {
-        let call = self.call(method("MOVE"), from);
-        let call = call
-            .header("destination", &to.whole())?
-            .header("overwrite", if overwrite { "T" } else { "F" })?;
+        self.move_to_spelled(from, to.whole().as_bytes(), overwrite).await
+    }
+
+    /// As [`Remote::move_to`], with the URL of the new name as the server wants to read it.
+    pub(crate) async fn move_to_spelled(
+        &self,
+        from: Resource<'_>,
+        to: &[u8],
+        overwrite: bool,
+    ) -> Result<RenameOutcome, Failure> {
+        let call = self.call(method("MOVE"), from).header_bytes("destination", to)?;
+        let call = call.header("overwrite", if overwrite { "T" } else { "F" })?;
         let answer = self.exchange.send(call).await?;
         if answer.status == StatusCode::PRECONDITION_FAILED {
             answer.finish().await;

@@ -17,9 +17,19 @@ pub(crate) trait Visit {
     /// An element begins; its namespace is empty if it has none.
     fn begin(&mut self, namespace: &str, local: &str) -> Result<(), String>;
 
-    /// The innermost element ends, and this is the text since the last beginning or end, without the blanks
-    /// around it.
+    /// The innermost element ends, and this is the text since the last beginning or end, with the blanks around
+    /// it: they may be layout, or part of a name ([`without_layout`]).
     fn end(&mut self, text: &str) -> Result<(), String>;
+}
+
+/// A name without the line breaks around it and the blanks that indent them; it may begin and end with blanks
+/// of its own.
+pub(crate) fn without_layout(text: &str) -> &str {
+    let is_blank = |c: char| c.is_ascii_whitespace();
+    let before = &text[..text.len() - text.trim_start_matches(is_blank).len()];
+    let text = if before.contains('\n') { text.trim_start_matches(is_blank) } else { text };
+    let after = &text[text.trim_end_matches(is_blank).len()..];
+    if after.contains('\n') { text.trim_end_matches(is_blank) } else { text }
 }
 
 /// # Errors
@@ -108,6 +118,6 @@ impl Walk<'_> {
     fn end(&mut self) -> Result<(), String> {
         self.depth = self.depth.checked_sub(1).ok_or("it ends more than it begins")?;
         let text = std::mem::take(&mut self.text);
-        self.visitor.end(text.trim())
+        self.visitor.end(&text)
     }
 }

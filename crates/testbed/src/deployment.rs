@@ -114,6 +114,17 @@ impl SiteOptions {
         SiteOptions { settings: self.settings + &lines, ..self }
     }
 
+    /// Beside its other storage one of a WebDAV server on loopback, called `NAME-dav`.
+    pub fn with_webdav_storage(self, url: &str, authority: &Path) -> Self {
+        let lines = format!(
+            "[[agent.storages]]\nname = \"{}-dav\"\nkind = \"webdav\"\n[agent.storages.server]\nurl = {url:?}\n\
+             authorities = [{}]\nallow_networks = [\"127.0.0.0/8\", \"::1\"]\n",
+            self.name,
+            quoted(authority),
+        );
+        SiteOptions { settings: self.settings + &lines, ..self }
+    }
+
     pub fn memory(self, memory_bytes: u64) -> Self {
         SiteOptions { memory_bytes, ..self }
     }

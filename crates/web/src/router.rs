@@ -8,7 +8,6 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use longhaul_api::Problem;
-use longhaul_api::agent::StorageKind;
 use longhaul_api::native::{
     ReplicaView, SiteChange, SiteState, StorageView, Subscribe, SubscriptionChange, SubscriptionView,
     TransferQuery,
@@ -16,7 +15,7 @@ use longhaul_api::native::{
 use longhaul_api::routes::{self, Route};
 use longhaul_identity::Caller;
 use longhaul_model::{
-    DatasetName, Fault, FaultCode, SiteName, SubscriptionId, SubscriptionState, TransferId,
+    DatasetName, Fault, FaultCode, SiteName, StorageKind, SubscriptionId, SubscriptionState, TransferId,
 };
 use longhaul_service::{Operations, PageQuery, SubscriptionList, cookie};
 use maud::Markup;

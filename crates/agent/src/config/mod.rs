@@ -10,6 +10,7 @@ pub(crate) mod source_names;
 mod storage;
 pub(crate) mod tape;
 pub(crate) mod uplinks;
+pub(crate) mod webdav;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

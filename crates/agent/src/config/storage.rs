@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
-use longhaul_api::agent::{StorageKind, StorageOffer};
+use longhaul_api::agent::StorageOffer;
 use longhaul_model::rules::{NameRule, OwnNames};
-use longhaul_model::{Fault, FaultCode, Lfn, NameRules, StorageName};
+use longhaul_model::{Fault, FaultCode, Lfn, NameRules, StorageKind, StorageName};
 use longhaul_storage::{DirectIo, FlushPolicy, PosixOptions, PosixTuning};
 use serde::{Deserialize, Serialize};
 
 use super::hooks::HooksConfig;
 use super::mover::MoverConfig;
 use super::tape::TapeConfig;
+use super::webdav::WebDavConfig;
 
 /// Maximum number of names with which rules are tested at each start.
 const RULES_TEST_MAX: usize = 1_000;
@@ -21,13 +22,16 @@ const RULES_TEST_MAX: usize = 1_000;
 pub struct StorageConfig {
     /// Unique in the deployment; the site's first storage usually bears the site's name.
     pub name: StorageName,
-    /// A directory of this host, or nothing at all: a virtual storage makes what is read from it, and checks
-    /// and drops what is written to it.
+    /// What holds the files: a directory of this host, a collection of a WebDAV server, or nothing at all. A
+    /// virtual storage makes what is read from it, and checks and drops what is written to it.
     #[serde(default)]
     pub kind: StorageKind,
-    /// Nothing outside this directory is ever read or written. A virtual storage has none.
+    /// Nothing outside this directory is ever read or written. Only a directory of this host has one.
     #[serde(default)]
     pub root: PathBuf,
+    /// The server of a storage of kind `webdav`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<WebDavConfig>,
     /// Where files lie before they are complete; must be on the same file system. Default: `.longhaul` in the
     /// root.
     #[serde(default)]
@@ -94,6 +98,7 @@ impl StorageConfig {
             name,
             kind: StorageKind::Posix,
             root: root.into(),
+            server: None,
             work: None,
             writable: true,
             rules: default_rules(),
@@ -121,7 +126,7 @@ impl StorageConfig {
         let name = &self.name;
         let rooted = !self.root.as_os_str().is_empty();
         match self.kind {
-            StorageKind::Posix if null_mover => Err(format!(
+            StorageKind::Posix | StorageKind::Webdav if null_mover => Err(format!(
                 "storage {name}: beside a null mover all storages have to be virtual (kind = \"virtual\"), \
                     since it reports \
                  files as brought that are not"
@@ -129,6 +134,10 @@ impl StorageConfig {
             StorageKind::Posix if !rooted => {
                 Err(format!("storage {name}: root is missing: the directory that is exported"))
             }
+            StorageKind::Posix | StorageKind::Virtual if self.server.is_some() => {
+                Err(format!("storage {name}: server belongs to storages of kind = \"webdav\""))
+            }
+            StorageKind::Webdav => self.check_webdav(rooted),
             StorageKind::Virtual if rooted || self.work.is_some() => {
                 Err(format!("storage {name}: a virtual storage has no directory: leave out root and work"))
             }
@@ -146,6 +155,28 @@ impl StorageConfig {
             }
             _ => Ok(()),
         }
+    }
+
+    fn check_webdav(&self, rooted: bool) -> Result<(), String> {
+        let name = &self.name;
+        if rooted || self.work.is_some() || self.append_only || self.direct_io.is_some() {
+            return Err(format!(
+                "storage {name}: a storage of a WebDAV server has no directory here: leave out root, work, \
+                 append_only and direct_io"
+            ));
+        }
+        if self.hooks.is_some() || self.mover.is_some() || self.tape.is_some() {
+            return Err(format!(
+                "storage {name}: the site's commands work on directories of this host: leave out hooks, mover \
+                 and tape"
+            ));
+        }
+        let Some(server) = &self.server else {
+            return Err(format!(
+                "storage {name}: server is missing: a table [agent.storages.server] with url"
+            ));
+        };
+        server.check().map_err(|why| format!("storage {name}: server: {why}"))
     }
 
     pub fn name_rules(&self) -> NameRules {

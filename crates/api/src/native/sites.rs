@@ -1,14 +1,13 @@
 //! Sites with their storages, agents and limits.
 
 use longhaul_model::{
-    AgentId, DatasetName, Fault, RegionName, SiteName, StorageName, SubscriptionId, Timestamp,
+    AgentId, DatasetName, Fault, RegionName, SiteName, StorageKind, StorageName, SubscriptionId, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::formats;
 
-use crate::agent::StorageKind;
 use crate::commissioning::LinkCommission;
 
 /// `POST /api/v1/sites`: creates a site, and a token with which one agent can join it.
@@ -186,6 +185,7 @@ pub struct StorageView {
     pub site: Option<SiteName>,
     /// What holds the files, by the latest report of its agent since the service started.
     #[serde(default)]
+    #[schema(value_type = formats::StorageKind)]
     pub kind: StorageKind,
     /// Whether files can be written and deleted.
     pub writable: bool,

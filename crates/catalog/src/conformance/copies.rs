@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use longhaul_model::{
-    AgentId, Algorithm, DatasetId, Digest, DigestSet, Fault, FaultCode, StorageId, SubscriptionId, TaskId,
-    Timestamp, Verification,
+    AgentId, Algorithm, DatasetId, Digest, DigestSet, Fault, FaultCode, StorageId, StorageKind,
+    SubscriptionId, TaskId, Timestamp, Verification,
 };
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, offer, terms};
 use crate::{
     AddError, CatalogError, CopyDefect, CopyTerms, DeletionPreview, Incarnation, LeaseRefusal, LeaseResult,
-    NewSubscription, NewTask, ReportedCheck, ReportedFact, ReportedFile, StorageKind, StorageOfferRow,
-    TaskKind, VerificationState,
+    NewSubscription, NewTask, ReportedCheck, ReportedFact, ReportedFile, StorageOfferRow, TaskKind,
+    VerificationState,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[

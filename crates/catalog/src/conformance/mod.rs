@@ -25,13 +25,13 @@ mod transfers;
 
 use longhaul_model::{
     AgentId, AttemptId, BlockId, DatasetId, Digest, DigestSet, Epoch, Fault, FileId, IdMaker, Lfn, NameRules,
-    StorageId, SubscriptionId, Timestamp, TransferId, Verification,
+    StorageId, StorageKind, SubscriptionId, Timestamp, TransferId, Verification,
 };
 
 use crate::{
     AttemptTimes, Catalog, CopyTerms, Incarnation, LeaseResult, ManifestError, NewAttempt, NewFile,
     NewSubscription, NewTask, RegistrationResult, ReportItem, ReportResult, ReportedCheck, ReportedFact,
-    ReportedOutcome, StorageKind, StorageOfferRow, SubscriptionResult, TaskKind,
+    ReportedOutcome, StorageOfferRow, SubscriptionResult, TaskKind,
 };
 
 pub const NOW: Timestamp = Timestamp(1_800_000_000_000_000);

@@ -1,11 +1,11 @@
 //! Files on their way over a relay; terms of subscriptions; settings.
 
-use longhaul_model::{Fault, FaultCode, FileId, StorageId, TaskId, Timestamp};
+use longhaul_model::{Fault, FaultCode, FileId, StorageId, StorageKind, TaskId, Timestamp};
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, offer, terms};
 use crate::{
     CatalogError, Incarnation, LeaseRefusal, LeaseResult, NewSubscription, ReportedCheck, ReportedFact,
-    StorageKind, StorageOfferRow, StoragePatch, SubscriptionPatch, TaskKind, Terms, TermsPatch,
+    StorageOfferRow, StoragePatch, SubscriptionPatch, TaskKind, Terms, TermsPatch,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[

@@ -1,7 +1,8 @@
 //! Sites, agents, storages and tokens.
 
 use longhaul_model::{
-    AgentId, CommunityName, Fault, NameRules, RegionName, SiteId, SiteName, StorageId, StorageName, Timestamp,
+    AgentId, CommunityName, Fault, NameRules, RegionName, SiteId, SiteName, StorageId, StorageKind,
+    StorageName, Timestamp,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,15 +70,6 @@ pub struct AgentRow {
 pub struct Incarnation {
     pub number: u64,
     pub nonce: u64,
-}
-
-/// What holds the files of a storage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StorageKind {
-    #[default]
-    Posix,
-    /// Nothing: what is read is generated, and what is written is checked and dropped.
-    Virtual,
 }
 
 /// What happens to a subscription that its target has no room for, with all that was promised before.

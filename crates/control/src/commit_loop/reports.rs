@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_api::agent::{AgentSettings, Hello, StorageKind};
+use longhaul_api::agent::{AgentSettings, Hello};
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{
     CatalogError, Claim, ReportItem, ReportResult, ReportedFact, ReportedOutcome, StorageOfferRow,
@@ -76,10 +76,7 @@ impl CommitLoop {
             .filter(|offer| !served_by_others.contains(&offer.name))
             .map(|offer| StorageOfferRow {
                 name: offer.name.clone(),
-                kind: match offer.kind {
-                    StorageKind::Posix => longhaul_catalog::StorageKind::Posix,
-                    StorageKind::Virtual => longhaul_catalog::StorageKind::Virtual,
-                },
+                kind: offer.kind,
                 rules: offer.rules.clone(),
                 writable: offer.writable,
                 case_insensitive: offer.case_insensitive,

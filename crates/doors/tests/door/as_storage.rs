@@ -24,6 +24,7 @@ fn open(house: &House, runtime: &tokio::runtime::Runtime) -> WebDavStorage {
         credential: Credential::Bearer(WRITER.to_owned().into()),
         writable: true,
         case_insensitive: false,
+        name_bytes_max: 255,
         parallel: None,
         capacity_bytes: None,
     };

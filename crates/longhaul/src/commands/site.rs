@@ -1,13 +1,12 @@
 //! `longhaul site`.
 
 use clap::{Args, Subcommand};
-use longhaul_api::agent::StorageKind;
 use longhaul_api::native::{
     Page, SiteAdd, SiteAdded, SiteChange, SiteLimits, SiteRemoval, SiteRemoved, SiteState, SiteView,
 };
 use longhaul_api::routes;
 use longhaul_model::units::{self, bytes, parse_bytes, printable};
-use longhaul_model::{RegionName, SiteName, StorageName, Timestamp};
+use longhaul_model::{RegionName, SiteName, StorageKind, StorageName, Timestamp};
 
 use super::{Context, commission, storage, words};
 use crate::clock;

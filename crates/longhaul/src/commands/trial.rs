@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use longhaul_api::agent::StorageKind;
 use longhaul_api::native::{
     AttemptView, DatasetCreate, DatasetView, DeletionReply, DeletionRequest, ManifestLine, Registered,
     SiteView, StorageView, Subscribe, SubscriptionChange, SubscriptionView, TaskView, TransferDetail,
@@ -12,7 +11,8 @@ use longhaul_api::native::{
 use longhaul_api::routes;
 use longhaul_api::steering::Terms;
 use longhaul_model::{
-    CommunityName, DatasetName, FaultCode, Lfn, SiteName, StorageName, SubscriptionState, Timestamp,
+    CommunityName, DatasetName, FaultCode, Lfn, SiteName, StorageKind, StorageName, SubscriptionState,
+    Timestamp,
 };
 use longhaul_storage::VirtualContent;
 

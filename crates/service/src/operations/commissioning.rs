@@ -11,9 +11,9 @@ use longhaul_api::commissioning::{CommissionState, Commissioning, Grade, LinkCom
 use longhaul_api::native::{ChangeKind, SiteView};
 use longhaul_api::rights;
 use longhaul_api::steering::{AllowedLink, LinksChange};
-use longhaul_catalog::{StorageKind, StorageRow};
+use longhaul_catalog::StorageRow;
 use longhaul_identity::{Belonging, Caller};
-use longhaul_model::{Fault, FaultCode, SiteName, Timestamp};
+use longhaul_model::{Fault, FaultCode, SiteName, StorageKind, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{Operations, bad_request, problem, unprocessable};

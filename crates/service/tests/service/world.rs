@@ -12,7 +12,7 @@ use longhaul_api::client::Client;
 use longhaul_api::native::*;
 use longhaul_api::steering::Terms;
 use longhaul_api::{AGENT_PROTOCOL, Problem, routes};
-use longhaul_model::{AgentId, AttemptId, DigestSet, NameRules, Timestamp, Verification};
+use longhaul_model::{AgentId, AttemptId, DigestSet, NameRules, StorageKind, Timestamp, Verification};
 use longhaul_security::{
     Credentials, JoinToken, agent_client_tls, join_client_tls, new_signing_request, people_client_tls,
 };

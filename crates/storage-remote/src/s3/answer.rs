@@ -31,6 +31,7 @@ impl xml::Visit for Fields {
     }
 
     fn end(&mut self, text: &str) -> Result<(), String> {
+        let text = text.trim();
         let path = self.open.get(1..).unwrap_or_default().join("/");
         self.open.pop();
         if path.is_empty() {

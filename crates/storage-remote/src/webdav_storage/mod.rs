@@ -11,7 +11,7 @@ mod read;
 mod upload;
 mod walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
@@ -24,6 +24,7 @@ use longhaul_storage::{
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 
 use crate::exchange::Payload;
@@ -38,7 +39,7 @@ use upload::{RemoteTarget, TempUpload};
 
 /// The collection in the root that holds files before they are complete. Doors of this program keep
 /// `.longhaul` to themselves.
-pub const WORK: &str = ".longhaul-work";
+const WORK: &str = ".longhaul-work";
 /// The work directory of a posix storage, which a door over it does not show.
 const POSIX_WORK: &str = ".longhaul";
 /// The file in the work collection by which an agent knows its root again.
@@ -58,6 +59,9 @@ pub struct WebDavOptions {
     pub writable: bool,
     /// Names that differ only in case are one name.
     pub case_insensitive: bool,
+    /// Longest component of a path that the server keeps and lists, in bytes. XRootD 5.5 cuts the last of 255
+    /// bytes off in its listings.
+    pub name_bytes_max: usize,
     /// Concurrent reads, and concurrent writes; none: the engine's default.
     pub parallel: Option<u16>,
     /// How many bytes it may hold, for servers that tell no quota (RFC 4331).
@@ -82,6 +86,9 @@ struct Root {
     remote: Arc<Remote>,
     url: RemoteUrl,
     credential: Credential,
+    name_bytes_max: usize,
+    /// Whether the server decodes the names in headers; unknown until such a name was tried.
+    decodes_headers: OnceCell<bool>,
 }
 
 impl WebDavStorage {
@@ -99,7 +106,14 @@ impl WebDavStorage {
             let detail = format!("{url}: the URL of a WebDAV storage begins with https or davs");
             return Err(Fault::new(FaultCode::BadRequest, detail));
         }
-        let root = Root { name: options.name.clone(), remote, url, credential: options.credential.clone() };
+        let root = Root {
+            name: options.name.clone(),
+            remote,
+            url,
+            credential: options.credential.clone(),
+            name_bytes_max: options.name_bytes_max,
+            decodes_headers: OnceCell::new(),
+        };
         Ok(WebDavStorage {
             root: Arc::new(root),
             options,
@@ -201,7 +215,7 @@ impl Storage for WebDavStorage {
 
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
         let found = self.wait(self.root.stat_file(at, Scope::Source))?;
-        Ok(found.map(|(_, stat)| identity(&stat)))
+        Ok(found.map(|(url, stat)| identity(&url, &stat)))
     }
 
     fn open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault> {
@@ -226,17 +240,25 @@ impl Storage for WebDavStorage {
             return batch.iter().map(|_| Err(fault.clone())).collect();
         }
         let mut results = vec![Err(abnormal_end()); batch.len()];
+        // Of several files for one name the first gets it: XRootD would let the last one replace the others.
+        let mut names = BTreeSet::new();
+        let (first, later): (Vec<usize>, Vec<usize>) =
+            (0..batch.len()).partition(|&place| names.insert(batch[place].target.path()));
         self.runtime.block_on(async {
             let mut running = JoinSet::new();
-            for (place, item) in batch.iter().enumerate() {
+            for place in first {
                 if running.len() >= COMMITS_PARALLEL_MAX {
                     note(&mut results, running.join_next().await);
                 }
-                let (root, item, upload) = (self.root.clone(), item.clone(), self.upload(&item.temp));
+                let (root, item) = (self.root.clone(), batch[place].clone());
+                let upload = self.upload(&item.temp);
                 running.spawn(async move { (place, root.commit(&item, upload).await) });
             }
             while !running.is_empty() {
                 note(&mut results, running.join_next().await);
+            }
+            for place in later {
+                results[place] = self.root.commit(&batch[place], self.upload(&batch[place].temp)).await;
             }
         });
         let mut uploads = self.uploads.lock();
@@ -276,8 +298,7 @@ impl Storage for WebDavStorage {
         let url = self.root.work(temp.as_str())?;
         self.wait(async {
             if let Some(upload) = upload {
-                upload.abort();
-                let _ = upload.ended().await;
+                upload.end().await;
             }
             let removed = self.root.remote.delete(self.root.resource(&url), None).await;
             removed.map(drop).map_err(|failure| failure.in_storage(Scope::Target))
@@ -298,7 +319,7 @@ impl Storage for WebDavStorage {
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
         self.check_writable()?;
         let Some((url, stat)) = self.wait(self.root.stat_file(at, Scope::Target))? else { return Ok(()) };
-        let found = identity(&stat);
+        let found = identity(&url, &stat);
         if found != *expected {
             let detail = format!("{at} is {found}, not {expected} (size:mtime:inode), and stays");
             return Err(Fault::new(FaultCode::Conflict, detail));
@@ -337,18 +358,16 @@ fn note(
     }
 }
 
-/// Size, time of modification (in whole seconds), and in place of an inode number a hash of the ETag. A weak
-/// ETag may become a strong one, as Apache's does after a second.
-fn identity(stat: &Stat) -> Identity {
-    let version = stat.etag.as_deref().map_or(0, |etag| {
-        let mut hasher = DefaultHasher::new();
-        etag.trim_start_matches("W/").hash(&mut hasher);
-        hasher.finish()
-    });
+/// Size, time of modification (in whole seconds), and in place of an inode number a hash of name and ETag: not
+/// every server has ETags. A weak one may become a strong one, as Apache's does after a second.
+fn identity(url: &RemoteUrl, stat: &Stat) -> Identity {
+    let mut hasher = DefaultHasher::new();
+    url.path().hash(&mut hasher);
+    stat.etag.as_deref().map(|etag| etag.trim_start_matches("W/")).hash(&mut hasher);
     Identity {
         size: stat.size,
         mtime_ns: stat.modified_s().unwrap_or(0).saturating_mul(1_000_000_000),
-        inode: version,
+        inode: hasher.finish(),
     }
 }
 
@@ -370,6 +389,10 @@ impl Root {
             let detail = format!("{at}: WebDAV servers take no backslash in a name");
             return Err(Fault::new(FaultCode::BadName, detail));
         }
+        if at.path().split('/').any(|name| name.len() > self.name_bytes_max) {
+            let detail = format!("{at}: a name there has at most {} bytes", self.name_bytes_max);
+            return Err(Fault::new(FaultCode::NameTooLong, detail));
+        }
         self.url.below(at.path())
     }
 
@@ -390,8 +413,16 @@ impl Root {
         }
     }
 
-    /// By PROPFIND, which tells collections from files; by HEAD of a server that knows no PROPFIND.
+    /// By PROPFIND, which tells collections from files; by HEAD of a server that knows no PROPFIND. There is
+    /// nothing below a file, whatever the server says of it (Apache: 400, XRootD: 500).
     async fn stat(&self, url: &RemoteUrl) -> Result<Option<Stat>, Failure> {
+        match self.find(url).await {
+            Err(Failure { kind: Kind::Status(_), .. }) if self.has_file_above(url).await => Ok(None),
+            found => found,
+        }
+    }
+
+    async fn find(&self, url: &RemoteUrl) -> Result<Option<Stat>, Failure> {
         match self.remote.find(self.resource(url), None).await {
             Err(Failure { kind: Kind::Status(status), .. }) if matches!(status.as_u16(), 405 | 501) => {
                 self.remote.head(self.resource(url), None).await
@@ -447,14 +478,8 @@ impl Root {
         if let Err(failure) = self.remote.make_parents(self.resource(&target)).await {
             return Err(self.explain_refusal(item, &target, failure).await);
         }
-        // XRootD takes the escapes of such a name for the name itself.
-        if target.path().contains('%')
-            && !self.remote.renames(self.resource(&target), "probe").await.map_err(at_target)?
-        {
-            let detail = format!("{}: the server cannot rename a file to such a name", item.target);
-            return Err(Fault::new(FaultCode::BadName, detail));
-        }
-        match self.remote.move_to(self.resource(&temp), &target, overwrite).await {
+        let destination = self.spelled(&target).await.map_err(at_target)?;
+        match self.remote.move_to_spelled(self.resource(&temp), &destination, overwrite).await {
             Ok(RenameOutcome::Done) => Ok(()),
             Ok(RenameOutcome::Exists) => Err(self.clash(item)),
             Err(failure) => {
@@ -477,17 +502,37 @@ impl Root {
         let found = self.stat(target).await.map_err(|failure| failure.in_storage(Scope::Target))?;
         let Some(stat) = found else { return Ok(false) };
         match &item.replaces {
-            Some(expected) if !stat.is_collection && identity(&stat) == *expected => Ok(true),
+            Some(expected) if !stat.is_collection && identity(target, &stat) == *expected => Ok(true),
             _ => Err(self.clash(item)),
         }
     }
 
+    /// The URL of a new name as the server wants to read it in a header: percent-encoded (RFC 4918), or
+    /// literally, as XRootD does.
+    async fn spelled(&self, target: &RemoteUrl) -> Result<Vec<u8>, Failure> {
+        if !target.path().contains('%') || *self.decodes_headers.get_or_try_init(|| self.try_escape()).await?
+        {
+            return Ok(target.whole().into_bytes());
+        }
+        Ok(target.whole_decoded())
+    }
+
+    /// Renames an empty file to a name with an escape, and looks which name it got.
+    async fn try_escape(&self) -> Result<bool, Failure> {
+        let url = |name: &str| self.work(name).map_err(|fault| Failure::of_fault(&fault));
+        let (from, decoded, literal) = (url("escape-probe")?, url("escape probe")?, url("escape%20probe")?);
+        self.remote.make_parents(self.resource(&from)).await?;
+        self.remote.put(self.resource(&from), Payload::Bytes(bytes::Bytes::new())).await?;
+        self.remote.move_to(self.resource(&from), &decoded, true).await?;
+        let is_decoded = self.find(&decoded).await?.is_some();
+        let got = if is_decoded { &decoded } else { &literal };
+        self.remote.delete(self.resource(got), None).await?;
+        Ok(is_decoded)
+    }
+
     /// The fault of a commit that the server refuses. It cannot make a collection below a file.
     async fn explain_refusal(&self, item: &Commit, target: &RemoteUrl, failure: Failure) -> Fault {
-        let is_refused = matches!(
-            failure.kind,
-            Kind::Status(StatusCode::CONFLICT | StatusCode::FORBIDDEN | StatusCode::METHOD_NOT_ALLOWED)
-        );
+        let is_refused = matches!(failure.kind, Kind::Status(_));
         match is_refused && self.has_file_above(target).await {
             true => self.clash(item),
             false => failure.in_storage(Scope::Target),
@@ -498,7 +543,7 @@ impl Root {
         let mut next = target.parent();
         while let Some(above) = next.filter(|above| above.path().len() > self.url.path().len()) {
             let plain = above.without_slash();
-            if let Ok(Some(stat)) = self.stat(&plain).await {
+            if let Ok(Some(stat)) = self.find(&plain).await {
                 return !stat.is_collection;
             }
             next = above.parent();

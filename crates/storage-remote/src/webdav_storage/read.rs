@@ -90,13 +90,13 @@ impl Window {
 
 impl SourceFile for RemoteSource {
     fn identity(&self) -> Identity {
-        identity(&self.stat)
+        identity(&self.url, &self.stat)
     }
 
     fn identity_now(&self) -> Result<Identity, Fault> {
         let found = self.runtime.block_on(self.root.stat(&self.url));
         match found.map_err(|failure| failure.in_storage(Scope::Source))? {
-            Some(stat) => Ok(identity(&stat)),
+            Some(stat) => Ok(identity(&self.url, &stat)),
             None => Err(Fault::new(FaultCode::SourceMissing, format!("{} is gone", self.url))),
         }
     }

@@ -152,6 +152,15 @@ impl TempUpload {
         });
     }
 
+    /// Returns when nothing is sent any more. A server may carry out what it has wholly got, so that this waits
+    /// for its word rather than breaking off.
+    pub(super) async fn end(&self) {
+        if !self.is_complete() {
+            self.abort();
+        }
+        let _ = self.ended().await;
+    }
+
     /// The result of the PUT, once it has ended.
     pub(super) async fn ended(&self) -> Result<(), Fault> {
         let mut result = self.result.subscribe();

@@ -26,7 +26,7 @@ impl WebDavStorage {
             None => Err(Fault::new(FaultCode::SourceMissing, format!("{at} is not there"))),
             Some(stat) if stat.is_collection => self.walk_collection(path, visit).map(drop),
             Some(stat) => {
-                let _ = visit(Visit::File { at, identity: identity(&stat) });
+                let _ = visit(Visit::File { at, identity: identity(&url, &stat) });
                 Ok(())
             }
         }
@@ -59,7 +59,14 @@ impl WebDavStorage {
                     detail: error.to_string(),
                 }),
                 Ok(_) if member.stat.is_collection => self.walk_collection(&below, visit)?,
-                Ok(at) => visit(Visit::File { at, identity: identity(&member.stat) }),
+                Ok(at) => match self.root.url_of(&at) {
+                    Ok(url) => visit(Visit::File { at, identity: identity(&url, &member.stat) }),
+                    Err(fault) => visit(Visit::Skipped {
+                        path: printable(&below),
+                        reason: SkipReason::NameRules,
+                        detail: fault.detail,
+                    }),
+                },
             };
             if flow.is_break() {
                 return Ok(flow);

@@ -56,3 +56,4 @@ mod tape;
 mod third_party;
 mod upgrade;
 mod wan;
+mod webdav_storage;

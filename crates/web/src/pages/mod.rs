@@ -230,7 +230,7 @@ mod tests {
             links: Vec::new(),
             storages: vec![StorageView {
                 site: Some("beta".parse().unwrap()),
-                kind: longhaul_api::agent::StorageKind::Posix,
+                kind: longhaul_model::StorageKind::Posix,
                 name: "beta".parse().unwrap(),
                 writable: true,
                 total_bytes: 0,
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_virtual_storage_is_not_offered_as_an_end_of_a_link() {
-        let kinds = [longhaul_api::agent::StorageKind::Posix, longhaul_api::agent::StorageKind::Virtual];
+        let kinds = [longhaul_model::StorageKind::Posix, longhaul_model::StorageKind::Virtual];
         let offered = kinds.map(|kind| {
             let storage = StorageView { kind, ..site_view().storages.remove(0) };
             let text = steer(context(Some(admin())), &super::steer::sample(storage)).into_string();

@@ -1,9 +1,8 @@
 //! The site pages: is a site healthy, and does anyone have to act?
 
-use longhaul_api::agent::StorageKind;
 use longhaul_api::commissioning::CommissionState;
 use longhaul_api::native::{AgentView, SiteState, SiteView, StorageView};
-use longhaul_model::units;
+use longhaul_model::{StorageKind, units};
 use longhaul_security::ResourceScope;
 use maud::{Markup, html};
 

@@ -1,10 +1,9 @@
 //! The Steer page: who gets how much, what limits it, and which links may files use?
 
-use longhaul_api::agent::StorageKind;
 use longhaul_api::limits::{LimitKind, LimitView};
 use longhaul_api::native::StorageView;
 use longhaul_api::steering::{AllowedLink, AuditEntry, DecisionEntry, LinksView, ShareView};
-use longhaul_model::units;
+use longhaul_model::{StorageKind, units};
 use longhaul_security::{Principal, ResourceScope, Role};
 use maud::{Markup, html};
 
