@@ -294,7 +294,7 @@ impl StorageWatcher {
         name[8..].copy_from_slice(&random()?.to_ne_bytes());
         let temp = TempName::from_bytes(name);
         let write = || -> Result<(), Fault> {
-            let file = self.storage.create(&temp, PROBE_BYTES as u64)?;
+            let file = self.storage.create(&temp, None, PROBE_BYTES as u64)?;
             file.write_at(&[0; PROBE_BYTES], 0)?;
             file.flush()
         };

@@ -83,7 +83,7 @@ impl Storage for PushExport {
         storage.open(&real)
     }
 
-    fn create(&self, _: &TempName, _: u64) -> Result<Box<dyn TargetFile>, Fault> {
+    fn create(&self, _: &TempName, _: Option<&Pfn>, _: u64) -> Result<Box<dyn TargetFile>, Fault> {
         self.refuse()
     }
 

@@ -236,8 +236,8 @@ impl Storage for MappedStorage {
         self.inner.open(&self.map_path(at)?)
     }
 
-    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
-        self.inner.create(temp, size)
+    fn create(&self, temp: &TempName, target: Option<&Pfn>, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+        self.inner.create(temp, target, size)
     }
 
     fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
@@ -300,7 +300,7 @@ mod tests {
 
     fn put(landing: &MappedStorage, name: &str, number: u8, bytes: &[u8]) -> Result<(), Fault> {
         let temp = TempName::from_bytes([number; 16]);
-        landing.create(&temp, bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
+        landing.create(&temp, None, bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
         let target = Pfn::new("target".parse().unwrap(), name).unwrap();
         landing.commit(&[Commit::new(temp, target, bytes.len() as u64)]).remove(0)
     }

@@ -248,7 +248,7 @@ impl Incoming {
     ) -> Outcome<Incoming> {
         let at = place.pfn(shared.storage().name())?;
         let temp = shared.temp_name();
-        let file = shared.storage().create(&temp, size.unwrap_or(0))?;
+        let file = shared.storage().create(&temp, Some(&at), size.unwrap_or(0))?;
         let guard = Guard { storage: shared.storage().clone(), temp, is_kept: false };
         let wanted = claimed.algorithms().filter(|algorithm| !ALWAYS.contains(algorithm));
         let hasher = Hasher::new(ALWAYS.into_iter().chain(wanted));

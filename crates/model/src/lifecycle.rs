@@ -123,11 +123,13 @@ pub enum StorageKind {
     Posix,
     /// A collection of a WebDAV server.
     Webdav,
+    /// A bucket of a storage that speaks S3.
+    S3,
     /// Nothing, for tests: what is read is generated, what is written is checked and dropped.
     Virtual,
 }
 
-words!(StorageKind { Posix = "posix", Webdav = "webdav", Virtual = "virtual" });
+words!(StorageKind { Posix = "posix", Webdav = "webdav", S3 = "s3", Virtual = "virtual" });
 
 /// Protection of data between agents after the handshake, which is always TLS 1.3 with certificates of both
 /// ends.

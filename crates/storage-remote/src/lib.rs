@@ -25,6 +25,7 @@ mod refreshing_token;
 mod remote;
 mod retry;
 mod s3;
+mod storages;
 mod stream;
 mod tape;
 mod tape_answers;
@@ -33,7 +34,6 @@ mod upload;
 mod url;
 mod verify;
 mod webdav;
-mod webdav_storage;
 mod xml;
 
 pub use checksum::Checksum;
@@ -46,7 +46,7 @@ pub use order::{
 pub use refreshing_token::{RefreshResult, RefreshingToken, TokenRefresher};
 pub use remote::Remote;
 pub use s3::{S3Keys, bucket_of};
+pub use storages::{RemoteStorageOptions, S3Storage, WebDavStorage};
 pub use tape::{StageFile, TapeApi, plain_path};
 pub use tape_answers::{ArchiveInfo, StageState, StagedFile};
 pub use url::{RemoteUrl, SCHEMES, is_host, on_host};
-pub use webdav_storage::{WebDavOptions, WebDavStorage};

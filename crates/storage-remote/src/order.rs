@@ -200,7 +200,7 @@ pub struct Stat {
     pub is_collection: bool,
     /// As sent, with quotes; `W/` before a weak one.
     pub etag: Option<String>,
-    /// As sent: a date of HTTP.
+    /// As sent: a date of HTTP, or of RFC 3339.
     pub modified: Option<String>,
     /// Whether parts of it can be asked for.
     pub ranges: bool,
@@ -211,8 +211,10 @@ pub struct Stat {
 impl Stat {
     /// Seconds since 1970, if the storage tells when it was changed.
     pub fn modified_s(&self) -> Option<i64> {
-        let parsed = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(self.modified.as_ref()?);
-        parsed.ok().map(|time| time.as_second())
+        let text = self.modified.as_ref()?;
+        let parsed = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text);
+        // Listings of S3 tell it as RFC 3339 does.
+        parsed.ok().or_else(|| text.parse().ok()).map(|time: jiff::Timestamp| time.as_second())
     }
 }
 

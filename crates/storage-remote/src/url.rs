@@ -205,6 +205,19 @@ impl RemoteUrl {
         }
     }
 
+    /// The bucket of an S3 URL, and what all keys below the URL begin with: empty, or with a slash at its end.
+    /// None: it names no bucket.
+    pub(crate) fn split_bucket(&self, path_style: bool) -> Option<(RemoteUrl, String)> {
+        let path = String::from_utf8(percent::decode_lenient(&self.path)).ok()?;
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        let bucket = match path_style {
+            true => format!("/{}", percent::encode_component(names.next()?)),
+            false => "/".to_owned(),
+        };
+        let prefix: String = names.flat_map(|name| [name, "/"]).collect();
+        self.s3.then(|| (RemoteUrl { path: bucket, ..self.clone() }, prefix))
+    }
+
     /// The same as the name of a collection, with a slash at its end.
     pub(crate) fn as_collection(&self) -> RemoteUrl {
         RemoteUrl { path: format!("{}/", self.path.trim_end_matches('/')), ..self.clone() }

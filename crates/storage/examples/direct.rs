@@ -75,7 +75,7 @@ fn measure(root: &Path, size: u64, direct_io: bool) -> Result<Measured, Box<dyn 
     let chunk = &mut memory[start..start + CHUNK];
 
     let (began, cpu) = (Instant::now(), cpu_s()?);
-    let file = posix.create(&temp, size)?;
+    let file = posix.create(&temp, Some(&at), size)?;
     for offset in (0..size).step_by(CHUNK) {
         let len = (size - offset).min(CHUNK as u64) as usize;
         file.write_at(&chunk[..len], offset)?;

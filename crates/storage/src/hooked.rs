@@ -219,10 +219,10 @@ impl Storage for HookedStorage {
         let hook = self.read_hook.lock().clone();
         Ok(Box::new(HookedSource { at: at.clone(), inner: self.inner.open(at)?, hook }))
     }
-    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+    fn create(&self, temp: &TempName, target: Option<&Pfn>, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
         match self.create_fault.lock().clone() {
             Some(fault) => Err(fault),
-            None => self.inner.create(temp, size).map(|file| self.wrap(file)),
+            None => self.inner.create(temp, target, size).map(|file| self.wrap(file)),
         }
     }
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {

@@ -35,8 +35,13 @@ pub struct Capabilities {
     /// [`Storage::reopen`] finds the temporary files of earlier attempts. Otherwise each attempt starts from
     /// scratch, and a flush of an incomplete file says nothing.
     pub resumes: bool,
+    /// Temporary files can be read back before they are committed.
+    pub reads_temps: bool,
     /// A commit sets mode and modification time. Otherwise they are the storage's business.
     pub sets_attributes: bool,
+    /// Names lie in directories: none can be that of a file and of a directory. Otherwise every path is a name
+    /// of its own.
+    pub has_directories: bool,
     /// Deleting the last file of a directory removes the directory. Otherwise it stays.
     pub removes_empty_directories: bool,
 }
@@ -44,7 +49,7 @@ pub struct Capabilities {
 /// Space of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Size of the file system or quota, in bytes.
+    /// Size of the file system or quota, in bytes; 0 if nobody can tell it.
     pub total_bytes: u64,
     /// The usable space: less than the unused space where the file system keeps a reserve.
     pub free_bytes: u64,
@@ -308,11 +313,12 @@ pub trait Storage: Send + Sync {
     }
 
     /// Creates an empty temporary file, replacing an older one of that name, and reserves `size` bytes, so
-    /// that a full storage is detected before data is sent.
+    /// that a full storage is detected before data is sent. `target` is the name that the commit will give
+    /// it: an object store has to know it now. None: it will not be committed.
     ///
     /// # Errors
     /// `TargetFull` without the space, `TargetReadOnly` or `TargetWrite` if it cannot be created.
-    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
+    fn create(&self, temp: &TempName, target: Option<&Pfn>, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
 
     /// Creates a temporary file with all its bytes, for a small file: [`Storage::create`] and one write. A
     /// storage may already set the attributes of the later commit.
@@ -320,7 +326,7 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// As [`Storage::create`] and [`TargetFile::write_at`].
     fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {
-        self.create(&item.temp, item.size)?.write_at(bytes, 0)
+        self.create(&item.temp, Some(&item.target), item.size)?.write_at(bytes, 0)
     }
 
     /// Opens a temporary file of an earlier attempt; none if it is gone or larger than `size`.
@@ -385,8 +391,8 @@ pub trait Storage: Send + Sync {
     /// `Conflict` if the file is another version; `TargetReadOnly` or `TargetWrite` if it cannot be deleted.
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault>;
 
-    /// Visits everything at and beneath `path` (`""` is the root), in name order, component by component,
-    /// until `visit` breaks. Files that vanish meanwhile are skipped.
+    /// Visits everything at and beneath `path` (`""` is the root) until `visit` breaks: in name order,
+    /// component by component, where the storage has directories. Files that vanish meanwhile are skipped.
     ///
     /// # Errors
     /// `SourceMissing` if `path` does not exist, `BadName` if it is invalid, `SourceUnreadable` if a

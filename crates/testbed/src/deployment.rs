@@ -116,9 +116,26 @@ impl SiteOptions {
 
     /// Beside its other storage one of a WebDAV server on loopback, called `NAME-dav`.
     pub fn with_webdav_storage(self, url: &str, authority: &Path) -> Self {
+        self.with_remote_storage("dav", "webdav", url, authority, "")
+    }
+
+    /// Beside its other storage a bucket on loopback, called `NAME-s3`.
+    pub fn with_s3_storage(self, url: &str, authority: &Path, access_key: &str, secret_file: &Path) -> Self {
+        let keys = format!("access_key = {access_key:?}\nsecret_file = {}\n", quoted(secret_file));
+        self.with_remote_storage("s3", "s3", url, authority, &keys)
+    }
+
+    fn with_remote_storage(
+        self,
+        suffix: &str,
+        kind: &str,
+        url: &str,
+        authority: &Path,
+        credential: &str,
+    ) -> Self {
         let lines = format!(
-            "[[agent.storages]]\nname = \"{}-dav\"\nkind = \"webdav\"\n[agent.storages.server]\nurl = {url:?}\n\
-             authorities = [{}]\nallow_networks = [\"127.0.0.0/8\", \"::1\"]\n",
+            "[[agent.storages]]\nname = \"{}-{suffix}\"\nkind = {kind:?}\n[agent.storages.server]\nurl = \
+             {url:?}\n{credential}authorities = [{}]\nallow_networks = [\"127.0.0.0/8\", \"::1\"]\n",
             self.name,
             quoted(authority),
         );

@@ -6,11 +6,11 @@ pub(crate) mod foreign;
 pub(crate) mod hooks;
 pub(crate) mod marking;
 pub(crate) mod mover;
+pub(crate) mod server;
 pub(crate) mod source_names;
 mod storage;
 pub(crate) mod tape;
 pub(crate) mod uplinks;
-pub(crate) mod webdav;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::hooks::HooksConfig;
 use super::mover::MoverConfig;
+use super::server::ServerConfig;
 use super::tape::TapeConfig;
-use super::webdav::WebDavConfig;
 
 /// Maximum number of names with which rules are tested at each start.
 const RULES_TEST_MAX: usize = 1_000;
@@ -22,16 +22,16 @@ const RULES_TEST_MAX: usize = 1_000;
 pub struct StorageConfig {
     /// Unique in the deployment; the site's first storage usually bears the site's name.
     pub name: StorageName,
-    /// What holds the files: a directory of this host, a collection of a WebDAV server, or nothing at all. A
-    /// virtual storage makes what is read from it, and checks and drops what is written to it.
+    /// What holds the files: a directory of this host, a collection of a WebDAV server, a bucket, or nothing at
+    /// all. A virtual storage makes what is read from it, and checks and drops what is written to it.
     #[serde(default)]
     pub kind: StorageKind,
     /// Nothing outside this directory is ever read or written. Only a directory of this host has one.
     #[serde(default)]
     pub root: PathBuf,
-    /// The server of a storage of kind `webdav`.
+    /// The server of a storage of kind `webdav` or `s3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<WebDavConfig>,
+    pub server: Option<ServerConfig>,
     /// Where files lie before they are complete; must be on the same file system. Default: `.longhaul` in the
     /// root.
     #[serde(default)]
@@ -126,7 +126,7 @@ impl StorageConfig {
         let name = &self.name;
         let rooted = !self.root.as_os_str().is_empty();
         match self.kind {
-            StorageKind::Posix | StorageKind::Webdav if null_mover => Err(format!(
+            StorageKind::Posix | StorageKind::Webdav | StorageKind::S3 if null_mover => Err(format!(
                 "storage {name}: beside a null mover all storages have to be virtual (kind = \"virtual\"), \
                     since it reports \
                  files as brought that are not"
@@ -135,9 +135,9 @@ impl StorageConfig {
                 Err(format!("storage {name}: root is missing: the directory that is exported"))
             }
             StorageKind::Posix | StorageKind::Virtual if self.server.is_some() => {
-                Err(format!("storage {name}: server belongs to storages of kind = \"webdav\""))
+                Err(format!("storage {name}: server belongs to storages of kind = \"webdav\" or \"s3\""))
             }
-            StorageKind::Webdav => self.check_webdav(rooted),
+            StorageKind::Webdav | StorageKind::S3 => self.check_remote(rooted),
             StorageKind::Virtual if rooted || self.work.is_some() => {
                 Err(format!("storage {name}: a virtual storage has no directory: leave out root and work"))
             }
@@ -157,11 +157,11 @@ impl StorageConfig {
         }
     }
 
-    fn check_webdav(&self, rooted: bool) -> Result<(), String> {
+    fn check_remote(&self, rooted: bool) -> Result<(), String> {
         let name = &self.name;
         if rooted || self.work.is_some() || self.append_only || self.direct_io.is_some() {
             return Err(format!(
-                "storage {name}: a storage of a WebDAV server has no directory here: leave out root, work, \
+                "storage {name}: a storage that a server holds has no directory here: leave out root, work, \
                  append_only and direct_io"
             ));
         }
@@ -176,7 +176,7 @@ impl StorageConfig {
                 "storage {name}: server is missing: a table [agent.storages.server] with url"
             ));
         };
-        server.check().map_err(|why| format!("storage {name}: server: {why}"))
+        server.check(self.kind).map_err(|why| format!("storage {name}: server: {why}"))
     }
 
     pub fn name_rules(&self) -> NameRules {

@@ -102,8 +102,8 @@ impl Storage for TapeBackedStorage {
         Ok(self.guard_stub(at, self.storage.open_with_cache(at, directory_cache)?))
     }
 
-    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
-        self.storage.create(temp, size)
+    fn create(&self, temp: &TempName, target: Option<&Pfn>, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+        self.storage.create(temp, target, size)
     }
 
     fn put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault> {

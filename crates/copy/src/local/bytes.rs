@@ -86,13 +86,13 @@ impl FileCopy<'_> {
     ) -> Result<WriteResult, Fault> {
         if self.options.clone && file.size > 0 && self.target.clones_from(self.source) {
             // With size 0: a clone needs no reserved space.
-            let written = self.target.storage().create(temp, 0)?;
+            let written = self.target.storage().create(temp, None, 0)?;
             if self.clone(file, temp)? {
                 self.observer.bytes(file.size);
                 return Ok((Method::Clone, None, written));
             }
         }
-        let written = self.target.storage().create(temp, file.size)?;
+        let written = self.target.storage().create(temp, None, file.size)?;
         if self.options.kernel_copy
             && self.options.verification == Verification::Wire
             && self.copy_by_kernel(file, temp)?
@@ -311,7 +311,7 @@ mod tests {
         };
         let temp = TempName::from_bytes([1; 16]);
         let source = tree.open_file(&file.source, &identity).unwrap();
-        let written = target.storage().create(&temp, file.size).unwrap();
+        let written = target.storage().create(&temp, None, file.size).unwrap();
         let mut buffer = vec![0; BUFFER_BYTES];
         let digest = work.read_and_write(&file, &*source, &*written, &mut buffer).unwrap();
         let descriptor = target.descriptor(&temp).unwrap();

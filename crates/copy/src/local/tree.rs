@@ -183,7 +183,7 @@ impl TargetTree {
         let here = self.beneath.stat(b"").map(|stat| stat.st_dev);
         let (one, other) = (temps::new_name(), temps::new_name());
         let try_it = || -> Result<bool, Fault> {
-            let (_one, _other) = (self.storage.create(&one, 0)?, self.storage.create(&other, 0)?);
+            let (_one, _other) = (self.storage.create(&one, None, 0)?, self.storage.create(&other, None, 0)?);
             let (from, to) = (self.descriptor(&one)?, self.descriptor(&other)?);
             Ok(fs::ioctl_ficlone(&to, &from).is_ok())
         };
@@ -285,7 +285,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let tree = TargetTree::open(place.path(), FlushPolicy::None).unwrap();
         let temp = temps::new_name();
-        let file = tree.storage().create(&temp, 3).unwrap();
+        let file = tree.storage().create(&temp, None, 3).unwrap();
         file.write_at(b"abc", 0).unwrap();
         let descriptor = tree.descriptor(&temp).unwrap();
         assert_eq!(fs::fstat(&descriptor).unwrap().st_size, 3);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use longhaul_storage::{Storage, conformance};
-use longhaul_storage_remote::{Credential, Remote, RemoteConfig, Trust, WebDavOptions, WebDavStorage};
+use longhaul_storage_remote::{Credential, Remote, RemoteConfig, RemoteStorageOptions, Trust, WebDavStorage};
 
 use crate::house::{House, WRITER};
 
@@ -18,7 +18,7 @@ fn remote(house: &House) -> Arc<Remote> {
 }
 
 fn open(house: &House, runtime: &tokio::runtime::Runtime) -> WebDavStorage {
-    let options = WebDavOptions {
+    let options = RemoteStorageOptions {
         name: "disk".parse().unwrap(),
         url: house.url("/"),
         credential: Credential::Bearer(WRITER.to_owned().into()),
@@ -27,6 +27,7 @@ fn open(house: &House, runtime: &tokio::runtime::Runtime) -> WebDavStorage {
         name_bytes_max: 255,
         parallel: None,
         capacity_bytes: None,
+        path_style: true,
     };
     WebDavStorage::open(remote(house), options, runtime.handle().clone()).unwrap()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 
-use longhaul_model::{Blame, Fault, FaultCode, Pfn, StorageName};
+use longhaul_model::{Blame, Fault, FaultCode, Hasher, Pfn, StorageName};
 use longhaul_storage::{Commit, Identity, TargetFile, TempName};
 use longhaul_wire::journal::OriginId;
 use longhaul_wire::{Coverage, FileKey, FileNumber, OriginNumber};
@@ -15,6 +15,7 @@ use super::large_files::LargeFileTask;
 use super::reorder_buffer::ReorderBuffer;
 use super::session::Session;
 use super::target::Target;
+use super::verify;
 use super::write::Chunk;
 use crate::context::EngineContext;
 use crate::interface::{AttemptOutcome, AttemptTimeline, Event, FetchFile, SourceShare, Success};
@@ -56,6 +57,8 @@ pub(crate) struct Job {
     pub(super) held: OnceLock<HeldCopy>,
     /// Out-of-order chunks of a large file on append-only storage.
     pub(super) reorder: Option<Mutex<ReorderBuffer<Chunk>>>,
+    /// Digests of a large file that cannot be read back, computed as it is written in order.
+    pub(super) written_digests: Option<Mutex<Hasher>>,
     file_lock: Mutex<Option<FileLock>>,
     shared: Weak<EngineContext>,
 }
@@ -104,6 +107,9 @@ impl Job {
         let times = AttemptTimeline { received: shared.wall(), ..AttemptTimeline::default() };
         let is_large = file.size > longhaul_model::limits::SMALL_FILE_BYTES;
         let line = (is_large && target.is_append_only()).then(|| Mutex::new(ReorderBuffer::starting_at(0)));
+        // Nothing is resumed there, so that the first byte written is the first byte of the file.
+        let is_hashed = line.is_some() && !target.storage.capabilities().reads_temps;
+        let written_digests = is_hashed.then(|| verify::sequential_hasher(&file)).flatten().map(Mutex::new);
         Job {
             file,
             source,
@@ -116,6 +122,7 @@ impl Job {
             open: Mutex::new(None),
             held: OnceLock::new(),
             reorder: line,
+            written_digests,
             file_lock: Mutex::new(Some(held)),
             shared: Arc::downgrade(shared),
         }

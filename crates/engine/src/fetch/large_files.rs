@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, Hasher};
 use longhaul_wire::journal::Record;
 
 use super::job::Job;
@@ -128,6 +128,12 @@ impl Target {
         let (whole, resumed) = (state.coverage.whole(job.file.size), state.resumed || kept);
         drop(state);
         let whole = whole.ok_or_else(|| Fault::new(FaultCode::Internal, "a complete file has gaps"))?;
+        if let Some(hasher) = &job.written_digests {
+            return verify::check_written(
+                &job.file,
+                std::mem::replace(&mut *hasher.lock(), Hasher::new([])).finish(),
+            );
+        }
         if !verify::needs_readback(&job.file) {
             return verify::check_combined(&job.file, whole, resumed);
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use longhaul_model::digest::PartDigest;
 use longhaul_model::limits::CHUNK_BYTES;
 use longhaul_model::mark::Treatment;
-use longhaul_model::{Fault, FaultCode, Mark, Timestamp};
+use longhaul_model::{Fault, FaultCode, Mark, Retry, Timestamp, Verification};
 use longhaul_storage::{Identity, TargetFile};
 use longhaul_wire::journal::{JournalEntry, OriginId, Record};
 use longhaul_wire::{Coverage, FileKey, NewBatch, NewFile, SourceIdentity, Wanted};
@@ -177,6 +177,17 @@ impl Target {
                 format!("{} is exported for reading only", self.storage.name()),
             ));
         }
+        let capabilities = self.storage.capabilities();
+        if job.file.verification == Verification::Readback
+            && !capabilities.reads_temps
+            && !capabilities.discards
+        {
+            let detail = format!(
+                "{} cannot read a file back before it is complete: choose end-to-end as the verification",
+                self.storage.name()
+            );
+            return Err(Fault::new(FaultCode::TargetWrite, detail).retrying(Retry::Never));
+        }
         if let Some(present) = self.storage.stat(&job.at).map_err(verify::blame_target)? {
             let mut checksums = Vec::new();
             let may_be_used = self.may_use_chunks(job);
@@ -257,11 +268,7 @@ impl Target {
         self.storage.flush_present(std::slice::from_ref(&job.at)).map_err(verify::blame_target)?;
         tracing::debug!(attempt = %job.file.attempt, at = %job.at, wall = %shared.wall(), "the file is there \
             already");
-        Ok(Success {
-            digests: found,
-            verification: longhaul_model::Verification::Readback,
-            already_there: true,
-        })
+        Ok(Success { digests: found, verification: Verification::Readback, already_there: true })
     }
 
     fn resume(&self, job: &Arc<Job>, shared: &EngineContext) -> Result<Preparation, Fault> {
@@ -335,7 +342,8 @@ impl Target {
         tracing::debug!(attempt = %job.file.attempt, covered = prefix.len, "copying the valid prefix of a \
             file");
         self.journal.void_durably(job.key)?;
-        let new: Arc<dyn TargetFile> = Arc::from(self.storage.create(&job.temp, job.file.size)?);
+        let new: Arc<dyn TargetFile> =
+            Arc::from(self.storage.create(&job.temp, Some(&job.at), job.file.size)?);
         let mut buffer = vec![0; CHUNK_BYTES as usize];
         let mut copied = PartDigest::EMPTY;
         while copied.len < prefix.len {

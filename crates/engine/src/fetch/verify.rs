@@ -17,8 +17,24 @@ pub(super) fn blame_target(fault: Fault) -> Fault {
 
 /// Whether the bytes have to be read back from the storage for verification.
 pub(super) fn needs_readback(file: &FetchFile) -> bool {
-    let by_parts = file.tree.is_some() || file.digests.is_empty() || combines(&file.digests);
-    file.verification == Verification::Readback || !by_parts
+    file.verification == Verification::Readback || !is_verified_by_parts(file)
+}
+
+/// For a file whose expected digests have to be computed over its bytes in order; none: they can be combined
+/// from those of its parts.
+pub(super) fn sequential_hasher(file: &FetchFile) -> Option<Hasher> {
+    (!is_verified_by_parts(file)).then(|| Hasher::new(file.digests.algorithms()))
+}
+
+/// Verifies the digests computed while a file was written in order.
+pub(super) fn check_written(file: &FetchFile, digests: DigestSet) -> Result<Success, Fault> {
+    check(file, &digests, false)?;
+    Ok(Success { digests, verification: Verification::EndToEnd, already_there: false })
+}
+
+/// Whether what is known of the parts of a file verifies the whole.
+fn is_verified_by_parts(file: &FetchFile) -> bool {
+    file.tree.is_some() || file.digests.is_empty() || combines(&file.digests)
 }
 
 /// Whether one of the expected digests can be combined from those of parts (CRC combination).
@@ -51,7 +67,7 @@ fn source_verification(file: &FetchFile) -> Verification {
 
 /// Verifies a small file in memory.
 pub(super) fn check_memory(file: &FetchFile, bytes: &[u8], whole: PartDigest) -> Result<Success, Fault> {
-    if file.tree.is_some() || file.digests.is_empty() || combines(&file.digests) {
+    if is_verified_by_parts(file) {
         return check_combined(file, whole, false);
     }
     let mut hasher = Hasher::new(file.digests.algorithms());

@@ -127,6 +127,9 @@ fn write_chunk(
     loop {
         let next = line.lock().take_next();
         let Some(chunk) = next else { return };
+        if let Some(hasher) = &job.written_digests {
+            hasher.lock().update(&chunk.buffer[..chunk.part.len as usize]);
+        }
         let end = chunk.head.offset + chunk.part.len;
         if !job.target.write_verified(job, chunk, shared, || line.lock().written(end)) {
             return;
@@ -209,7 +212,8 @@ impl Target {
             return Ok(file.clone());
         }
         self.journal.void_durably(job.key)?;
-        let file: Arc<dyn TargetFile> = Arc::from(self.storage.create(&job.temp, job.file.size)?);
+        let file: Arc<dyn TargetFile> =
+            Arc::from(self.storage.create(&job.temp, Some(&job.at), job.file.size)?);
         self.journal
             .append(&[Record::Open { key: job.key, opened: source_opening(job, identity, shared) }])?;
         *open = Some(file.clone());
@@ -271,7 +275,7 @@ impl Target {
     fn write_small(&self, job: &Job, bytes: &[u8], part: PartDigest) -> Result<(), Fault> {
         let in_memory = verify::check_memory(&job.file, bytes, part)?;
         let written = if job.file.verification == longhaul_model::Verification::Readback {
-            let file = self.storage.create(&job.temp, job.file.size)?;
+            let file = self.storage.create(&job.temp, Some(&job.at), job.file.size)?;
             let reread = || verify::check_readback(&job.file, &*file, part, false, &|| false);
             file.write_at(bytes, 0).and_then(|()| reread())
         } else {

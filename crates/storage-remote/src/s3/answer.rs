@@ -2,13 +2,17 @@
 
 use http::{HeaderMap, StatusCode};
 use longhaul_model::Timestamp;
+use longhaul_model::percent::decode_lenient;
 
 use crate::failure::{Kind, sanitized};
+use crate::order::Stat;
 use crate::xml;
 
 /// A document that is read: a thousand parts with all that is told of them is a tenth of it.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
 const FIELDS_MAX: usize = 20_000;
+/// The path of a key in a listing of objects.
+const KEY: &str = "Contents/Key";
 /// The clock skew that S3 accepts, in seconds.
 const SKEW_MAX_S: i64 = 15 * 60;
 
@@ -31,8 +35,9 @@ impl xml::Visit for Fields {
     }
 
     fn end(&mut self, text: &str) -> Result<(), String> {
-        let text = text.trim();
         let path = self.open.get(1..).unwrap_or_default().join("/");
+        // A key may begin and end with blanks.
+        let text = if path == KEY { xml::without_layout(text) } else { text.trim() };
         self.open.pop();
         if path.is_empty() {
             return Ok(());
@@ -99,6 +104,45 @@ pub(crate) fn listed(document: &[u8]) -> Result<Listed, String> {
         listed.more_after = Some(marker.ok_or("it is cut and does not say where")?);
     }
     Ok(listed)
+}
+
+/// One page of a listing of objects.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct ObjectPage {
+    pub(crate) objects: Vec<(String, Stat)>,
+    /// The token that the next page is asked for with.
+    pub(crate) more: Option<String>,
+}
+
+/// A page of ListObjectsV2. Keys are percent-encoded if it says so; then a plus sign is a blank.
+pub(crate) fn objects(document: &[u8]) -> Result<ObjectPage, String> {
+    let fields = Fields::read(document, "ListBucketResult")?;
+    let is_encoded = fields.get("EncodingType") == Some("url");
+    let (mut page, mut key, mut stat) = (ObjectPage::default(), String::new(), Stat::default());
+    for (path, text) in &fields.found {
+        match path.as_str() {
+            KEY if is_encoded => {
+                let bytes = decode_lenient(&text.replace('+', " "));
+                key = String::from_utf8(bytes).map_err(|_| "a key in it is not UTF-8".to_owned())?;
+            }
+            KEY => key.clone_from(text),
+            "Contents/Size" => {
+                stat.size = text.parse().map_err(|_| "a size in it is no number".to_owned())?;
+            }
+            "Contents/ETag" => stat.etag = Some(text.clone()),
+            "Contents/LastModified" => stat.modified = Some(text.clone()),
+            "Contents" => {
+                let stat = Stat { ranges: true, ..std::mem::take(&mut stat) };
+                page.objects.push((std::mem::take(&mut key), stat));
+            }
+            _ => {}
+        }
+    }
+    if fields.get("IsTruncated") == Some("true") {
+        let token = fields.get("NextContinuationToken").map(str::to_owned);
+        page.more = Some(token.ok_or("it is cut and does not say where")?);
+    }
+    Ok(page)
 }
 
 /// Storages say 200 before they have put a file together, and may find trouble then.
@@ -223,6 +267,26 @@ mod tests {
         let begun = b"<InitiateMultipartUploadResult><UploadId>u1</UploadId></InitiateMultipartUploadResult>";
         assert_eq!(upload_id(begun).unwrap(), "u1");
         assert!(completed(ERROR.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn objects_are_listed() {
+        let document = |encoding: &str, key: &str| {
+            format!(
+                "<ListBucketResult>{encoding}<IsTruncated>true</IsTruncated>\
+                 <NextContinuationToken>t=</NextContinuationToken><Contents><Key>{key}</Key>\
+                 <LastModified>2026-11-29T19:00:01.250Z</LastModified><ETag>&quot;aa&quot;</ETag><Size>5</Size>\
+                 </Contents></ListBucketResult>"
+            )
+        };
+        let page = objects(document("", " a+b%20 ").as_bytes()).unwrap();
+        let (key, stat) = &page.objects[0];
+        assert_eq!((key.as_str(), stat.size, stat.etag.as_deref()), (" a+b%20 ", 5, Some("\"aa\"")));
+        assert_eq!((stat.modified_s(), page.more.as_deref()), (Some(1_796_238_001), Some("t=")));
+        let encoded = "<EncodingType>url</EncodingType>";
+        assert_eq!(objects(document(encoded, "a+b%2B%C3%BC").as_bytes()).unwrap().objects[0].0, "a b+ü");
+        assert!(objects(document(encoded, "%FF").as_bytes()).unwrap_err().contains("UTF-8"));
+        assert!(objects(b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>").is_err());
     }
 
     #[test]

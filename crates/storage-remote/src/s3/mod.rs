@@ -8,6 +8,7 @@
 
 pub(crate) mod answer;
 mod keys;
+mod listing;
 mod object;
 mod parts;
 mod query;
@@ -17,9 +18,10 @@ mod upload;
 
 pub(crate) use answer::{refusal, skew};
 pub use keys::{S3Keys, bucket_of};
-pub(crate) use object::told_checksum;
+pub(crate) use listing::ListedObject;
+pub(crate) use object::{Part, UploadEnd, told_checksum};
 pub(crate) use parts::WHOLE_MAX;
 pub(crate) use query::canonical_query;
 pub(crate) use records::Records;
 pub(crate) use sign::{Signed, presigned, sign};
-pub(crate) use upload::{PartMemory, Slot};
+pub(crate) use upload::{PartMemory, Slot, is_whole_of};

@@ -19,6 +19,7 @@ use crate::failure::{Failure, Kind};
 use crate::order::Credential;
 use crate::remote::Remote;
 use crate::retry::{BACKOFF, RETRY_AFTER_MAX};
+use crate::upload::Upload;
 use crate::url::RemoteUrl;
 use crate::webdav::Resource;
 
@@ -29,7 +30,7 @@ const SLOWEST_BYTES_PER_S: u64 = 64 << 10;
 /// Pages of a list of parts: ten thousand parts, a thousand a page.
 const LISTS_MAX: usize = 16;
 
-pub(super) struct Object {
+pub(crate) struct Object {
     exchange: Arc<Exchange>,
     url: RemoteUrl,
     credential: Credential,
@@ -38,21 +39,29 @@ pub(super) struct Object {
 
 /// An uploaded part.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Part {
+pub(crate) struct Part {
     pub(super) number: u32,
     pub(super) etag: String,
     /// The storage's MD5 equals ours.
     pub(super) confirmed: bool,
 }
 
-pub(super) enum UploadEnd {
+impl Part {
+    /// Whether the ETag is an MD5, and another one.
+    pub(crate) fn contradicts(&self, md5: &Digest) -> bool {
+        let etag = self.etag.trim().trim_matches('"');
+        etag.len() == 32 && etag.bytes().all(|byte| byte.is_ascii_hexdigit()) && !is_md5(etag, md5)
+    }
+}
+
+pub(crate) enum UploadEnd {
     Done,
     /// The upload no longer exists.
     Gone,
 }
 
 impl Remote {
-    pub(super) fn object(&self, place: Resource<'_>) -> Object {
+    pub(crate) fn object(&self, place: Resource<'_>) -> Object {
         Object {
             exchange: self.exchange.clone(),
             url: place.url.clone(),
@@ -112,7 +121,7 @@ impl Object {
     }
 
     /// All of it at once; says whether the storage has confirmed what it got.
-    pub(super) async fn put(&self, body: Bytes, replaces: bool) -> Result<bool, Failure> {
+    pub(crate) async fn put(&self, body: Bytes, replaces: bool) -> Result<bool, Failure> {
         let md5 = md5(&body);
         let sum = STANDARD.encode(md5.value());
         let plain = [("content-md5", sum.as_str()), ("content-type", "application/octet-stream")];
@@ -140,7 +149,7 @@ impl Object {
     }
 
     /// The name of the upload that begins.
-    pub(super) async fn begin(&self) -> Result<String, Failure> {
+    pub(crate) async fn begin(&self) -> Result<String, Failure> {
         let what = "POST (begin an upload)";
         let answer = self
             .send(&ObjectRequest {
@@ -175,10 +184,27 @@ impl Object {
         let confirmed = tells(&answer.headers, md5);
         let etag = answer.header("etag").map(str::to_owned);
         answer.finish().await;
-        let etag = etag.ok_or_else(|| {
-            Failure::new(Kind::Malformed, format!("PUT {}: part {number}: the answer has no ETag", self.url))
-        })?;
+        let etag = etag.ok_or_else(|| self.without_etag(number))?;
         Ok(Part { number, etag, confirmed })
+    }
+
+    /// A part whose bytes come as it is sent, and so can be sent once only.
+    pub(crate) async fn stream_part(&self, upload: &str, number: u32, body: Upload) -> Result<Part, Failure> {
+        let what = "PUT (a part)";
+        let url = self.url.asking(&[("partNumber", &number.to_string()), ("uploadId", upload)]);
+        let mut call = Call::new(Method::PUT, &url, &self.credential, self.times.progress);
+        call.payload = Payload::Upload(body);
+        let answer = self.exchange.send(call).await?.ok(what).await?;
+        let etag = answer.header("etag").map(str::to_owned);
+        answer.finish().await;
+        match etag {
+            Some(etag) => Ok(Part { number, etag, confirmed: false }),
+            None => Err(self.without_etag(number)),
+        }
+    }
+
+    fn without_etag(&self, number: u32) -> Failure {
+        Failure::new(Kind::Malformed, format!("PUT {}: part {number}: the answer has no ETag", self.url))
     }
 
     /// The parts of an upload that was begun before; none if there is no such upload.
@@ -215,7 +241,7 @@ impl Object {
     }
 
     /// Makes a file of the parts: only now it has its name.
-    pub(super) async fn complete(
+    pub(crate) async fn complete(
         &self,
         upload: &str,
         parts: &[Part],
@@ -263,7 +289,7 @@ impl Object {
     }
 
     /// Forgets an upload and its parts. That there is none is fine.
-    pub(super) async fn abort(&self, upload: &str) -> Result<(), Failure> {
+    pub(crate) async fn abort(&self, upload: &str) -> Result<(), Failure> {
         let what = "DELETE (an upload)";
         let ask = ObjectRequest {
             what,

@@ -35,7 +35,7 @@ impl PartMemory {
     }
 
     /// Waits until there is room. What is larger than all of it has to be alone.
-    pub(super) async fn reserve(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Failure> {
+    pub(crate) async fn reserve(&self, bytes: u64) -> Result<OwnedSemaphorePermit, Failure> {
         let wanted = u32::try_from(bytes.div_ceil(MIB).max(1)).unwrap_or(u32::MAX).min(self.all);
         let room = self.room.clone().acquire_many_owned(wanted).await;
         room.map_err(|_| Failure::new(Kind::Cancelled, "the process ends"))

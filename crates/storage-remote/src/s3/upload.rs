@@ -153,10 +153,7 @@ impl Remote {
         if let UploadEnd::Gone = object.complete(&upload, &parts, replaces).await? {
             // The answer of an earlier request may have been lost, and the file be there.
             let there = self.head(target, None).await?;
-            let etag = confirmed.then(|| etag_of(&parts)).flatten();
-            let same = there.is_some_and(|stat| {
-                stat.size == size && etag.is_some() && stat.etag.map(|etag| plain(&etag)) == etag
-            });
+            let same = there.is_some_and(|stat| stat.size == size && confirmed && is_whole_of(&stat, &parts));
             if !same {
                 let text = format!("{}: the storage has forgotten the upload", target.url);
                 return Err(Failure::new(Kind::Lost, text));
@@ -191,6 +188,12 @@ fn take(slot: &Slot) -> Option<StartedUpload> {
 
 fn plain(etag: &str) -> String {
     etag.trim().trim_matches('"').to_ascii_lowercase()
+}
+
+/// Whether an object is made of these parts, by its ETag.
+pub(crate) fn is_whole_of(stat: &Stat, parts: &[Part]) -> bool {
+    let etag = etag_of(parts);
+    etag.is_some() && stat.etag.as_deref().map(plain) == etag
 }
 
 /// That of a file of these parts: the MD5 of their MD5s, and how many they are.

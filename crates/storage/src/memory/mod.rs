@@ -128,7 +128,9 @@ impl Storage for FaultyStore {
             parallel: faults.parallel,
             discards: false,
             resumes: true,
+            reads_temps: true,
             sets_attributes: true,
+            has_directories: true,
             removes_empty_directories: true,
         }
     }
@@ -160,7 +162,12 @@ impl Storage for FaultyStore {
         Ok(Box::new(OpenSource { store: self.clone(), path: at.path().to_owned(), identity }))
     }
 
-    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+    fn create(
+        &self,
+        temp: &TempName,
+        _target: Option<&Pfn>,
+        size: u64,
+    ) -> Result<Box<dyn TargetFile>, Fault> {
         let mut state = self.state();
         state.check_writable()?;
         state.remove_temp(temp);

@@ -15,7 +15,7 @@ fn temp(number: u8) -> TempName {
 }
 
 fn written(store: &FaultyStore, number: u8, path: &str, bytes: &[u8]) -> Commit {
-    store.create(&temp(number), bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
+    store.create(&temp(number), None, bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
     Commit::new(temp(number), at(path), bytes.len() as u64)
 }
 
@@ -74,7 +74,7 @@ fn a_power_cut_keeps_only_flushed_data() {
 #[test]
 fn a_flushed_temporary_file_survives_a_power_cut() {
     let store = store();
-    let target = store.create(&temp(1), 6).unwrap();
+    let target = store.create(&temp(1), None, 6).unwrap();
     target.write_at(b"abc", 0).unwrap();
     target.flush().unwrap();
     target.write_at(b"def", 3).unwrap();
@@ -101,9 +101,9 @@ fn a_failed_flush_loses_the_bytes() {
 fn injected_faults_occur() {
     let store = store();
     store.set_capacity(10);
-    assert_eq!(code(store.create(&temp(1), 11)), FaultCode::TargetFull);
-    let target = store.create(&temp(1), 8).unwrap();
-    assert_eq!(code(store.create(&temp(2), 3)), FaultCode::TargetFull, "space is reserved");
+    assert_eq!(code(store.create(&temp(1), None, 11)), FaultCode::TargetFull);
+    let target = store.create(&temp(1), None, 8).unwrap();
+    assert_eq!(code(store.create(&temp(2), None, 3)), FaultCode::TargetFull, "space is reserved");
     store.run_full_after(Some(4));
     target.write_at(b"1234", 0).unwrap();
     assert_eq!(code(target.write_at(b"5", 4)), FaultCode::TargetFull);
@@ -113,7 +113,7 @@ fn injected_faults_occur() {
     target.write_at(b"5", 4).unwrap();
     store.set_read_only(true);
     assert_eq!(code(target.write_at(b"5", 4)), FaultCode::TargetReadOnly);
-    assert_eq!(code(store.create(&temp(2), 1)), FaultCode::TargetReadOnly);
+    assert_eq!(code(store.create(&temp(2), None, 1)), FaultCode::TargetReadOnly);
 }
 
 #[test]

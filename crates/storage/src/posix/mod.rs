@@ -375,7 +375,9 @@ impl Storage for Posix {
             parallel: self.tuning.parallel,
             discards: false,
             resumes: true,
+            reads_temps: true,
             sets_attributes: true,
+            has_directories: true,
             removes_empty_directories: true,
         }
     }
@@ -427,7 +429,12 @@ impl Storage for Posix {
         }
     }
 
-    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+    fn create(
+        &self,
+        temp: &TempName,
+        _target: Option<&Pfn>,
+        size: u64,
+    ) -> Result<Box<dyn TargetFile>, Fault> {
         let (work, file) = self.new_temporary(temp, size)?;
         Ok(self.target(work, file, temp, size, 0))
     }

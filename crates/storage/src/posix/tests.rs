@@ -33,7 +33,7 @@ fn temp(number: u8) -> TempName {
 }
 
 fn written(posix: &Posix, number: u8, path: &str, bytes: &[u8]) -> Commit {
-    posix.create(&temp(number), bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
+    posix.create(&temp(number), None, bytes.len() as u64).unwrap().write_at(bytes, 0).unwrap();
     Commit::new(temp(number), at(path), bytes.len() as u64)
 }
 
@@ -202,7 +202,7 @@ fn aligned_and_unaligned_parts_make_one_file() {
     let mut memory = Vec::new();
     let bytes = aligned(&mut memory, LEN);
     bytes.iter_mut().enumerate().for_each(|(place, byte)| *byte = (place / 3) as u8);
-    let file = posix.create(&temp(1), LEN as u64).unwrap();
+    let file = posix.create(&temp(1), None, LEN as u64).unwrap();
     file.write_at(&bytes[1 << 20..], 1 << 20).unwrap();
     file.write_at(&bytes[..5_000], 0).unwrap();
     file.write_at(&bytes[5_000..1 << 20], 5_000).unwrap();
@@ -237,7 +237,7 @@ fn a_refusal_is_remembered() {
     let posix = with_tuning(root.path(), tuning, FaultInjector::with(hook));
     let large = longhaul_model::limits::SMALL_FILE_BYTES + 1;
     for number in 1..4 {
-        posix.create(&temp(number), large).unwrap();
+        posix.create(&temp(number), None, large).unwrap();
     }
     let asked = log.lock().iter().filter(|call| call.0 == Syscall::OpenDirect).count();
     assert_eq!((asked, posix.direct_writes.is_on()), (1, false));
@@ -262,7 +262,7 @@ fn writes_use_direct_io_by_default_and_reads_do_not() {
         let mut memory = Vec::new();
         let bytes = aligned(&mut memory, LEN);
         bytes.iter_mut().enumerate().for_each(|(place, byte)| *byte = (place / 5) as u8);
-        let file = posix.create(&temp(1), LEN as u64).unwrap();
+        let file = posix.create(&temp(1), None, LEN as u64).unwrap();
         file.write_at(bytes, 0).unwrap();
         drop(file);
         assert_eq!(posix.commit(&[Commit::new(temp(1), at("a"), LEN as u64)]), [Ok(())]);

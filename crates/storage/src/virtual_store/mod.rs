@@ -88,6 +88,7 @@ impl Storage for Virtual {
             random_write: true,
             discards: true,
             sets_attributes: true,
+            has_directories: true,
             removes_empty_directories: true,
             ..Capabilities::default()
         }
@@ -130,7 +131,12 @@ impl Storage for Virtual {
         Ok(Box::new(Source { storage: self.clone(), at: at.clone(), content, identity }))
     }
 
-    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+    fn create(
+        &self,
+        temp: &TempName,
+        _target: Option<&Pfn>,
+        size: u64,
+    ) -> Result<Box<dyn TargetFile>, Fault> {
         self.check_writable()?;
         if size > TOTAL_BYTES {
             return Err(Fault::new(
@@ -291,7 +297,7 @@ mod tests {
         assert_eq!(storage.stat(&at("run/from-beta-test/3MB-1")), Ok(None), "another's");
         let missing = storage.open(&at("run/from-alpha-test/big")).err().unwrap();
         assert!(missing.detail.contains("from-alpha-test/1GB-0001"), "{missing}");
-        storage.create(&temp(), 1).unwrap();
+        storage.create(&temp(), None, 1).unwrap();
         let over = storage.commit(&[Commit::new(temp(), own.clone(), 0)]);
         assert_eq!(over[0].as_ref().unwrap_err().code, FaultCode::NameClash);
         assert_eq!(storage.delete(&own, &identity), Ok(()));
@@ -299,7 +305,7 @@ mod tests {
     }
 
     fn receive(storage: &Virtual, path: &str, bytes: &[u8]) {
-        let target = storage.create(&temp(), bytes.len() as u64).unwrap();
+        let target = storage.create(&temp(), None, bytes.len() as u64).unwrap();
         for (place, chunk) in bytes.chunks(1 << 20).enumerate().rev() {
             target.write_at(chunk, (place as u64) << 20).unwrap();
         }
@@ -330,7 +336,7 @@ mod tests {
     fn a_read_only_storage_refuses_writes() {
         let storage = Virtual::new("alpha-test".parse().unwrap(), false);
         assert!(!storage.capabilities().writable);
-        assert_eq!(storage.create(&temp(), 1).err().unwrap().code, FaultCode::TargetReadOnly);
+        assert_eq!(storage.create(&temp(), None, 1).err().unwrap().code, FaultCode::TargetReadOnly);
         assert!(storage.open(&at("from-alpha-test/1-1")).is_ok());
     }
 }

@@ -32,7 +32,7 @@ const COMPARED: Verified =
     Verified { source_with_user: false, target_with_user: false, target_with_source: true };
 
 /// The server, or that there is none.
-fn program() -> Option<S3Program> {
+pub(crate) fn program() -> Option<S3Program> {
     let programs = [("nginx", "-v"), ("openssl", "version"), ("rclone", "version")];
     if !needs::programs("copies with a storage that speaks S3", &programs) {
         return None;

@@ -197,6 +197,6 @@ fn a_work_directory_that_is_a_link_is_refused() {
     let root = build(&base.path().canonicalize().unwrap(), &[]);
     symlink("../a", root.join(WORK_DIRECTORY)).unwrap();
     let posix = Posix::open(options(&root)).unwrap();
-    assert!(posix.create(&temp(1), 1).is_err());
+    assert!(posix.create(&temp(1), None, 1).is_err());
     assert!(!base.path().join("a/temps").exists());
 }

@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn take(storage: &dyn Storage, step: &Step) -> String {
     match step {
         Step::Create(number, size) => {
-            let made = storage.create(&temp(*number), *size as u64);
+            let made = storage.create(&temp(*number), None, *size as u64);
             seen(made.and_then(|file| file.write_at(&vec![*number; *size], 0)))
         }
         Step::Reopen(number, size) => seen(storage.reopen(&temp(*number), *size).map(|file| file.is_some())),

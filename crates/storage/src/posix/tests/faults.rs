@@ -161,7 +161,7 @@ fn a_replacement_that_fails_leaves_the_old_file() {
     }
     let memory = crate::memory::FaultyStore::new("disk".parse().unwrap());
     memory.put("a", b"good");
-    let file = memory.create(&temp(1), 5).unwrap();
+    let file = memory.create(&temp(1), None, 5).unwrap();
     file.write_at(b"newer", 0).unwrap();
     let replaces = memory.stat(&at("a")).unwrap();
     let item = Commit { mode: Some(0o4600), replaces, ..Commit::new(temp(1), at("a"), 5) };
@@ -215,7 +215,7 @@ fn a_failed_flush_is_never_retried() {
     assert!(posix.commit(&batch(&posix, 3)).iter().all(Result::is_ok), "written anew, all is well");
 
     let (posix, _root) = opened(failing_once(Syscall::FlushData));
-    let target = posix.create(&temp(1), 1).unwrap();
+    let target = posix.create(&temp(1), None, 1).unwrap();
     target.write_at(b"x", 0).unwrap();
     assert_eq!(code(target.flush()), FaultCode::TargetWrite);
     let item = Commit::new(temp(1), at("a"), 1);
@@ -250,7 +250,7 @@ fn faults_are_told_apart() {
         assert_eq!(code(posix.commit(&[item]).remove(0)), expected, "{call:?} {errno:?}");
     }
     let (posix, _root) = opened(failing(Syscall::Reserve, Errno::NOSPC));
-    assert_eq!(code(posix.create(&temp(1), 1 << 30)), FaultCode::TargetFull);
+    assert_eq!(code(posix.create(&temp(1), None, 1 << 30)), FaultCode::TargetFull);
     assert_eq!(posix.temps().unwrap(), []);
 }
 
@@ -364,7 +364,7 @@ fn a_finished_file_is_not_written_through_its_temporary_name() {
         std_fs::write(&temp_path, "good").unwrap();
         std_fs::hard_link(&temp_path, &finished).unwrap();
         if renewed {
-            posix.create(&temp(1), 4).unwrap().write_at(b"evil", 0).unwrap();
+            posix.create(&temp(1), None, 4).unwrap().write_at(b"evil", 0).unwrap();
         } else {
             assert!(posix.reopen(&temp(1), 4).unwrap().is_none());
         }
@@ -415,10 +415,10 @@ fn full_and_read_only_file_systems() {
 
 fn on_a_small_disk(root: &Path) {
     let posix = Posix::open(options(root)).unwrap();
-    assert_eq!(code(posix.create(&temp(1), 5 << 20)), FaultCode::TargetFull, "before the first byte");
+    assert_eq!(code(posix.create(&temp(1), None, 5 << 20)), FaultCode::TargetFull, "before the first byte");
     assert_eq!(posix.temps().unwrap(), []);
-    let small = posix.create(&temp(1), 100).unwrap();
-    let filler = posix.create(&temp(2), 3 << 20).unwrap();
+    let small = posix.create(&temp(1), None, 100).unwrap();
+    let filler = posix.create(&temp(2), None, 3 << 20).unwrap();
     let written = (0..).map(|chunk| filler.write_at(&[1; 4096], chunk * 4096)).find(Result::is_err);
     assert_eq!(code(written.unwrap()), FaultCode::TargetFull);
     assert_eq!(code(small.write_at(&[1; 100], 0)), FaultCode::TargetFull);
@@ -429,12 +429,12 @@ fn on_a_small_disk(root: &Path) {
     assert_eq!(posix.commit(&[item]), [Ok(())], "there is room again");
     // A file open for writing keeps the mount writable.
     drop(small);
-    let made = (3..60).map(|number| posix.create(&temp(number), 0)).find(Result::is_err);
+    let made = (3..60).map(|number| posix.create(&temp(number), None, 0)).find(Result::is_err);
     assert_eq!(code(made.unwrap()), FaultCode::TargetFull, "no inode is left");
 
     let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(root).status().unwrap();
     assert!(remount.success());
-    assert_eq!(code(posix.create(&temp(70), 1)), FaultCode::TargetReadOnly);
+    assert_eq!(code(posix.create(&temp(70), None, 1)), FaultCode::TargetReadOnly);
     let item = Commit::new(temp(3), at("b"), 0);
     assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetReadOnly);
     assert_eq!(posix.open(&at("a")).unwrap().identity().size, 100, "reading goes on");

@@ -191,7 +191,7 @@ fn a_read_only_storage_leaves_no_trace() {
     let file = posix.open(&at("a")).unwrap();
     assert_eq!(file.read_at(&mut [0; 9], 0).unwrap(), 4);
     assert_eq!(posix.temps().unwrap(), []);
-    assert_eq!(code(posix.create(&temp(1), 1)), FaultCode::TargetReadOnly);
+    assert_eq!(code(posix.create(&temp(1), None, 1)), FaultCode::TargetReadOnly);
     assert_eq!(code(posix.reopen(&temp(1), 1).map(drop)), FaultCode::TargetReadOnly);
     assert_eq!(code(posix.remove_temp(&temp(1))), FaultCode::TargetReadOnly);
     assert_eq!(code(posix.delete(&at("a"), &file.identity())), FaultCode::TargetReadOnly);

@@ -1,22 +1,13 @@
-//! A collection of a WebDAV server as a [`Storage`], which engines, scans and verifications drive as they
-//! drive a directory.
+//! A collection of a WebDAV server as a storage.
 //!
-//! Files are sent to names of their own in a work collection, [`WORK`], by one PUT each, and get their final
-//! names by MOVE. A server cannot append: a file whose PUT breaks is sent again from its first byte. Sizes are
-//! looked up after the last byte has gone, since a status of success ends nothing.
-//!
-//! The methods block. They may be called from any thread but those that run tasks of a runtime.
+//! Files are sent to names of their own in a work collection by one PUT each, and get their final
+//! names by MOVE (RFC 4918).
 
-mod read;
-mod upload;
-mod walk;
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::StatusCode;
 use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{
@@ -24,71 +15,26 @@ use longhaul_storage::{
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::OnceCell;
-use tokio::task::JoinSet;
 
+use super::read::RemoteSource;
+use super::upload::{Destination, FileUpload, RemoteTarget};
+use super::{ROOT_MARK, ROOT_MARK_BYTES_MAX, RemoteStorageOptions, Root, commit_all, identity};
 use crate::exchange::Payload;
 use crate::failure::{Failure, Kind, Scope};
-use crate::order::{Credential, Stat};
 use crate::remote::Remote;
 use crate::url::RemoteUrl;
-use crate::webdav::{RenameOutcome, Resource};
-
-use read::RemoteSource;
-use upload::{RemoteTarget, TempUpload};
-
-/// The collection in the root that holds files before they are complete. Doors of this program keep
-/// `.longhaul` to themselves.
-const WORK: &str = ".longhaul-work";
-/// The work directory of a posix storage, which a door over it does not show.
-const POSIX_WORK: &str = ".longhaul";
-/// The file in the work collection by which an agent knows its root again.
-const ROOT_MARK: &str = "root-mark";
-const ROOT_MARK_BYTES_MAX: u64 = 4 << 10;
-/// Commits of one batch that are under way at once.
-const COMMITS_PARALLEL_MAX: usize = 32;
-
-/// What a WebDAV storage is made of.
-#[derive(Clone, Debug)]
-pub struct WebDavOptions {
-    pub name: StorageName,
-    /// The collection that is the storage's root.
-    pub url: String,
-    pub credential: Credential,
-    /// Whether files can be written and deleted.
-    pub writable: bool,
-    /// Names that differ only in case are one name.
-    pub case_insensitive: bool,
-    /// Longest component of a path that the server keeps and lists, in bytes. XRootD 5.5 cuts the last of 255
-    /// bytes off in its listings.
-    pub name_bytes_max: usize,
-    /// Concurrent reads, and concurrent writes; none: the engine's default.
-    pub parallel: Option<u16>,
-    /// How many bytes it may hold, for servers that tell no quota (RFC 4331).
-    pub capacity_bytes: Option<u64>,
-}
+use crate::webdav::RenameOutcome;
 
 /// A collection of a WebDAV server.
 pub struct WebDavStorage {
-    root: Arc<Root>,
-    options: WebDavOptions,
-    runtime: Handle,
+    pub(super) root: Arc<Root>,
+    options: RemoteStorageOptions,
+    pub(super) runtime: Handle,
     /// As the server told it last, less what was announced since; at most as large as it tells when it is
     /// asked anew. None: nobody knows.
     free_bytes: Mutex<Option<u64>>,
     /// Files that are being sent, and those that were sent and not yet committed.
-    uploads: Mutex<BTreeMap<TempName, Arc<TempUpload>>>,
-}
-
-/// The server's side of a storage, for tasks of the runtime.
-struct Root {
-    name: StorageName,
-    remote: Arc<Remote>,
-    url: RemoteUrl,
-    credential: Credential,
-    name_bytes_max: usize,
-    /// Whether the server decodes the names in headers; unknown until such a name was tried.
-    decodes_headers: OnceCell<bool>,
+    uploads: Mutex<BTreeMap<TempName, Arc<FileUpload>>>,
 }
 
 impl WebDavStorage {
@@ -98,22 +44,14 @@ impl WebDavStorage {
     /// `BadRequest` if the URL is none of a WebDAV server.
     pub fn open(
         remote: Arc<Remote>,
-        options: WebDavOptions,
+        options: RemoteStorageOptions,
         runtime: Handle,
     ) -> Result<WebDavStorage, Fault> {
-        let url = RemoteUrl::parse(&options.url)?;
-        if url.is_s3() {
-            let detail = format!("{url}: the URL of a WebDAV storage begins with https or davs");
+        let root = Root::new(remote, &options)?;
+        if root.url.is_s3() {
+            let detail = format!("{}: the URL of a WebDAV storage begins with https or davs", root.url);
             return Err(Fault::new(FaultCode::BadRequest, detail));
         }
-        let root = Root {
-            name: options.name.clone(),
-            remote,
-            url,
-            credential: options.credential.clone(),
-            name_bytes_max: options.name_bytes_max,
-            decodes_headers: OnceCell::new(),
-        };
         Ok(WebDavStorage {
             root: Arc::new(root),
             options,
@@ -125,14 +63,6 @@ impl WebDavStorage {
 
     fn wait<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         self.runtime.block_on(work)
-    }
-
-    fn check_writable(&self) -> Result<(), Fault> {
-        if self.options.writable {
-            return Ok(());
-        }
-        let detail = format!("{} is configured to be read only", self.root.name);
-        Err(Fault::new(FaultCode::TargetReadOnly, detail))
     }
 
     /// Fails for a file that does not fit, asking the server anew before it says so: what it told last may be
@@ -158,14 +88,15 @@ impl WebDavStorage {
         Err(Fault::new(FaultCode::TargetFull, detail))
     }
 
-    fn upload(&self, temp: &TempName) -> Option<Arc<TempUpload>> {
+    fn upload(&self, temp: &TempName) -> Option<Arc<FileUpload>> {
         self.uploads.lock().get(temp).cloned()
     }
 
-    fn begin_upload(&self, temp: &TempName, size: u64) -> Result<Arc<TempUpload>, Fault> {
-        self.check_writable()?;
+    fn begin_upload(&self, temp: &TempName, size: u64) -> Result<Arc<FileUpload>, Fault> {
+        self.root.check_writable()?;
         self.reserve(size)?;
-        let upload = Arc::new(TempUpload::new(self.root.clone(), temp.clone(), size, self.runtime.clone())?);
+        let destination = Destination::Temporary(self.root.work(temp.as_str())?);
+        let upload = FileUpload::new(self.root.clone(), destination, size, self.runtime.clone());
         if let Some(older) = self.uploads.lock().insert(temp.clone(), upload.clone()) {
             older.abort();
         }
@@ -187,7 +118,9 @@ impl Storage for WebDavStorage {
             parallel: self.options.parallel,
             discards: false,
             resumes: false,
+            reads_temps: true,
             sets_attributes: false,
+            has_directories: true,
             removes_empty_directories: false,
         }
     }
@@ -225,9 +158,14 @@ impl Storage for WebDavStorage {
         Ok(Box::new(RemoteSource::new(self.root.clone(), url, stat, self.runtime.clone())))
     }
 
-    fn create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
+    fn create(
+        &self,
+        temp: &TempName,
+        _target: Option<&Pfn>,
+        size: u64,
+    ) -> Result<Box<dyn TargetFile>, Fault> {
         let upload = self.begin_upload(temp, size)?;
-        Ok(Box::new(RemoteTarget { upload }))
+        Ok(Box::new(RemoteTarget(upload)))
     }
 
     fn reopen(&self, temp: &TempName, _size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
@@ -236,30 +174,9 @@ impl Storage for WebDavStorage {
     }
 
     fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>> {
-        if let Err(fault) = self.check_writable() {
-            return batch.iter().map(|_| Err(fault.clone())).collect();
-        }
-        let mut results = vec![Err(abnormal_end()); batch.len()];
-        // Of several files for one name the first gets it: XRootD would let the last one replace the others.
-        let mut names = BTreeSet::new();
-        let (first, later): (Vec<usize>, Vec<usize>) =
-            (0..batch.len()).partition(|&place| names.insert(batch[place].target.path()));
-        self.runtime.block_on(async {
-            let mut running = JoinSet::new();
-            for place in first {
-                if running.len() >= COMMITS_PARALLEL_MAX {
-                    note(&mut results, running.join_next().await);
-                }
-                let (root, item) = (self.root.clone(), batch[place].clone());
-                let upload = self.upload(&item.temp);
-                running.spawn(async move { (place, root.commit(&item, upload).await) });
-            }
-            while !running.is_empty() {
-                note(&mut results, running.join_next().await);
-            }
-            for place in later {
-                results[place] = self.root.commit(&batch[place], self.upload(&batch[place].temp)).await;
-            }
+        let results = commit_all(&self.runtime, batch, |item| {
+            let (root, item, upload) = (self.root.clone(), item.clone(), self.upload(&item.temp));
+            async move { root.commit(&item, upload).await }
         });
         let mut uploads = self.uploads.lock();
         batch.iter().zip(&results).filter(|(_, result)| result.is_ok()).for_each(|(item, _)| {
@@ -293,7 +210,7 @@ impl Storage for WebDavStorage {
     }
 
     fn remove_temp(&self, temp: &TempName) -> Result<(), Fault> {
-        self.check_writable()?;
+        self.root.check_writable()?;
         let upload = self.uploads.lock().remove(temp);
         let url = self.root.work(temp.as_str())?;
         self.wait(async {
@@ -311,13 +228,13 @@ impl Storage for WebDavStorage {
     }
 
     fn put_root_mark(&self, text: &str) -> Result<(), Fault> {
-        self.check_writable()?;
+        self.root.check_writable()?;
         let mark = self.root.work(ROOT_MARK)?;
         self.wait(self.root.put_whole(&mark, text.to_owned().into()))
     }
 
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
-        self.check_writable()?;
+        self.root.check_writable()?;
         let Some((url, stat)) = self.wait(self.root.stat_file(at, Scope::Target))? else { return Ok(()) };
         let found = identity(&url, &stat);
         if found != *expected {
@@ -343,112 +260,9 @@ impl Storage for WebDavStorage {
     }
 }
 
-fn abnormal_end() -> Fault {
-    Fault::new(FaultCode::Internal, "a commit ended abnormally")
-}
-
-fn note(
-    results: &mut [Result<(), Fault>],
-    ended: Option<Result<(usize, Result<(), Fault>), tokio::task::JoinError>>,
-) {
-    if let Some(Ok((place, result))) = ended
-        && let Some(slot) = results.get_mut(place)
-    {
-        *slot = result;
-    }
-}
-
-/// Size, time of modification (in whole seconds), and in place of an inode number a hash of name and ETag: not
-/// every server has ETags. A weak one may become a strong one, as Apache's does after a second.
-fn identity(url: &RemoteUrl, stat: &Stat) -> Identity {
-    let mut hasher = DefaultHasher::new();
-    url.path().hash(&mut hasher);
-    stat.etag.as_deref().map(|etag| etag.trim_start_matches("W/")).hash(&mut hasher);
-    Identity {
-        size: stat.size,
-        mtime_ns: stat.modified_s().unwrap_or(0).saturating_mul(1_000_000_000),
-        inode: hasher.finish(),
-    }
-}
-
 impl Root {
-    fn resource<'a>(&'a self, url: &'a RemoteUrl) -> Resource<'a> {
-        Resource { url, credential: &self.credential }
-    }
-
-    /// The URL of a file of the storage.
-    fn url_of(&self, at: &Pfn) -> Result<RemoteUrl, Fault> {
-        if at.storage != self.name {
-            return Err(Fault::new(FaultCode::NotFound, format!("{at} is not in the storage {}", self.name)));
-        }
-        let first = at.path().split('/').next().unwrap_or_default();
-        if first == WORK || first == POSIX_WORK {
-            return Err(Fault::new(FaultCode::BadName, format!("{at} lies in the work directory")));
-        }
-        if at.path().contains('\\') {
-            let detail = format!("{at}: WebDAV servers take no backslash in a name");
-            return Err(Fault::new(FaultCode::BadName, detail));
-        }
-        if at.path().split('/').any(|name| name.len() > self.name_bytes_max) {
-            let detail = format!("{at}: a name there has at most {} bytes", self.name_bytes_max);
-            return Err(Fault::new(FaultCode::NameTooLong, detail));
-        }
-        self.url.below(at.path())
-    }
-
-    fn work(&self, name: &str) -> Result<RemoteUrl, Fault> {
-        self.url.below(&format!("{WORK}/{name}"))
-    }
-
-    /// A regular file with its URL; none if there is none.
-    async fn stat_file(&self, at: &Pfn, scope: Scope) -> Result<Option<(RemoteUrl, Stat)>, Fault> {
-        let url = self.url_of(at)?;
-        let found = self.stat(&url).await.map_err(|failure| failure.in_storage(scope))?;
-        match found {
-            Some(stat) if stat.is_collection => {
-                let detail = format!("{at} is a directory, not a file");
-                Err(Fault::new(FaultCode::SourceUnreadable, detail))
-            }
-            found => Ok(found.map(|stat| (url, stat))),
-        }
-    }
-
-    /// By PROPFIND, which tells collections from files; by HEAD of a server that knows no PROPFIND. There is
-    /// nothing below a file, whatever the server says of it (Apache: 400, XRootD: 500).
-    async fn stat(&self, url: &RemoteUrl) -> Result<Option<Stat>, Failure> {
-        match self.find(url).await {
-            Err(Failure { kind: Kind::Status(_), .. }) if self.has_file_above(url).await => Ok(None),
-            found => found,
-        }
-    }
-
-    async fn find(&self, url: &RemoteUrl) -> Result<Option<Stat>, Failure> {
-        match self.remote.find(self.resource(url), None).await {
-            Err(Failure { kind: Kind::Status(status), .. }) if matches!(status.as_u16(), 405 | 501) => {
-                self.remote.head(self.resource(url), None).await
-            }
-            found => found,
-        }
-    }
-
-    /// A small file as text; none if it is not there.
-    async fn read_text(&self, url: &RemoteUrl, bytes_max: u64) -> Result<Option<String>, Fault> {
-        let at_source = |failure: Failure| failure.in_storage(Scope::Source);
-        let Some(stat) = self.stat(url).await.map_err(at_source)? else { return Ok(None) };
-        if stat.size > bytes_max {
-            let detail = format!("{url} has {} bytes, more than {bytes_max}", stat.size);
-            return Err(Fault::new(FaultCode::TooLarge, detail));
-        }
-        let mut text = Vec::new();
-        let mut reading = self.remote.read(self.resource(url), &stat, 1);
-        while let Some(piece) = reading.next().await.map_err(at_source)? {
-            text.extend_from_slice(&piece);
-        }
-        Ok(Some(String::from_utf8_lossy(&text).into_owned()))
-    }
-
     /// A file in one piece, with the collections above it.
-    async fn put_whole(&self, url: &RemoteUrl, bytes: bytes::Bytes) -> Result<(), Fault> {
+    async fn put_whole(&self, url: &RemoteUrl, bytes: Bytes) -> Result<(), Fault> {
         let put = async {
             self.remote.make_parents(self.resource(url)).await?;
             self.remote.put(self.resource(url), Payload::Bytes(bytes)).await
@@ -457,7 +271,8 @@ impl Root {
     }
 
     /// Waits until the file was sent, compares its size, and gives it its name.
-    async fn commit(&self, item: &Commit, upload: Option<Arc<TempUpload>>) -> Result<(), Fault> {
+    async fn commit(&self, item: &Commit, upload: Option<Arc<FileUpload>>) -> Result<(), Fault> {
+        self.check_writable()?;
         let target = self.url_of(&item.target)?;
         let temp = self.work(item.temp.as_str())?;
         if let Some(upload) = upload {
@@ -522,7 +337,7 @@ impl Root {
         let url = |name: &str| self.work(name).map_err(|fault| Failure::of_fault(&fault));
         let (from, decoded, literal) = (url("escape-probe")?, url("escape probe")?, url("escape%20probe")?);
         self.remote.make_parents(self.resource(&from)).await?;
-        self.remote.put(self.resource(&from), Payload::Bytes(bytes::Bytes::new())).await?;
+        self.remote.put(self.resource(&from), Payload::Bytes(Bytes::new())).await?;
         self.remote.move_to(self.resource(&from), &decoded, true).await?;
         let is_decoded = self.find(&decoded).await?.is_some();
         let got = if is_decoded { &decoded } else { &literal };
@@ -537,21 +352,5 @@ impl Root {
             true => self.clash(item),
             false => failure.in_storage(Scope::Target),
         }
-    }
-
-    async fn has_file_above(&self, target: &RemoteUrl) -> bool {
-        let mut next = target.parent();
-        while let Some(above) = next.filter(|above| above.path().len() > self.url.path().len()) {
-            let plain = above.without_slash();
-            if let Ok(Some(stat)) = self.find(&plain).await {
-                return !stat.is_collection;
-            }
-            next = above.parent();
-        }
-        false
-    }
-
-    fn clash(&self, item: &Commit) -> Fault {
-        Fault::new(FaultCode::NameClash, format!("{} exists", item.target))
     }
 }

@@ -6,7 +6,8 @@ use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Pfn};
 use longhaul_storage::{SkipReason, Visit};
 
-use super::{POSIX_WORK, WORK, WebDavStorage, identity};
+use super::webdav::WebDavStorage;
+use super::{POSIX_WORK, WORK, identity};
 use crate::failure::Scope;
 use crate::order::Entry;
 

@@ -1,14 +1,16 @@
-//! `[agent.storages.server]`: the WebDAV server that holds a storage of kind `webdav`.
+//! `[agent.storages.server]`: the server that holds a storage of kind `webdav` or `s3`.
 
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use longhaul_model::address::IpNetwork;
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Fault, FaultCode, StorageKind};
+use longhaul_security::{read_private, read_secret};
+use longhaul_storage::Storage;
 use longhaul_storage_remote::{
-    Credential, RefreshResult, RefreshingToken, Remote, RemoteConfig, RemoteUrl, TokenRefresher, Trust,
-    WebDavOptions, WebDavStorage,
+    Credential, RefreshResult, RefreshingToken, Remote, RemoteConfig, RemoteStorageOptions, RemoteUrl,
+    S3Keys, S3Storage, TokenRefresher, Trust, WebDavStorage,
 };
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -18,12 +20,15 @@ use super::StorageConfig;
 
 /// Maximum number of allowed networks.
 const NETWORKS_MAX: usize = 1_000;
+/// What storages without regions take.
+const REGION: &str = "us-east-1";
 
-/// A WebDAV server, and how the agent identifies itself there.
+/// A server of files, and how the agent identifies itself there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WebDavConfig {
-    /// The collection that is the storage's root, `https://host:port/path`.
+pub struct ServerConfig {
+    /// The collection that is the storage's root, `https://host:port/path`; or a bucket with a prefix of keys,
+    /// `s3s://host:port/bucket/prefix`.
     pub url: String,
     /// File with a bearer token, read again when the server refuses the token.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,6 +39,18 @@ pub struct WebDavConfig {
     /// PEM file with the certificate's key; by default it is in the certificate's file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
+    /// Access key of a bucket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_key: Option<String>,
+    /// File with the secret of the access key and nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
+    /// Region of a bucket; storages without regions take the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Whether the bucket is a part of the host's name (`s3s://bucket.host/prefix`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub bucket_in_host: bool,
     /// PEM files with the authorities by which the server is believed; none: those of the system.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub authorities: Vec<PathBuf>,
@@ -54,11 +71,16 @@ pub struct WebDavConfig {
     pub capacity_bytes: Option<u64>,
 }
 
-impl WebDavConfig {
-    pub(super) fn check(&self) -> Result<(), String> {
+impl ServerConfig {
+    pub(super) fn check(&self, kind: StorageKind) -> Result<(), String> {
         let url = RemoteUrl::parse(&self.url).map_err(|fault| fault.detail)?;
+        if url.is_s3() != (kind == StorageKind::S3) {
+            return Err("url: a WebDAV server is reached by https or davs, a bucket by s3s or s3".into());
+        }
         if url.is_s3() {
-            return Err("url: a WebDAV server is reached by https or davs".into());
+            self.check_bucket()?;
+        } else if self.access_key.is_some() || self.secret_file.is_some() || self.region.is_some() {
+            return Err("access_key, secret_file and region belong to buckets".into());
         }
         if self.token_file.is_some() && !url.is_secure() {
             return Err("url: a token is sent over TLS only: use https or davs".into());
@@ -75,6 +97,21 @@ impl WebDavConfig {
         self.networks().map(drop)
     }
 
+    fn check_bucket(&self) -> Result<(), String> {
+        if self.access_key.is_none() || self.secret_file.is_none() {
+            return Err("a bucket needs access_key and secret_file".into());
+        }
+        if self.token_file.is_some() || self.certificate_file.is_some() {
+            return Err("a bucket knows keys only: leave out token_file and certificate_file".into());
+        }
+        if self.capacity_bytes.is_some() {
+            return Err(
+                "capacity_bytes: S3 does not tell how much is used, so that nothing follows from it".into()
+            );
+        }
+        Ok(())
+    }
+
     fn networks(&self) -> Result<Vec<IpNetwork>, String> {
         let parse = |text: &String| text.parse().map_err(|error| format!("allow_networks: {error}"));
         self.allow_networks.iter().map(parse).collect()
@@ -82,25 +119,29 @@ impl WebDavConfig {
 
     fn credential(&self) -> Result<Credential, Fault> {
         if let Some(path) = &self.token_file {
-            let token = read_secret(path)?;
-            return Ok(Credential::Refreshing(RefreshingToken::new(
-                trimmed(&token),
-                TokenFile(path.clone()),
-            )));
+            let token = RefreshingToken::new(read_secret(path)?, TokenFile(path.clone()));
+            return Ok(Credential::Refreshing(token));
+        }
+        if let (Some(access_key), Some(path)) = (&self.access_key, &self.secret_file) {
+            return Ok(Credential::S3(S3Keys {
+                access_key: access_key.clone(),
+                secret: read_secret(path)?,
+                session_token: None,
+                region: self.region.clone().unwrap_or_else(|| REGION.to_owned()),
+            }));
         }
         let Some(path) = &self.certificate_file else { return Ok(Credential::None) };
-        let chain_pem = read_secret(path)?;
-        let key_pem = match &self.key_file {
-            Some(path) => read_secret(path)?,
-            None => chain_pem.clone(),
+        let (chain_pem, key_pem) = match &self.key_file {
+            Some(key_file) => (Zeroizing::new(read_private(path)?), read_secret(key_file)?),
+            None => (read_secret(path)?, read_secret(path)?),
         };
         Ok(Credential::Certificate { chain_pem, key_pem })
     }
 }
 
 impl StorageConfig {
-    /// Opens a storage of kind `webdav`; nothing is asked of its server. To be called within a runtime.
-    pub(crate) fn open_webdav(&self) -> Result<WebDavStorage, Fault> {
+    /// Opens a storage that a server holds; nothing is asked of it. To be called within a runtime.
+    pub(crate) fn open_remote(&self) -> Result<Arc<dyn Storage>, Fault> {
         let wrong = |why: String| Fault::new(FaultCode::BadRequest, format!("storage {}: {why}", self.name));
         let server = self.server.as_ref().ok_or_else(|| wrong("server is missing".into()))?;
         let trust = match server.authorities.is_empty() {
@@ -113,7 +154,7 @@ impl StorageConfig {
             redirect_hosts: server.redirect_hosts.clone(),
             ..RemoteConfig::default()
         };
-        let options = WebDavOptions {
+        let options = RemoteStorageOptions {
             name: self.name.clone(),
             url: server.url.clone(),
             credential: server.credential()?,
@@ -122,8 +163,13 @@ impl StorageConfig {
             name_bytes_max: server.name_bytes_max.unwrap_or(u8::MAX).into(),
             parallel: (self.parallel > 0).then_some(self.parallel),
             capacity_bytes: server.capacity_bytes,
+            path_style: !server.bucket_in_host,
         };
-        WebDavStorage::open(Arc::new(Remote::new(config)?), options, Handle::current())
+        let remote = Arc::new(Remote::new(config)?);
+        Ok(match self.kind {
+            StorageKind::S3 => Arc::new(S3Storage::open(remote, options, Handle::current())?),
+            _ => Arc::new(WebDavStorage::open(remote, options, Handle::current())?),
+        })
     }
 }
 
@@ -139,8 +185,7 @@ impl TokenRefresher for TokenFile {
         Box::pin(async move {
             let path = self.0.clone();
             let read = tokio::task::spawn_blocking(move || read_secret(&path)).await;
-            let text = read.map_err(|error| error.to_string())?.map_err(|fault| fault.detail)?;
-            let fresh = trimmed(&text);
+            let fresh = read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
             match fresh.as_str() != token {
                 true => Ok(Some(fresh)),
                 false if refused => Err(format!("{} still holds the refused token", self.0.display())),
@@ -148,15 +193,4 @@ impl TokenRefresher for TokenFile {
             }
         })
     }
-}
-
-fn trimmed(text: &str) -> Zeroizing<String> {
-    Zeroizing::new(text.trim().to_owned())
-}
-
-fn read_secret(path: &std::path::Path) -> Result<Zeroizing<String>, Fault> {
-    let read = std::fs::read_to_string(path).map(Zeroizing::new);
-    read.map_err(|error| {
-        Fault::new(FaultCode::BadRequest, format!("{}: {error}", path.display())).with_source(error)
-    })
 }

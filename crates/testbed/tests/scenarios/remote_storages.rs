@@ -1,0 +1,237 @@
+//! Collections of WebDAV servers and buckets as storages of agents: sources and targets of subscriptions like
+//! any directory.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use longhaul_storage::{Storage, conformance};
+use longhaul_storage_remote::{
+    Credential, Remote, RemoteConfig, RemoteStorageOptions, S3Keys, S3Storage, Trust, WebDavStorage,
+};
+use longhaul_testbed::foreign::{Apache, ForeignAuthority, S3Server, Xrootd};
+use longhaul_testbed::{Deployment, Random, SiteOptions, needs, tree};
+use tokio::runtime::Handle;
+
+const WITHIN: Duration = Duration::from_secs(90);
+
+/// A directory that the server's own user may write.
+fn make_open(directory: &Path) {
+    fs::create_dir_all(directory).unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
+}
+
+/// The suite needs an empty storage for each check: each is a collection of its own, made by `open`.
+fn check(
+    open: impl Fn(Arc<Remote>, RemoteStorageOptions, Handle) -> Box<dyn Storage>,
+    authority: &ForeignAuthority,
+) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let config = RemoteConfig {
+        trust: Trust::Pem(authority.ca_pem().to_owned()),
+        allow: vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
+        ..RemoteConfig::default()
+    };
+    let remote = Arc::new(Remote::new(config).unwrap());
+    let number = Mutex::new(0);
+    let make = || {
+        let mut number = number.lock().unwrap();
+        *number += 1;
+        let options = RemoteStorageOptions {
+            name: "disk".parse().unwrap(),
+            url: format!("c{number}"),
+            credential: Credential::None,
+            writable: true,
+            case_insensitive: false,
+            name_bytes_max: 255,
+            parallel: None,
+            capacity_bytes: None,
+            path_style: true,
+        };
+        open(remote.clone(), options, runtime.handle().clone())
+    };
+    conformance::check(&make);
+}
+
+/// A collection of its own below the served directory.
+fn open_webdav(
+    (remote, options, runtime): (Arc<Remote>, RemoteStorageOptions, Handle),
+    url: &str,
+    data: &Path,
+) -> Box<dyn Storage> {
+    make_open(&data.join(&options.url));
+    let options = RemoteStorageOptions { url: format!("{url}{}", options.url), ..options };
+    Box::new(WebDavStorage::open(remote, options, runtime).unwrap())
+}
+
+#[test]
+fn apache_conforms() {
+    if !needs::programs("a storage of Apache's", &[("apache2", "-v"), ("openssl", "version")]) {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let apache = Apache::start(&authority);
+    let open = |remote, options, runtime| {
+        let options = RemoteStorageOptions { capacity_bytes: Some(1 << 40), ..options };
+        open_webdav((remote, options, runtime), &apache.url(""), &apache.data())
+    };
+    check(open, &authority);
+}
+
+#[test]
+fn xrootd_conforms() {
+    if !needs::programs("a storage of XRootD's", &[("xrootd", "-v"), ("openssl", "version")]) {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let xrootd = Xrootd::start(&authority);
+    let open = |remote, options, runtime| {
+        let options = RemoteStorageOptions { name_bytes_max: 254, ..options };
+        open_webdav((remote, options, runtime), &xrootd.url(""), &xrootd.data())
+    };
+    check(open, &authority);
+}
+
+#[test]
+fn a_bucket_conforms() {
+    let Some(program) = crate::s3::program() else { return };
+    let authority = ForeignAuthority::new("storages");
+    let server = S3Server::start(&authority, &program);
+    let open = |remote, options: RemoteStorageOptions, runtime| {
+        let keys = S3Keys {
+            access_key: server.access_key.clone(),
+            secret: server.secret.clone().into(),
+            session_token: None,
+            region: "us-east-1".to_owned(),
+        };
+        let options = RemoteStorageOptions {
+            url: format!("{}/{}", server.url("open"), options.url),
+            credential: Credential::S3(keys),
+            ..options
+        };
+        Box::new(S3Storage::open(remote, options, runtime).unwrap()) as Box<dyn Storage>
+    };
+    check(open, &authority);
+}
+
+const FILES: [(&str, u64); 4] =
+    [("large", 20_000_000), ("with a blank/small", 70_000), ("empty", 0), ("é", 3_000_000)];
+
+/// A dataset of a few files of all sizes, registered at `alpha`.
+fn register_run(deployment: &Deployment) -> PathBuf {
+    let root = deployment.storage("alpha").join("run");
+    let mut random = Random::new(34);
+    fs::create_dir_all(root.join("with a blank")).unwrap();
+    for (name, size) in FILES {
+        fs::write(root.join(name), tree::content(&mut random, size)).unwrap();
+    }
+    deployment.register("run", "alpha:run");
+    root
+}
+
+fn assert_same(one: &Path, other: &Path) {
+    for (name, _) in FILES {
+        assert!(fs::read(one.join(name)).unwrap() == fs::read(other.join(name)).unwrap(), "{name}");
+    }
+}
+
+/// Makes the replicas at `alpha` bad, so that the next copy comes from elsewhere.
+fn lose_first_copies(deployment: &Deployment) {
+    let alpha = deployment.storage("alpha");
+    fs::rename(alpha.join("run"), alpha.join("gone")).unwrap();
+    deployment.longhaul(&["verify", "alpha", "run"]).exits(10);
+}
+
+#[test]
+fn datasets_go_to_a_webdav_server_and_come_from_there() {
+    if !needs::programs("a storage of Apache's", &[("apache2", "-v"), ("openssl", "version")]) {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let apache = Apache::start(&authority);
+    let data = apache.data().join("beta");
+    make_open(&data);
+    let mut deployment = Deployment::new();
+    deployment.add_site(SiteOptions::new("alpha"));
+    let beta = SiteOptions::new("beta").with_webdav_storage(&apache.url("beta"), &authority.ca_file());
+    deployment.add_site(beta);
+    deployment.add_site(SiteOptions::new("gamma"));
+    let root = register_run(&deployment);
+    deployment.deliver("run", "beta-dav", WITHIN.as_secs());
+    assert_same(&root, &data.join("run"));
+    lose_first_copies(&deployment);
+    deployment.deliver("run", "gamma", WITHIN.as_secs());
+    assert_same(&deployment.storage("gamma").join("run"), &data.join("run"));
+
+    // Found by a scan, and read for their digests.
+    ["more", "more/deep"].iter().for_each(|folder| make_open(&data.join(folder)));
+    fs::write(data.join("more/deep/f1"), b"more").unwrap();
+    deployment.register("more", "beta-dav:more");
+    deployment.deliver("more", "gamma", WITHIN.as_secs());
+    assert_eq!(fs::read(deployment.storage("gamma").join("more/deep/f1")).unwrap(), b"more");
+
+    // What is damaged there is found and fetched again.
+    let before = fs::read(data.join("run/é")).unwrap();
+    let mut damaged = before.clone();
+    damaged[1_000_000] ^= 1;
+    fs::write(data.join("run/é"), damaged).unwrap();
+    deployment.longhaul(&["verify", "beta-dav", "run"]).exits(10);
+    deployment.until("the damaged file is healed", WITHIN, || {
+        (fs::read(data.join("run/é")).ok()? == before).then_some(())
+    });
+    deployment.deliver("run", "beta-dav", WITHIN.as_secs());
+    deployment.longhaul(&["verify", "beta-dav", "run"]).ok();
+
+    deployment.longhaul(&["replica", "delete", "more", "beta-dav", "--yes"]).ok();
+    deployment.until("it is deleted", WITHIN, || (!data.join("more/deep/f1").exists()).then_some(()));
+    deployment.check();
+}
+
+/// Through a chain of kinds: a directory, a WebDAV server, a bucket, a directory.
+#[test]
+fn a_dataset_goes_through_storages_of_every_kind() {
+    let Some(program) = crate::s3::program() else { return };
+    if !needs::programs("a storage of Apache's", &[("apache2", "-v"), ("openssl", "version")]) {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let apache = Apache::start(&authority);
+    make_open(&apache.data().join("beta"));
+    let server = S3Server::start(&authority, &program);
+    let mut deployment = Deployment::new();
+    let secret = deployment.directory().join("secret");
+    fs::write(&secret, &server.secret).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let ca = authority.ca_file();
+    deployment.add_site(SiteOptions::new("alpha"));
+    deployment.add_site(SiteOptions::new("beta").with_webdav_storage(&apache.url("beta"), &ca));
+    let bucket = server.url("open/data");
+    deployment.add_site(SiteOptions::new("gamma").with_s3_storage(&bucket, &ca, &server.access_key, &secret));
+    deployment.add_site(SiteOptions::new("delta"));
+    let root = register_run(&deployment);
+    deployment.deliver("run", "beta-dav", WITHIN.as_secs());
+    lose_first_copies(&deployment);
+    deployment.deliver("run", "gamma-s3", WITHIN.as_secs());
+    deployment.longhaul(&["verify", "gamma-s3", "run"]).ok();
+    let large = server.get("open/data/run/large");
+    assert!(large == fs::read(apache.data().join("beta/run/large")).unwrap());
+
+    let subscriptions = deployment.json(&["subscription", "list"]);
+    for subscription in subscriptions["items"].as_array().unwrap() {
+        deployment.json(&["subscription", "cancel", subscription["id"].as_str().unwrap()]);
+    }
+    deployment.longhaul(&["replica", "delete", "run", "beta-dav", "--yes"]).ok();
+    deployment
+        .until("it is deleted", WITHIN, || (!apache.data().join("beta/run/large").exists()).then_some(()));
+    deployment.deliver("run", "delta", WITHIN.as_secs());
+    assert_same(&deployment.storage("delta").join("run"), &root.with_file_name("gone"));
+
+    // Found by a scan of a part of the bucket.
+    server.put("open/data/more/deep/f1", b"more");
+    deployment.register("more", "gamma-s3:more");
+    deployment.deliver("more", "delta", WITHIN.as_secs());
+    assert_eq!(fs::read(deployment.storage("delta").join("more/deep/f1")).unwrap(), b"more");
+    deployment.check();
+}
