@@ -3,6 +3,9 @@
 //! source, else it goes through us; what arrives is compared with what was sent, and a target holds a whole
 //! file under its name or none.
 //!
+//! A collection of a WebDAV server and a bucket are also storages that agents serve: [`WebDavStorage`],
+//! [`S3Storage`].
+//!
 //! Not here: when and whether to copy (`scheduler`), what becomes of an outcome (`service`), server side of
 //! the same protocols (`doors`). Start with [`Remote`] and [`CopyOrder`].
 

@@ -25,7 +25,8 @@ pub(crate) const REQUEST: &str = concat!(
 pub(crate) const QUOTA_REQUEST: &str = concat!(
     r#"<?xml version="1.0" encoding="utf-8"?>"#,
     "\n",
-    r#"<D:propfind xmlns:D="DAV:"><D:prop><D:quota-available-bytes/><D:quota-used-bytes/></D:prop></D:propfind>"#,
+    r#"<D:propfind xmlns:D="DAV:"><D:prop><D:quota-available-bytes/><D:quota-used-bytes/></D:prop>"#,
+    "</D:propfind>",
 );
 
 /// What a collection may still take and what it holds (RFC 4331). None: not told, or told as a negative
@@ -275,8 +276,8 @@ mod tests {
         let quota = |available: &str, status: &str| {
             let document = format!(
                 "<m xmlns='DAV:'><response><href>/</href><propstat><prop><quota-available-bytes>{available}\
-                 </quota-available-bytes><quota-used-bytes>7</quota-used-bytes></prop><status>HTTP/1.1 {status}\
-                 </status></propstat></response></m>"
+                 </quota-available-bytes><quota-used-bytes>7</quota-used-bytes></prop><status>HTTP/1.1 \
+                 {status}</status></propstat></response></m>"
             );
             let member = &read(document.as_bytes()).unwrap()[0];
             (member.quota.available_bytes, member.quota.used_bytes)

@@ -205,8 +205,8 @@ impl RemoteUrl {
         }
     }
 
-    /// The bucket of an S3 URL, and what all keys below the URL begin with: empty, or with a slash at its end.
-    /// None: it names no bucket.
+    /// The bucket of an S3 URL, and what all keys below the URL begin with: empty, or with a slash at its
+    /// end. None: it names no bucket.
     pub(crate) fn split_bucket(&self, path_style: bool) -> Option<(RemoteUrl, String)> {
         let path = String::from_utf8(percent::decode_lenient(&self.path)).ok()?;
         let mut names = path.split('/').filter(|name| !name.is_empty());

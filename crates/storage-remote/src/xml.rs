@@ -17,8 +17,8 @@ pub(crate) trait Visit {
     /// An element begins; its namespace is empty if it has none.
     fn begin(&mut self, namespace: &str, local: &str) -> Result<(), String>;
 
-    /// The innermost element ends, and this is the text since the last beginning or end, with the blanks around
-    /// it: they may be layout, or part of a name ([`without_layout`]).
+    /// The innermost element ends, and this is the text since the last beginning or end, with the blanks
+    /// around it: they may be layout, or part of a name ([`without_layout`]).
     fn end(&mut self, text: &str) -> Result<(), String>;
 }
 

@@ -134,7 +134,8 @@ fn walked(storage: &dyn Storage, path: &str) -> Vec<String> {
     found
 }
 
-/// What a walk finds, in name order, component by component; a storage with directories has that order itself.
+/// What a walk finds, in name order, component by component; a storage with directories has that order
+/// itself.
 #[track_caller]
 fn walked_by_name(storage: &dyn Storage, path: &str) -> Vec<String> {
     let mut found = walked(storage, path);

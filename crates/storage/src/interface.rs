@@ -39,8 +39,8 @@ pub struct Capabilities {
     pub reads_temps: bool,
     /// A commit sets mode and modification time. Otherwise they are the storage's business.
     pub sets_attributes: bool,
-    /// Names lie in directories: none can be that of a file and of a directory. Otherwise every path is a name
-    /// of its own.
+    /// Names lie in directories: none can be that of a file and of a directory. Otherwise every path is a
+    /// name of its own.
     pub has_directories: bool,
     /// Deleting the last file of a directory removes the directory. Otherwise it stays.
     pub removes_empty_directories: bool,

@@ -27,8 +27,8 @@ const REGION: &str = "us-east-1";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// The collection that is the storage's root, `https://host:port/path`; or a bucket with a prefix of keys,
-    /// `s3s://host:port/bucket/prefix`.
+    /// The collection that is the storage's root, `https://host:port/path`; or a bucket with a prefix of
+    /// keys, `s3s://host:port/bucket/prefix`.
     pub url: String,
     /// File with a bearer token, read again when the server refuses the token.
     #[serde(skip_serializing_if = "Option::is_none")]

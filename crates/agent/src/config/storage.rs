@@ -22,8 +22,8 @@ const RULES_TEST_MAX: usize = 1_000;
 pub struct StorageConfig {
     /// Unique in the deployment; the site's first storage usually bears the site's name.
     pub name: StorageName,
-    /// What holds the files: a directory of this host, a collection of a WebDAV server, a bucket, or nothing at
-    /// all. A virtual storage makes what is read from it, and checks and drops what is written to it.
+    /// What holds the files: a directory of this host, a collection of a WebDAV server, a bucket, or nothing
+    /// at all. A virtual storage makes what is read from it, and checks and drops what is written to it.
     #[serde(default)]
     pub kind: StorageKind,
     /// Nothing outside this directory is ever read or written. Only a directory of this host has one.
@@ -167,8 +167,8 @@ impl StorageConfig {
         }
         if self.hooks.is_some() || self.mover.is_some() || self.tape.is_some() {
             return Err(format!(
-                "storage {name}: the site's commands work on directories of this host: leave out hooks, mover \
-                 and tape"
+                "storage {name}: the site's commands work on directories of this host: leave out hooks, \
+                 mover and tape"
             ));
         }
         let Some(server) = &self.server else {

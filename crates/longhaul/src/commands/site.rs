@@ -409,7 +409,10 @@ fn storages_table(site: &SiteView) -> Table {
         prose("problem").plain_title("trouble"),
     ]);
     for storage in &site.storages {
-        let kind = if storage.kind == StorageKind::Virtual { " (virtual)" } else { "" };
+        let kind = match storage.kind {
+            StorageKind::Posix => String::new(),
+            kind => format!(" ({kind})"),
+        };
         let own = [
             Cell::both(format!("{}{kind}", storage.name), storage.name.as_str()),
             Cell::text(if storage.writable { "yes" } else { "no" }),

@@ -275,8 +275,8 @@ mod tests {
             format!(
                 "<ListBucketResult>{encoding}<IsTruncated>true</IsTruncated>\
                  <NextContinuationToken>t=</NextContinuationToken><Contents><Key>{key}</Key>\
-                 <LastModified>2026-11-29T19:00:01.250Z</LastModified><ETag>&quot;aa&quot;</ETag><Size>5</Size>\
-                 </Contents></ListBucketResult>"
+                 <LastModified>2026-11-29T19:00:01.250Z</LastModified><ETag>&quot;aa&quot;</ETag>\
+                 <Size>5</Size></Contents></ListBucketResult>"
             )
         };
         let page = objects(document("", " a+b%20 ").as_bytes()).unwrap();

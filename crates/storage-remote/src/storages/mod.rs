@@ -1,5 +1,5 @@
-//! Storages of others as [`Storage`]s, which engines, scans and verifications drive as they drive a directory:
-//! a collection of a WebDAV server, and a bucket of a storage that speaks S3.
+//! Storages of others as [`Storage`]s, which engines, scans and verifications drive as they drive a
+//! directory: a collection of a WebDAV server, and a bucket of a storage that speaks S3.
 //!
 //! A file is sent in order, and cannot be appended to: one whose sending breaks is sent again from its first
 //! byte. It gets its name when it is complete, and sizes are compared then, since a status of success ends
@@ -80,8 +80,8 @@ struct Root {
     decodes_headers: OnceCell<bool>,
 }
 
-/// Size, time of modification (in whole seconds), and in place of an inode number a hash of name and ETag: not
-/// every server has ETags. A weak one may become a strong one, as Apache's does after a second.
+/// Size, time of modification (in whole seconds), and in place of an inode number a hash of name and ETag:
+/// not every server has ETags. A weak one may become a strong one, as Apache's does after a second.
 fn identity(url: &RemoteUrl, stat: &Stat) -> Identity {
     let mut hasher = DefaultHasher::new();
     url.path().hash(&mut hasher);

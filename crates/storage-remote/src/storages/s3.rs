@@ -1,7 +1,7 @@
 //! A bucket, or the keys of a bucket that have a prefix, as a storage.
 //!
-//! A file is sent to its final key as a multipart upload, which nobody sees before it is completed; a small one
-//! is held in memory until then and sent by one PUT. Names are keys: there are no directories.
+//! A file is sent to its final key as a multipart upload, which nobody sees before it is completed; a small
+//! one is held in memory until then and sent by one PUT. Names are keys: there are no directories.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

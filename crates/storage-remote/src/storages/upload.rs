@@ -186,8 +186,8 @@ impl FileUpload {
         });
     }
 
-    /// Returns when nothing is sent any more. A server may carry out what it has wholly got, so that this waits
-    /// for its word rather than breaking off.
+    /// Returns when nothing is sent any more. A server may carry out what it has wholly got, so that this
+    /// waits for its word rather than breaking off.
     pub(super) async fn end(&self) {
         if !self.is_complete() {
             self.abort();

@@ -182,7 +182,9 @@ fn storages(list: &[StorageView]) -> Markup {
                             tr {
                                 td {
                                     (storage.name)
-                                    @if storage.kind == StorageKind::Virtual { " " span.soft { "virtual" } }
+                                    @if storage.kind != StorageKind::Posix {
+                                        " " span.soft { (storage.kind.word()) }
+                                    }
                                     @if !storage.writable { " " span.soft { "read only" } }
                                     @if storage.relay { " " span.soft { "relay" } }
                                     @if let Some(strategy) = &storage.strategy {
