@@ -39,6 +39,8 @@ pub fn answers(bytes: &[u8]) {
                 assert!(said.is_none_or(|why| is_one_line(&why)));
             }
             drop(answer::listed(document));
+            let listed = answer::objects(document);
+            assert!(listed.err().is_none_or(|why| is_one_line(&why)));
         }
         _ => {
             let said = answer::refusal(StatusCode::CONFLICT, document);

@@ -357,6 +357,32 @@ mod tests {
     }
 
     #[test]
+    fn names_below_a_collection_are_encoded() {
+        let root = RemoteUrl::parse("https://a/x/?t=1").unwrap();
+        let below = |path: &str| root.below(path);
+        assert_eq!(below("d e/ü=%").unwrap().whole(), "https://a/x/d%20e/%C3%BC%3D%25?t=1");
+        assert_eq!(below("d e/ü").unwrap().whole_decoded(), "https://a/x/d e/ü?t=1".as_bytes());
+        assert_eq!(RemoteUrl::parse("https://a/b c").unwrap().whole_decoded(), b"https://a/b c?");
+        for refused in ["a\nb", "a/../b", "."] {
+            assert_eq!(below(refused).unwrap_err().code, FaultCode::BadName, "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_and_its_prefix_are_told_apart() {
+        let split = |url: &str, path_style| {
+            let (bucket, prefix) = RemoteUrl::parse(url).unwrap().split_bucket(path_style)?;
+            Some((bucket.to_string(), prefix))
+        };
+        let expected = |bucket: &str, prefix: &str| Some((bucket.to_owned(), prefix.to_owned()));
+        assert_eq!(split("s3s://a/b/c%20d/", true), expected("s3s://a/b", "c d/"));
+        assert_eq!(split("s3s://a/b", true), expected("s3s://a/b", ""));
+        assert_eq!(split("s3s://b.a/c", false), expected("s3s://b.a/", "c/"));
+        assert_eq!(split("s3s://b.a", false), expected("s3s://b.a/", ""));
+        assert_eq!((split("s3s://a", true), split("https://a/b", true)), (None, None));
+    }
+
+    #[test]
     fn another_host_leaves_all_else_as_it_was() {
         for (url, host, expected) in [
             ("https://a.example/x", "b.example", Some("https://b.example/x")),

@@ -194,3 +194,41 @@ impl TokenRefresher for TokenFile {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(kind: StorageKind, text: &str) -> Result<(), String> {
+        toml::from_str::<ServerConfig>(text).unwrap().check(kind)
+    }
+
+    #[test]
+    fn a_servers_settings_fit_each_other() {
+        let webdav = |text: &str| check(StorageKind::Webdav, text);
+        assert_eq!(webdav("url = 'https://a.example/data'\ntoken_file = '/t'"), Ok(()));
+        assert_eq!(webdav("url = 'http://[::1]:8080/'\nallow_networks = ['::1']"), Ok(()));
+        for (text, why) in [
+            ("", "scheme"),
+            ("url = 's3s://a/b'", "by https or davs"),
+            ("url = 'http://a/'\ntoken_file = '/t'", "over TLS only"),
+            ("url = 'https://a/'\ntoken_file = '/t'\ncertificate_file = '/c'", "choose one"),
+            ("url = 'https://a/'\nkey_file = '/k'", "needs certificate_file"),
+            ("url = 'https://a/'\naccess_key = 'AKIA'", "belong to buckets"),
+            ("url = 'https://a/'\nallow_networks = ['10.0.0.0/99']", "allow_networks"),
+        ] {
+            assert!(webdav(text).unwrap_err().contains(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_has_keys_and_nothing_else() {
+        let keys = "url = 's3s://a/b/c'\naccess_key = 'AKIA'\nsecret_file = '/s'\n";
+        let bucket = |text: &str| check(StorageKind::S3, text);
+        assert_eq!(bucket(keys), Ok(()));
+        assert!(bucket("url = 's3s://a/b'").unwrap_err().contains("needs access_key"));
+        assert!(bucket(&keys.replace("s3s", "https")).unwrap_err().contains("a bucket by s3s"));
+        assert!(bucket(&format!("{keys}token_file = '/t'")).unwrap_err().contains("knows keys only"));
+        assert!(bucket(&format!("{keys}capacity_bytes = 1")).unwrap_err().contains("capacity_bytes"));
+    }
+}

@@ -228,6 +228,13 @@ fn a_dataset_goes_through_storages_of_every_kind() {
     deployment.deliver("run", "delta", WITHIN.as_secs());
     assert_same(&deployment.storage("delta").join("run"), &root.with_file_name("gone"));
 
+    // A digest that is not made of those of parts is computed on the way: an object cannot be read before it
+    // is complete.
+    fs::rename(root.with_file_name("gone"), root.with_file_name("sums")).unwrap();
+    deployment.json(&["dataset", "register", "sums", "--scan", "alpha:sums", "--digests", "md5"]);
+    deployment.deliver("sums", "gamma-s3", WITHIN.as_secs());
+    deployment.longhaul(&["verify", "gamma-s3", "sums"]).ok();
+
     // Found by a scan of a part of the bucket.
     server.put("open/data/more/deep/f1", b"more");
     deployment.register("more", "gamma-s3:more");
