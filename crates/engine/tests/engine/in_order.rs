@@ -126,7 +126,7 @@ fn damaged_leftovers_are_not_resumed() {
     }
     let deployment = Deployment::new();
     let (alpha, beta, bytes) = begun(&deployment);
-    let short = beta.create(&temp(&beta), 3).unwrap();
+    let short = beta.create(&temp(&beta), None, 3).unwrap();
     short.write_at(b"abc", 0).unwrap();
     assert_moved(&resumed(&deployment, &alpha, &beta, &bytes), bytes.len());
 }

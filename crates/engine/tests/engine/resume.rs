@@ -177,7 +177,7 @@ fn a_stopped_engine_resumes_and_leaves_others_alone() {
     let bytes = content(1, 40 * CHUNK);
     alpha.put("f", &bytes);
     let others = longhaul_storage::TempName::from_bytes([0xab; 16]);
-    longhaul_storage::Storage::create(&beta, &others, 3).unwrap();
+    longhaul_storage::Storage::create(&beta, &others, None, 3).unwrap();
     let (hooked, gate) = HookedStorage::gated(Arc::new(beta.clone()), &[10]);
     let source = deployment.agent(1, Arc::new(alpha.clone()));
     let target = deployment.agent(2, hooked);

@@ -82,7 +82,7 @@ forward! {
     open(&self, at: &Pfn) -> Result<Box<dyn SourceFile>, Fault>;
     open_with_cache(&self, at: &Pfn, directory_cache: &mut DirectoryCache) -> Result<Box<dyn SourceFile>,
         Fault>;
-    create(&self, temp: &TempName, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
+    create(&self, temp: &TempName, target: Option<&Pfn>, size: u64) -> Result<Box<dyn TargetFile>, Fault>;
     put(&self, item: &Commit, bytes: &[u8]) -> Result<(), Fault>;
     reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault>;
     commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>>;

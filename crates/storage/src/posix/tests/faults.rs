@@ -134,7 +134,7 @@ fn files_written_in_one_step_only_need_a_rename() {
     );
     // A file restarted in another way is checked again.
     posix.put(&item, b"new").unwrap();
-    posix.create(&item.temp, 3).unwrap().write_at(b"n", 0).unwrap();
+    posix.create(&item.temp, None, 3).unwrap().write_at(b"n", 0).unwrap();
     assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetWrite);
     for call in [Syscall::SetAttributes, Syscall::FlushData] {
         let (posix, root) = opened(failing(call, Errno::IO));
@@ -439,5 +439,5 @@ fn on_a_small_disk(root: &Path) {
     assert_eq!(code(posix.commit(&[item]).remove(0)), FaultCode::TargetReadOnly);
     assert_eq!(posix.open(&at("a")).unwrap().identity().size, 100, "reading goes on");
     let opened = Posix::open(options(root)).unwrap();
-    assert_eq!(code(opened.create(&temp(70), 1)), FaultCode::TargetReadOnly, "opens all the same");
+    assert_eq!(code(opened.create(&temp(70), None, 1)), FaultCode::TargetReadOnly, "opens all the same");
 }
