@@ -173,10 +173,19 @@ impl Failure {
         Fault::new(code, self.text.clone()).blaming(self.blame(None, code)).retrying(self.retry(code))
     }
 
-    /// The fault of an operation on a storage that is the source or the target of a file.
+    /// The fault of an operation on a storage that is the source or the target of a file. A credential there is
+    /// the storage's own, so that one that is refused is the storage's trouble: files wait until it is renewed.
     pub(crate) fn in_storage(&self, scope: Scope) -> Fault {
-        let code = self.code(Some(scope));
-        Fault::new(code, self.text.clone()).blaming(self.blame(Some(scope), code)).retrying(self.retry(code))
+        let code = match (self.code(Some(scope)), scope) {
+            (code, _) if code.blame() != Blame::Credential || self.kind == Kind::Skewed => code,
+            (_, Scope::Source | Scope::Staging) => FaultCode::SourceUnreadable,
+            _ => FaultCode::TargetReadOnly,
+        };
+        let fault = Fault::new(code, self.text.clone());
+        match code {
+            FaultCode::SourceUnreadable | FaultCode::TargetReadOnly => fault,
+            code => fault.blaming(self.blame(Some(scope), code)).retrying(self.retry(code)),
+        }
     }
 
     /// The fault of a copy. Its detail is the reason as FTS writes it, `SCOPE [errno] text`.
@@ -222,6 +231,25 @@ mod tests {
         assert_eq!(missing.detail, "SOURCE [2] x");
         assert_eq!(missing.code, FaultCode::SourceMissing);
         let full = Failure::new(Kind::Status(StatusCode::INSUFFICIENT_STORAGE), "x").at(Scope::Target);
+        assert_eq!((full.code, full.retry), (FaultCode::TargetFull, Retry::Later));
+    }
+
+    #[test]
+    fn a_refused_credential_of_a_storage_is_its_own_trouble() {
+        for kind in [Kind::Status(StatusCode::UNAUTHORIZED), Kind::Status(StatusCode::FORBIDDEN), Kind::Tls] {
+            let at = |scope| Failure::new(kind, "x").in_storage(scope);
+            let (source, target) = (at(Scope::Source), at(Scope::Target));
+            assert_eq!(
+                (source.code, source.blame, source.retry),
+                (FaultCode::SourceUnreadable, Blame::Source, Retry::Later)
+            );
+            assert_eq!(
+                (target.code, target.blame, target.retry),
+                (FaultCode::TargetReadOnly, Blame::Target, Retry::Later)
+            );
+        }
+        let full =
+            Failure::new(Kind::Status(StatusCode::INSUFFICIENT_STORAGE), "x").in_storage(Scope::Target);
         assert_eq!((full.code, full.retry), (FaultCode::TargetFull, Retry::Later));
     }
 

@@ -171,6 +171,11 @@ impl Config {
         let names: Vec<StorageName> = self.storages.iter().map(|storage| storage.name.clone()).collect();
         for door in &self.doors {
             door.check(&names).or_else(wrong)?;
+            let is_open = |storage: &&StorageConfig| storage.name == door.storage && storage.server.is_some();
+            if let Some(storage) = self.storages.iter().find(is_open) {
+                let name = &storage.name;
+                return wrong(format!("door of {name}: a server holds this storage: open it there"));
+            }
         }
         self.marking.check()?;
         self.mover.check().or_else(wrong)?;
@@ -323,6 +328,25 @@ mod tests {
         assert!(said(&text.replace("virtual", "posix")).contains("alpha-test: root is missing"));
         let null = format!("null_mover = 'links.toml'\n{MINIMAL_TOML}");
         assert!(said(&null).contains("alpha: beside a null mover all storages have to be virtual"));
+    }
+
+    #[test]
+    fn a_storage_of_a_server_has_no_directory_commands_or_door_here() {
+        let text = "state_dir = '/s'\n[[storages]]\nname = 'alpha-dav'\nkind = 'webdav'\n";
+        let server = "[storages.server]\nurl = 'https://a.example/data'\n";
+        let read = |more: &str| toml::from_str::<Config>(&format!("{text}{more}{server}")).unwrap();
+        read("").check().unwrap();
+        assert_eq!(toml::from_str::<Config>(&toml::to_string(&read("")).unwrap()).unwrap(), read(""));
+        let said = |config: Config| config.check().unwrap_err().detail;
+        assert!(said(toml::from_str(text).unwrap()).contains("server is missing"));
+        assert!(said(read("root = '/data'\n")).contains("has no directory here"));
+        assert!(said(read("append_only = true\n")).contains("has no directory here"));
+        let posix: Config = toml::from_str(&format!("{MINIMAL_TOML}{server}")).unwrap();
+        assert!(said(posix).contains("server belongs to storages of kind"));
+        let mut config = read("");
+        let door = "storage = 'alpha-dav'\nlisten = ['[::1]:0']\ncertificate = '/c'\nkey = '/k'\n";
+        config.doors.push(toml::from_str(door).unwrap());
+        assert!(said(config).contains("open it there"));
     }
 
     #[test]

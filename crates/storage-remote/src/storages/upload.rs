@@ -1,6 +1,7 @@
 //! A file on its way to a server: a body of known size, fed by blocking writers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 use super::Root;
 use super::read::RemoteSource;
@@ -49,18 +51,21 @@ pub(super) struct FileUpload {
     pub(super) destination: Destination,
     size: u64,
     runtime: Handle,
+    /// Bytes written so far.
+    written: AtomicU64,
+    /// Held by the writer, also while it waits until the server takes more.
     feed: Mutex<Feed>,
+    sending: Mutex<Option<AbortHandle>>,
     /// None until all was sent, or nothing more is.
     result: watch::Sender<Option<Result<(), Fault>>>,
 }
 
-/// What was written of a file.
+/// Where what is written goes.
 struct Feed {
-    written: u64,
     /// A small file, until it is complete.
     whole: Vec<u8>,
     pieces: Option<mpsc::Sender<Bytes>>,
-    sending: Option<AbortHandle>,
+    is_sending: bool,
 }
 
 impl FileUpload {
@@ -70,9 +75,11 @@ impl FileUpload {
         size: u64,
         runtime: Handle,
     ) -> Arc<FileUpload> {
-        let feed = Feed { written: 0, whole: Vec::new(), pieces: None, sending: None };
-        let (feed, result) = (Mutex::new(feed), watch::channel(None).0);
-        let upload = Arc::new(FileUpload { root, destination, size, runtime, feed, result });
+        let feed = Feed { whole: Vec::new(), pieces: None, is_sending: false };
+        let (feed, sending, result) = (Mutex::new(feed), Mutex::default(), watch::channel(None).0);
+        let written = AtomicU64::new(0);
+        let upload =
+            Arc::new(FileUpload { root, destination, size, runtime, written, feed, sending, result });
         if size == 0 {
             upload.send(Content::Whole(Bytes::new()), &mut upload.feed.lock());
         }
@@ -98,16 +105,17 @@ impl FileUpload {
                 sending.abort_handle()
             }
         };
-        feed.sending = Some(sending);
+        feed.is_sending = true;
+        *self.sending.lock() = Some(sending);
     }
 
     fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         let mut feed = self.feed.lock();
-        if offset != feed.written {
+        let written = self.written();
+        if offset != written {
             let detail = format!(
-                "{}: a write at byte {offset} of a file that ends at {}: files are sent in order",
-                self.url(),
-                feed.written
+                "{}: a write at byte {offset} of a file that ends at {written}: files are sent in order",
+                self.url()
             );
             return Err(Fault::new(FaultCode::Internal, detail));
         }
@@ -121,10 +129,10 @@ impl FileUpload {
         } else {
             self.feed_pieces(&mut feed, bytes)?;
         }
-        feed.written = end;
+        self.written.store(end, Ordering::Release);
         if end == self.size {
             feed.pieces = None;
-            if feed.sending.is_none() {
+            if !feed.is_sending {
                 let whole = std::mem::take(&mut feed.whole);
                 self.send(Content::Whole(whole.into()), &mut feed);
             }
@@ -133,16 +141,24 @@ impl FileUpload {
     }
 
     fn feed_pieces(&self, feed: &mut Feed, bytes: &[u8]) -> Result<(), Fault> {
-        if feed.sending.is_none() {
+        if !feed.is_sending {
             let (sender, receiver) = mpsc::channel(PIECES_WAITING_MAX);
             feed.pieces = Some(sender);
             self.send(Content::Pieces(self.size, receiver), feed);
         }
         let Some(pieces) = &feed.pieces else { return Err(self.unfinished()) };
+        let stall = self.root.remote.config.times.stall;
         for piece in bytes.chunks(PIECE_BYTES_MAX) {
-            if pieces.blocking_send(Bytes::copy_from_slice(piece)).is_err() {
+            let taken = async { timeout(stall, pieces.send(Bytes::copy_from_slice(piece))).await };
+            match self.runtime.block_on(taken) {
+                Ok(Ok(())) => {}
                 // Sending has ended: it says why.
-                return self.runtime.block_on(self.ended()).and(Err(self.unfinished()));
+                Ok(Err(_)) => return self.runtime.block_on(self.ended()).and(Err(self.unfinished())),
+                Err(_) => {
+                    let detail =
+                        format!("{}: the server takes no byte for {} s", self.url(), stall.as_secs());
+                    return Err(Fault::new(FaultCode::TargetWrite, detail));
+                }
             }
         }
         Ok(())
@@ -164,16 +180,18 @@ impl FileUpload {
         Fault::new(FaultCode::TargetWrite, format!("{}: the server ended the upload early", self.url()))
     }
 
-    /// Whether all bytes were written.
-    fn is_complete(&self) -> bool {
-        self.feed.lock().written == self.size
+    fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
     }
 
-    /// Ends sending, complete or not.
+    /// Whether all bytes were written.
+    fn is_complete(&self) -> bool {
+        self.written() == self.size
+    }
+
+    /// Ends sending, complete or not. A writer that waits fails.
     pub(super) fn abort(&self) {
-        let mut feed = self.feed.lock();
-        feed.pieces = None;
-        if let Some(sending) = feed.sending.take() {
+        if let Some(sending) = self.sending.lock().take() {
             sending.abort();
         }
         let cancelled = || Fault::new(FaultCode::Cancelled, format!("{}: it was given up", self.url()));
@@ -204,7 +222,7 @@ impl FileUpload {
 
     /// As `ended`; fails at once for a file of which bytes are missing.
     pub(super) async fn finished(&self) -> Result<(), Fault> {
-        let written = self.feed.lock().written;
+        let written = self.written();
         if written != self.size {
             let detail = format!("{}: {written} of its {} bytes were written", self.url(), self.size);
             return Err(Fault::new(FaultCode::TargetWrite, detail));

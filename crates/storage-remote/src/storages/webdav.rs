@@ -199,7 +199,12 @@ impl Storage for WebDavStorage {
         let members = self.wait(async {
             match self.root.remote.members(self.root.resource(&work)).await {
                 Ok(members) => Ok(members),
-                Err(Failure { kind: Kind::Status(StatusCode::NOT_FOUND), .. }) => Ok(Vec::new()),
+                // Nothing was sent yet, or the server lists nothing.
+                Err(Failure { kind: Kind::Status(status), .. })
+                    if matches!(status.as_u16(), 404 | 405 | 501) =>
+                {
+                    Ok(Vec::new())
+                }
                 Err(failure) => Err(failure.in_storage(Scope::Target)),
             }
         })?;

@@ -12,7 +12,7 @@ use longhaul_storage_remote::{
     Credential, Remote, RemoteConfig, RemoteStorageOptions, S3Keys, S3Storage, Trust, WebDavStorage,
 };
 use longhaul_testbed::foreign::{Apache, ForeignAuthority, S3Server, Xrootd};
-use longhaul_testbed::{Deployment, Random, SiteOptions, needs, tree};
+use longhaul_testbed::{Deployment, Random, SiteOptions, free_port, needs, tree};
 use tokio::runtime::Handle;
 
 const WITHIN: Duration = Duration::from_secs(90);
@@ -240,5 +240,48 @@ fn a_dataset_goes_through_storages_of_every_kind() {
     deployment.register("more", "gamma-s3:more");
     deployment.deliver("more", "delta", WITHIN.as_secs());
     assert_eq!(fs::read(deployment.storage("delta").join("more/deep/f1")).unwrap(), b"more");
+    deployment.check();
+}
+
+/// A credential that has expired stops a storage, and loses nothing.
+#[test]
+fn files_wait_while_a_server_refuses_the_token() {
+    if !needs::programs("a storage behind a door", &[("openssl", "version")]) {
+        return;
+    }
+    let authority = ForeignAuthority::new("authority");
+    let mut deployment = Deployment::new();
+    let write = |name: &str, text: &str| {
+        let path = deployment.directory().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let (certificate, key) = authority.issue("door");
+    let (certificate, key) = (write("door.pem", &certificate), write("door.key", &key));
+    let tokens = write("tokens", "write /remote writer-0123456789abcdef\n");
+    let token = write("token", "expired-0123456789abcdef");
+    let port = free_port();
+    let mut alpha = SiteOptions::new("alpha");
+    alpha.settings = format!(
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = {certificate:?}\n\
+         key = {key:?}\ntokens = {tokens:?}\n"
+    );
+    deployment.add_site(alpha);
+    let url = format!("https://localhost:{port}/remote");
+    let beta = SiteOptions::new("beta").with_webdav_storage(&url, &authority.ca_file());
+    let settings = format!("{}token_file = {token:?}\n", beta.settings);
+    deployment.add_site(SiteOptions { settings, ..beta });
+    let root = register_run(&deployment);
+    deployment.longhaul(&["subscribe", "run", "beta-dav"]).ok();
+    let problem = deployment.until("the storage is in trouble", WITHIN, || {
+        let problems = deployment.json(&["problems"]).to_string();
+        problems.contains("E3002").then_some(problems)
+    });
+    assert!(problem.contains("beta-dav") && problem.contains("401"), "{problem}");
+
+    fs::write(&token, "writer-0123456789abcdef\n").unwrap();
+    deployment.deliver("run", "beta-dav", WITHIN.as_secs());
+    assert_same(&root, &deployment.storage("alpha").join("remote/run"));
     deployment.check();
 }
