@@ -282,7 +282,7 @@ mod tests {
         let page = objects(document("", " a+b%20 ").as_bytes()).unwrap();
         let (key, stat) = &page.objects[0];
         assert_eq!((key.as_str(), stat.size, stat.etag.as_deref()), (" a+b%20 ", 5, Some("\"aa\"")));
-        assert_eq!((stat.modified_s(), page.more.as_deref()), (Some(1_796_238_001), Some("t=")));
+        assert_eq!((stat.modified_s(), page.more.as_deref()), (Some(1_795_978_801), Some("t=")));
         let encoded = "<EncodingType>url</EncodingType>";
         assert_eq!(objects(document(encoded, "a+b%2B%C3%BC").as_bytes()).unwrap().objects[0].0, "a b+ü");
         assert!(objects(document(encoded, "%FF").as_bytes()).unwrap_err().contains("UTF-8"));
