@@ -173,8 +173,9 @@ impl Failure {
         Fault::new(code, self.text.clone()).blaming(self.blame(None, code)).retrying(self.retry(code))
     }
 
-    /// The fault of an operation on a storage that is the source or the target of a file. A credential there is
-    /// the storage's own, so that one that is refused is the storage's trouble: files wait until it is renewed.
+    /// The fault of an operation on a storage that is the source or the target of a file. A credential there
+    /// is the storage's own, so that one that is refused is the storage's trouble: files wait until it is
+    /// renewed.
     pub(crate) fn in_storage(&self, scope: Scope) -> Fault {
         let code = match (self.code(Some(scope)), scope) {
             (code, _) if code.blame() != Blame::Credential || self.kind == Kind::Skewed => code,

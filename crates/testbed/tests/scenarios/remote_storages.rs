@@ -264,8 +264,8 @@ fn files_wait_while_a_server_refuses_the_token() {
     let port = free_port();
     let mut alpha = SiteOptions::new("alpha");
     alpha.settings = format!(
-        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = {certificate:?}\n\
-         key = {key:?}\ntokens = {tokens:?}\n"
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = \
+         {certificate:?}\nkey = {key:?}\ntokens = {tokens:?}\n"
     );
     deployment.add_site(alpha);
     let url = format!("https://localhost:{port}/remote");
