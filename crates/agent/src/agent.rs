@@ -352,7 +352,7 @@ fn open_storages(config: &Config, sites: &TapeSystems) -> Result<Vec<Export>, Fa
     let open = |storage: &crate::config::StorageConfig| {
         let open: Arc<dyn Storage> = match storage.kind {
             StorageKind::Posix => Arc::new(Posix::open_in(storage.posix(), storage.posix_tuning())?),
-            StorageKind::Webdav | StorageKind::S3 => storage.open_remote()?,
+            StorageKind::Webdav | StorageKind::S3 => Arc::new(storage.open_remote()?),
             StorageKind::Virtual => Arc::new(Virtual::new(storage.name.clone(), storage.writable)),
         };
         Ok(Export { storage: sites.wrap(open), rules: storage.name_rules() })

@@ -3,8 +3,7 @@
 //! source, else it goes through us; what arrives is compared with what was sent, and a target holds a whole
 //! file under its name or none.
 //!
-//! A collection of a WebDAV server and a bucket are also storages that agents serve: [`WebDavStorage`],
-//! [`S3Storage`].
+//! A collection of a WebDAV server and a bucket are also storages that agents serve: [`RemoteStorage`].
 //!
 //! Not here: when and whether to copy (`scheduler`), what becomes of an outcome (`service`), server side of
 //! the same protocols (`doors`). Start with [`Remote`] and [`CopyOrder`].
@@ -49,7 +48,7 @@ pub use order::{
 pub use refreshing_token::{RefreshResult, RefreshingToken, TokenRefresher};
 pub use remote::Remote;
 pub use s3::{S3Keys, bucket_of};
-pub use storages::{RemoteStorageOptions, S3Storage, WebDavStorage};
+pub use storages::{RemoteStorage, RemoteStorageOptions};
 pub use tape::{StageFile, TapeApi, plain_path};
 pub use tape_answers::{ArchiveInfo, StageState, StagedFile};
 pub use url::{RemoteUrl, SCHEMES, is_host, on_host};

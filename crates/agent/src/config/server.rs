@@ -7,10 +7,9 @@ use std::sync::Arc;
 use longhaul_model::address::IpNetwork;
 use longhaul_model::{Fault, FaultCode, StorageKind};
 use longhaul_security::{read_private, read_secret};
-use longhaul_storage::Storage;
 use longhaul_storage_remote::{
-    Credential, RefreshResult, RefreshingToken, Remote, RemoteConfig, RemoteStorageOptions, RemoteUrl,
-    S3Keys, S3Storage, TokenRefresher, Trust, WebDavStorage,
+    Credential, RefreshResult, RefreshingToken, Remote, RemoteConfig, RemoteStorage, RemoteStorageOptions,
+    RemoteUrl, S3Keys, TokenRefresher, Trust,
 };
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -141,7 +140,7 @@ impl ServerConfig {
 
 impl StorageConfig {
     /// Opens a storage that a server holds; nothing is asked of it. To be called within a runtime.
-    pub(crate) fn open_remote(&self) -> Result<Arc<dyn Storage>, Fault> {
+    pub(crate) fn open_remote(&self) -> Result<RemoteStorage, Fault> {
         let wrong = |why: String| Fault::new(FaultCode::BadRequest, format!("storage {}: {why}", self.name));
         let server = self.server.as_ref().ok_or_else(|| wrong("server is missing".into()))?;
         let trust = match server.authorities.is_empty() {
@@ -165,11 +164,7 @@ impl StorageConfig {
             capacity_bytes: server.capacity_bytes,
             path_style: !server.bucket_in_host,
         };
-        let remote = Arc::new(Remote::new(config)?);
-        Ok(match self.kind {
-            StorageKind::S3 => Arc::new(S3Storage::open(remote, options, Handle::current())?),
-            _ => Arc::new(WebDavStorage::open(remote, options, Handle::current())?),
-        })
+        RemoteStorage::open(Arc::new(Remote::new(config)?), options, Handle::current())
     }
 }
 

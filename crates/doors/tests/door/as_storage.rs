@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use longhaul_storage::{Storage, conformance};
-use longhaul_storage_remote::{Credential, Remote, RemoteConfig, RemoteStorageOptions, Trust, WebDavStorage};
+use longhaul_storage_remote::{Credential, Remote, RemoteConfig, RemoteStorage, RemoteStorageOptions, Trust};
 
 use crate::house::{House, WRITER};
 
@@ -17,7 +17,7 @@ fn remote(house: &House) -> Arc<Remote> {
     Arc::new(Remote::new(config).unwrap())
 }
 
-fn open(house: &House, runtime: &tokio::runtime::Runtime) -> WebDavStorage {
+fn open(house: &House, runtime: &tokio::runtime::Runtime) -> RemoteStorage {
     let options = RemoteStorageOptions {
         name: "disk".parse().unwrap(),
         url: house.url("/"),
@@ -29,7 +29,7 @@ fn open(house: &House, runtime: &tokio::runtime::Runtime) -> WebDavStorage {
         capacity_bytes: None,
         path_style: true,
     };
-    WebDavStorage::open(remote(house), options, runtime.handle().clone()).unwrap()
+    RemoteStorage::open(remote(house), options, runtime.handle().clone()).unwrap()
 }
 
 #[test]

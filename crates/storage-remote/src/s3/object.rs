@@ -46,14 +46,6 @@ pub(crate) struct Part {
     pub(super) confirmed: bool,
 }
 
-impl Part {
-    /// Whether the ETag is an MD5, and another one.
-    pub(crate) fn contradicts(&self, md5: &Digest) -> bool {
-        let etag = self.etag.trim().trim_matches('"');
-        etag.len() == 32 && etag.bytes().all(|byte| byte.is_ascii_hexdigit()) && !is_md5(etag, md5)
-    }
-}
-
 pub(crate) enum UploadEnd {
     Done,
     /// The upload no longer exists.

@@ -7,27 +7,32 @@
 //!
 //! The methods block. They may be called from any thread but those that run tasks of a runtime.
 //!
-//! Start with [`WebDavStorage`] and [`S3Storage`]; `upload` feeds what is sent, `read` reads ahead.
+//! Start with [`RemoteStorage`]; `upload` feeds what is sent, `read` reads ahead, `webdav` and `s3` are what
+//! differs.
 
 mod read;
 mod s3;
 mod s3_walk;
+mod storage;
 mod upload;
 mod webdav;
 mod webdav_walk;
 
-pub use s3::S3Storage;
-pub use webdav::WebDavStorage;
+pub use storage::RemoteStorage;
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http::StatusCode;
 use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{Commit, Identity};
 use tokio::runtime::Handle;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::JoinSet;
+
+use upload::{Content, Destination, FileUpload};
 
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::{Credential, Stat};
@@ -43,6 +48,8 @@ const POSIX_WORK: &str = ".longhaul";
 /// The file in the work collection by which an agent knows its root again.
 const ROOT_MARK: &str = "root-mark";
 const ROOT_MARK_BYTES_MAX: u64 = 4 << 10;
+/// Small files on their way to one server at once: bounds connections and memory.
+const SMALL_SENDS_MAX: usize = 32;
 /// Commits of one batch that are under way at once.
 const COMMITS_PARALLEL_MAX: usize = 32;
 
@@ -78,6 +85,8 @@ struct Root {
     name_bytes_max: usize,
     /// Whether the server decodes the names in headers; unknown until such a name was tried.
     decodes_headers: OnceCell<bool>,
+    /// Places for small files on their way to a WebDAV server.
+    small_sends: Arc<Semaphore>,
 }
 
 /// Size, time of modification (in whole seconds), and in place of an inode number a hash of name and ETag:
@@ -103,6 +112,7 @@ impl Root {
             writable: options.writable,
             name_bytes_max: options.name_bytes_max,
             decodes_headers: OnceCell::new(),
+            small_sends: Arc::new(Semaphore::new(SMALL_SENDS_MAX)),
         })
     }
 
@@ -173,6 +183,46 @@ impl Root {
                 self.remote.head(self.resource(url), None).await
             }
             found => found,
+        }
+    }
+
+    /// Deletes a file; with an ETag, only while it has that.
+    async fn delete(&self, url: &RemoteUrl, etag: Option<&str>) -> Result<(), Fault> {
+        match self.remote.delete(self.resource(url), etag).await {
+            Ok(_) => Ok(()),
+            Err(Failure { kind: Kind::Status(StatusCode::PRECONDITION_FAILED), .. }) => {
+                let detail = format!("{url} has changed in this moment, and stays");
+                Err(Fault::new(FaultCode::Conflict, detail))
+            }
+            Err(failure) => Err(failure.in_storage(Scope::Target)),
+        }
+    }
+
+    /// Writes a small file under its name.
+    async fn put_whole(&self, url: &RemoteUrl, bytes: Bytes) -> Result<(), Fault> {
+        if !url.is_s3() {
+            return self.put_temporary(url, Content::Whole(bytes)).await;
+        }
+        let put = self.remote.object(self.resource(url)).put(bytes, true).await;
+        put.map(drop).map_err(|failure| failure.in_storage(Scope::Target))
+    }
+
+    /// Whether something has the target's name that may be replaced; fails if it may not. Looked up first:
+    /// XRootD replaces whatever it is told, and not every bucket honours `If-None-Match`.
+    async fn may_be_replaced(&self, item: &Commit, target: &RemoteUrl) -> Result<bool, Fault> {
+        let found = self.stat(target).await.map_err(|failure| failure.in_storage(Scope::Target))?;
+        let Some(stat) = found else { return Ok(false) };
+        match &item.replaces {
+            Some(expected) if !stat.is_collection && identity(target, &stat) == *expected => Ok(true),
+            _ => Err(self.clash(item)),
+        }
+    }
+
+    /// Ends an upload, and takes back what is at a bucket of it.
+    async fn end_upload(&self, upload: &FileUpload) {
+        upload.end().await;
+        if let Destination::Object(object) = &upload.destination {
+            object.take_back(self).await;
         }
     }
 

@@ -6,19 +6,21 @@ use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Pfn};
 use longhaul_storage::{SkipReason, Visit};
 
-use super::s3::S3Storage;
+use super::s3::Bucket;
+use super::storage::RemoteStorage;
 use super::{POSIX_WORK, WORK, identity};
 use crate::failure::{Failure, Scope};
 use crate::s3::ListedObject;
 
-impl S3Storage {
-    pub(super) fn walk_from(
+impl RemoteStorage {
+    pub(super) fn walk_bucket(
         &self,
+        bucket: &Bucket,
         path: &str,
         visit: &mut dyn FnMut(Visit) -> ControlFlow<()>,
     ) -> Result<(), Fault> {
         let at_source = |failure: Failure| failure.in_storage(Scope::Source);
-        let mut prefix = self.bucket.prefix.clone();
+        let mut prefix = bucket.prefix.clone();
         let mut is_found = path.is_empty();
         if !path.is_empty() {
             let at = Pfn::new(self.root.name.clone(), path).map_err(Fault::from)?;
@@ -31,11 +33,11 @@ impl S3Storage {
             }
             prefix = format!("{prefix}{path}/");
         }
-        let mut listing = self.root.remote.list_objects(self.root.resource(&self.bucket.url), &prefix);
+        let mut listing = self.root.remote.list_objects(self.root.resource(&bucket.url), &prefix);
         while let Some(page) = self.runtime.block_on(listing.next_page()).map_err(at_source)? {
             for object in page {
                 is_found = true;
-                let Some(seen) = self.see(object)? else { continue };
+                let Some(seen) = self.see(bucket, object)? else { continue };
                 if visit(seen).is_break() {
                     return Ok(());
                 }
@@ -48,9 +50,9 @@ impl S3Storage {
     }
 
     /// None: what is no file of the storage, such as the markers by which consoles show folders.
-    fn see(&self, object: ListedObject) -> Result<Option<Visit>, Fault> {
-        let Some(path) = object.key.strip_prefix(self.bucket.prefix.as_str()) else {
-            let detail = format!("a listing of {} has keys beside those asked for", self.bucket.url);
+    fn see(&self, bucket: &Bucket, object: ListedObject) -> Result<Option<Visit>, Fault> {
+        let Some(path) = object.key.strip_prefix(bucket.prefix.as_str()) else {
+            let detail = format!("a listing of {} has keys beside those asked for", bucket.url);
             return Err(Fault::new(FaultCode::ProtocolError, detail));
         };
         let first = path.split('/').next().unwrap_or_default();

@@ -65,7 +65,6 @@ struct Feed {
     /// A small file, until it is complete.
     whole: Vec<u8>,
     pieces: Option<mpsc::Sender<Bytes>>,
-    is_sending: bool,
 }
 
 impl FileUpload {
@@ -75,38 +74,55 @@ impl FileUpload {
         size: u64,
         runtime: Handle,
     ) -> Arc<FileUpload> {
-        let feed = Feed { whole: Vec::new(), pieces: None, is_sending: false };
+        let feed = Feed { whole: Vec::new(), pieces: None };
         let (feed, sending, result) = (Mutex::new(feed), Mutex::default(), watch::channel(None).0);
         let written = AtomicU64::new(0);
         let upload =
             Arc::new(FileUpload { root, destination, size, runtime, written, feed, sending, result });
         if size == 0 {
-            upload.send(Content::Whole(Bytes::new()), &mut upload.feed.lock());
+            upload.send_whole(Bytes::new());
         }
         upload
     }
 
-    /// Starts sending.
-    fn send(&self, content: Content, feed: &mut Feed) {
-        let (root, result) = (self.root.clone(), self.result.clone());
-        let sending: AbortHandle = match &self.destination {
+    /// Sends a small file, which is complete. Waits while too many are on their way.
+    fn send_whole(&self, bytes: Bytes) {
+        match &self.destination {
+            Destination::Temporary(url) => {
+                let (root, url, result) = (self.root.clone(), url.clone(), self.result.clone());
+                let place = self.runtime.block_on(self.root.small_sends.clone().acquire_owned());
+                let sending = self.runtime.spawn(async move {
+                    result.send_replace(Some(root.put_temporary(&url, Content::Whole(bytes)).await));
+                    drop(place);
+                });
+                *self.sending.lock() = Some(sending.abort_handle());
+            }
+            Destination::Object(object) => {
+                let held = self.runtime.block_on(object.hold(&self.root, bytes));
+                self.result.send_replace(Some(held));
+            }
+        }
+    }
+
+    /// Starts sending a large file.
+    fn send_pieces(&self, pieces: mpsc::Receiver<Bytes>) {
+        let (root, result, size) = (self.root.clone(), self.result.clone(), self.size);
+        let sending = match &self.destination {
             Destination::Temporary(url) => {
                 let url = url.clone();
-                let sending = self.runtime.spawn(async move {
+                self.runtime.spawn(async move {
+                    let content = Content::Pieces(size, pieces);
                     result.send_replace(Some(root.put_temporary(&url, content).await));
-                });
-                sending.abort_handle()
+                })
             }
             Destination::Object(object) => {
                 let object = object.clone();
-                let sending = self.runtime.spawn(async move {
-                    result.send_replace(Some(object.take(&root, content).await));
-                });
-                sending.abort_handle()
+                self.runtime.spawn(async move {
+                    result.send_replace(Some(object.send(&root, size, pieces).await));
+                })
             }
         };
-        feed.is_sending = true;
-        *self.sending.lock() = Some(sending);
+        *self.sending.lock() = Some(sending.abort_handle());
     }
 
     fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
@@ -132,21 +148,19 @@ impl FileUpload {
         self.written.store(end, Ordering::Release);
         if end == self.size {
             feed.pieces = None;
-            if !feed.is_sending {
-                let whole = std::mem::take(&mut feed.whole);
-                self.send(Content::Whole(whole.into()), &mut feed);
+            if self.size <= WHOLE_BYTES_MAX && self.size > 0 {
+                self.send_whole(std::mem::take(&mut feed.whole).into());
             }
         }
         Ok(())
     }
 
     fn feed_pieces(&self, feed: &mut Feed, bytes: &[u8]) -> Result<(), Fault> {
-        if !feed.is_sending {
+        let pieces = feed.pieces.get_or_insert_with(|| {
             let (sender, receiver) = mpsc::channel(PIECES_WAITING_MAX);
-            feed.pieces = Some(sender);
-            self.send(Content::Pieces(self.size, receiver), feed);
-        }
-        let Some(pieces) = &feed.pieces else { return Err(self.unfinished()) };
+            self.send_pieces(receiver);
+            sender
+        });
         let stall = self.root.remote.config.times.stall;
         for piece in bytes.chunks(PIECE_BYTES_MAX) {
             let taken = async { timeout(stall, pieces.send(Bytes::copy_from_slice(piece))).await };
@@ -232,7 +246,7 @@ impl FileUpload {
 }
 
 impl Root {
-    async fn put_temporary(&self, url: &RemoteUrl, content: Content) -> Result<(), Fault> {
+    pub(super) async fn put_temporary(&self, url: &RemoteUrl, content: Content) -> Result<(), Fault> {
         let payload = match content {
             Content::Whole(bytes) => Payload::Bytes(bytes),
             Content::Pieces(size, pieces) => {

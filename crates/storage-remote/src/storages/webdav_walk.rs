@@ -6,13 +6,13 @@ use longhaul_model::units::printable;
 use longhaul_model::{Fault, FaultCode, Pfn};
 use longhaul_storage::{SkipReason, Visit};
 
-use super::webdav::WebDavStorage;
+use super::storage::RemoteStorage;
 use super::{POSIX_WORK, WORK, identity};
 use crate::failure::Scope;
 use crate::order::Entry;
 
-impl WebDavStorage {
-    pub(super) fn walk_from(
+impl RemoteStorage {
+    pub(super) fn walk_collections(
         &self,
         path: &str,
         visit: &mut dyn FnMut(Visit) -> ControlFlow<()>,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use longhaul_storage::{Storage, conformance};
 use longhaul_storage_remote::{
-    Credential, Remote, RemoteConfig, RemoteStorageOptions, S3Keys, S3Storage, Trust, WebDavStorage,
+    Credential, Remote, RemoteConfig, RemoteStorage, RemoteStorageOptions, S3Keys, Trust,
 };
 use longhaul_testbed::foreign::{Apache, ForeignAuthority, S3Server, Xrootd};
 use longhaul_testbed::{Deployment, Random, SiteOptions, free_port, needs, tree};
@@ -63,7 +63,7 @@ fn open_webdav(
 ) -> Box<dyn Storage> {
     make_open(&data.join(&options.url));
     let options = RemoteStorageOptions { url: format!("{url}{}", options.url), ..options };
-    Box::new(WebDavStorage::open(remote, options, runtime).unwrap())
+    Box::new(RemoteStorage::open(remote, options, runtime).unwrap())
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_bucket_conforms() {
             credential: Credential::S3(keys),
             ..options
         };
-        Box::new(S3Storage::open(remote, options, runtime).unwrap()) as Box<dyn Storage>
+        Box::new(RemoteStorage::open(remote, options, runtime).unwrap()) as Box<dyn Storage>
     };
     check(open, &authority);
 }
