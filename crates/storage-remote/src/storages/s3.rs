@@ -1,6 +1,6 @@
-//! What is particular to buckets: a file is sent to its final key as a multipart upload, which nobody sees before
-//! it is completed; a small one is held in memory until then and sent by one PUT. Names are keys: there are no
-//! directories.
+//! What is particular to buckets: a file is sent to its final key as a multipart upload, which nobody sees
+//! before it is completed; a small one is held in memory until then and sent by one PUT. Names are keys:
+//! there are no directories.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub(super) fn of(url: &RemoteUrl, path_style: bool) -> Result<Bucket, Fault> {
+    pub(super) fn parse(url: &RemoteUrl, path_style: bool) -> Result<Bucket, Fault> {
         let (url, prefix) = url.split_bucket(path_style).ok_or_else(|| {
             let detail = format!("{url}: the URL of a bucket is s3s://host/bucket or s3s://bucket.host");
             Fault::new(FaultCode::BadRequest, detail)
@@ -82,7 +82,8 @@ impl ObjectUpload {
         }
     }
 
-    /// Takes all bytes of a small object. Waits while those of others that are not committed take much memory.
+    /// Takes all bytes of a small object. Waits while those of others that are not committed take much
+    /// memory.
     pub(super) async fn hold(&self, root: &Root, bytes: Bytes) -> Result<(), Fault> {
         if self.is_probe {
             return root.put_whole(&self.url, bytes).await;

@@ -50,7 +50,7 @@ impl RemoteStorage {
     ) -> Result<RemoteStorage, Fault> {
         let root = Arc::new(Root::new(remote, &options)?);
         let protocol = match root.url.is_s3() {
-            true => Protocol::S3(Bucket::of(&root.url, options.path_style)?),
+            true => Protocol::S3(Bucket::parse(&root.url, options.path_style)?),
             false => Protocol::WebDav { free_bytes: Mutex::default() },
         };
         Ok(RemoteStorage { root, protocol, options, runtime, uploads: Mutex::default() })
@@ -173,7 +173,7 @@ impl Storage for RemoteStorage {
         Ok(())
     }
 
-    /// Of uploads to buckets, those of this process: what an earlier one has begun has no name.
+    /// Uploads to buckets are listed while this process lives: what an earlier one has begun has no name.
     fn temps(&self) -> Result<Vec<TempName>, Fault> {
         let mut temps: Vec<TempName> = self.uploads.lock().keys().cloned().collect();
         if matches!(self.protocol, Protocol::WebDav { .. }) {

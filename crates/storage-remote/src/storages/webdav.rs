@@ -1,5 +1,5 @@
-//! What is particular to WebDAV servers (RFC 4918): files are sent to names of their own in a work collection by
-//! one PUT each, and get their final names by MOVE.
+//! What is particular to WebDAV servers (RFC 4918): files are sent to names of their own in a work collection
+//! by one PUT each, and get their final names by MOVE.
 
 use std::sync::Arc;
 
