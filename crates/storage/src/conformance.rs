@@ -330,6 +330,13 @@ fn files_are_opened_one_after_the_other(storage: &dyn Storage) {
     refused(storage.open_with_cache(&at(storage, "d"), &mut directory_cache), &[expected], "a directory");
 }
 
+/// Which of the commits failed since something has the name.
+fn name_clashes(results: &[Result<(), Fault>]) -> Vec<bool> {
+    let is_clash =
+        |result: &Result<(), Fault>| result.as_ref().is_err_and(|fault| fault.code == FaultCode::NameClash);
+    results.iter().map(is_clash).collect()
+}
+
 fn each_item_of_a_batch_has_its_own_result(storage: &dyn Storage) {
     if !storage.capabilities().has_directories {
         return each_item_has_its_own_result_without_directories(storage);
@@ -340,10 +347,7 @@ fn each_item_of_a_batch_has_its_own_result(storage: &dyn Storage) {
     let batch: Vec<Commit> =
         (1..).zip(paths).map(|(number, path)| write(storage, number, path, path.as_bytes())).collect();
     let results = storage.commit(&batch);
-    let clashes: Vec<bool> = results
-        .iter()
-        .map(|result| result.as_ref().is_err_and(|fault| fault.code == FaultCode::NameClash))
-        .collect();
+    let clashes = name_clashes(&results);
     // Either of the two that want `n1/a` may get it.
     let twice = [clashes[0], clashes[6]];
     assert!(twice == [false, true] || twice == [true, false], "{results:?}");
@@ -361,10 +365,7 @@ fn each_item_has_its_own_result_without_directories(storage: &dyn Storage) {
     let batch: Vec<Commit> =
         (1..).zip(paths).map(|(number, path)| write(storage, number, path, path.as_bytes())).collect();
     let results = storage.commit(&batch);
-    let clashes: Vec<bool> = results
-        .iter()
-        .map(|result| result.as_ref().is_err_and(|fault| fault.code == FaultCode::NameClash))
-        .collect();
+    let clashes = name_clashes(&results);
     assert!(clashes[1] && !clashes[2] && clashes[0] != clashes[3], "{results:?}");
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 2, "{results:?}");
 }

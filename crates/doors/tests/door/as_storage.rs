@@ -18,17 +18,8 @@ fn remote(house: &House) -> Arc<Remote> {
 }
 
 fn open(house: &House, runtime: &tokio::runtime::Runtime) -> RemoteStorage {
-    let options = RemoteStorageOptions {
-        name: "disk".parse().unwrap(),
-        url: house.url("/"),
-        credential: Credential::Bearer(WRITER.to_owned().into()),
-        writable: true,
-        case_insensitive: false,
-        name_bytes_max: 255,
-        parallel: None,
-        capacity_bytes: None,
-        path_style: true,
-    };
+    let credential = Credential::Bearer(WRITER.to_owned().into());
+    let options = RemoteStorageOptions::new("disk".parse().unwrap(), house.url("/"), credential);
     RemoteStorage::open(remote(house), options, runtime.handle().clone()).unwrap()
 }
 

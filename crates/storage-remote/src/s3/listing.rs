@@ -2,14 +2,13 @@
 
 use bytes::Bytes;
 use http::Method;
-use longhaul_outbound::RetryPolicy;
 
 use super::answer::{self, BYTES_MAX};
+use super::object::retry_policy;
 use crate::exchange::{Call, Payload};
 use crate::failure::{Failure, Kind};
 use crate::order::Stat;
 use crate::remote::Remote;
-use crate::retry::{BACKOFF, RETRY_AFTER_MAX};
 use crate::webdav::Resource;
 
 const WHAT: &str = "GET (the objects of a bucket)";
@@ -54,15 +53,7 @@ impl ObjectListing<'_> {
         query.extend(token.as_deref().map(|token| ("continuation-token", token)));
         let url = self.bucket.url.asking(&query);
         let times = self.remote.config.times;
-        let policy = RetryPolicy {
-            tries: 5,
-            statuses: &[408, 429, 500, 502, 503, 504],
-            unreachable: true,
-            lost: true,
-            timed_out: true,
-            backoff: BACKOFF,
-            retry_after_max: RETRY_AFTER_MAX,
-        };
+        let policy = retry_policy(true);
         let call = || {
             let mut call = Call::new(Method::GET, &url, self.bucket.credential, times.answer);
             call.payload = Payload::Bytes(Bytes::new());

@@ -63,6 +63,19 @@ impl Remote {
     }
 }
 
+/// When a request is sent again: after passing trouble, and, if it may, when its outcome is unknown.
+pub(super) fn retry_policy(repeats: bool) -> RetryPolicy {
+    RetryPolicy {
+        tries: 5,
+        statuses: TRANSIENT_STATUSES,
+        unreachable: true,
+        lost: repeats,
+        timed_out: repeats,
+        backoff: BACKOFF,
+        retry_after_max: RETRY_AFTER_MAX,
+    }
+}
+
 /// One request, which can be sent several times.
 struct ObjectRequest<'a> {
     what: &'a str,
@@ -80,15 +93,7 @@ impl Object {
         let url = if ask.query.is_empty() { self.url.clone() } else { self.url.asking(ask.query) };
         let sent = ask.body.as_ref().map_or(0, |body| body.len() as u64);
         let within = self.times.progress + Duration::from_secs(sent / SLOWEST_BYTES_PER_S);
-        let policy = RetryPolicy {
-            tries: 5,
-            statuses: TRANSIENT_STATUSES,
-            unreachable: true,
-            lost: ask.repeats,
-            timed_out: ask.repeats,
-            backoff: BACKOFF,
-            retry_after_max: RETRY_AFTER_MAX,
-        };
+        let policy = retry_policy(ask.repeats);
         let call = || {
             let mut call = Call::new(ask.method.clone(), &url, &self.credential, within);
             for (name, value) in ask.headers {

@@ -75,6 +75,23 @@ pub struct RemoteStorageOptions {
     pub path_style: bool,
 }
 
+impl RemoteStorageOptions {
+    /// A writable storage with every default.
+    pub fn new(name: StorageName, url: impl Into<String>, credential: Credential) -> RemoteStorageOptions {
+        RemoteStorageOptions {
+            name,
+            url: url.into(),
+            credential,
+            writable: true,
+            case_insensitive: false,
+            name_bytes_max: 255,
+            parallel: None,
+            capacity_bytes: None,
+            path_style: true,
+        }
+    }
+}
+
 /// The server's side of a storage, for tasks of the runtime.
 struct Root {
     name: StorageName,

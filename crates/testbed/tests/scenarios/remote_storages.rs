@@ -39,17 +39,8 @@ fn check(
     let make = || {
         let mut number = number.lock().unwrap();
         *number += 1;
-        let options = RemoteStorageOptions {
-            name: "disk".parse().unwrap(),
-            url: format!("c{number}"),
-            credential: Credential::None,
-            writable: true,
-            case_insensitive: false,
-            name_bytes_max: 255,
-            parallel: None,
-            capacity_bytes: None,
-            path_style: true,
-        };
+        let name = "disk".parse().unwrap();
+        let options = RemoteStorageOptions::new(name, format!("c{number}"), Credential::None);
         open(remote.clone(), options, runtime.handle().clone())
     };
     conformance::check(&make);
