@@ -447,7 +447,9 @@ fn strange_names_are_kept(storage: &dyn Storage) {
         &deep,
     ];
     let is_refusable = |c: char| c.is_control() || c == '\\';
+    let may_refuse = !storage.capabilities().keeps_any_name;
     let may_be_refused = |path: &str, fault: &Fault| match fault.code {
+        _ if !may_refuse => false,
         FaultCode::BadName => path.contains(is_refusable),
         FaultCode::NameTooLong => path == long,
         _ => false,
@@ -663,8 +665,7 @@ fn directories_are_listed_page_by_page(storage: &dyn Storage) {
 
 fn space_is_told(storage: &dyn Storage) {
     let space = done(storage.space(), "space");
-    // None: the storage does not tell.
-    if space.total_bytes == 0 {
+    if space.total_bytes == 0 && !storage.capabilities().always_tells_space {
         return;
     }
     assert!(space.free_bytes > 0 && space.free_bytes <= space.total_bytes, "{space:?}");

@@ -39,6 +39,11 @@ pub struct Capabilities {
     pub reads_temps: bool,
     /// A commit sets mode and modification time. Otherwise they are the storage's business.
     pub sets_attributes: bool,
+    /// Every name that a PFN can have is kept. Otherwise those with control characters, with backslashes, or
+    /// as long as a name can be may be refused.
+    pub keeps_any_name: bool,
+    /// [`Storage::space`] is never unknown.
+    pub always_tells_space: bool,
     /// Names lie in directories: none can be that of a file and of a directory. Otherwise every path is a
     /// name of its own.
     pub has_directories: bool,

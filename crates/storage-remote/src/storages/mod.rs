@@ -287,7 +287,7 @@ where
 {
     let abnormal = || Err(Fault::new(FaultCode::Internal, "a commit ended abnormally"));
     let mut results: Vec<Result<(), Fault>> = batch.iter().map(|_| abnormal()).collect();
-    // Of several files for one name the first gets it: XRootD would let the last one replace the others.
+    // Among several files for one name the first gets it: XRootD would let the last one replace the others.
     let mut names = BTreeSet::new();
     let (first, later): (Vec<usize>, Vec<usize>) =
         (0..batch.len()).partition(|&place| names.insert(batch[place].target.path()));

@@ -95,6 +95,8 @@ impl Storage for RemoteStorage {
             resumes: false,
             reads_temps: is_tree,
             sets_attributes: false,
+            keeps_any_name: false,
+            always_tells_space: false,
             has_directories: is_tree,
             removes_empty_directories: !is_tree,
         }

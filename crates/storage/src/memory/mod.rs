@@ -130,6 +130,8 @@ impl Storage for FaultyStore {
             resumes: true,
             reads_temps: true,
             sets_attributes: true,
+            keeps_any_name: true,
+            always_tells_space: true,
             has_directories: true,
             removes_empty_directories: true,
         }

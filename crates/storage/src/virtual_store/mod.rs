@@ -88,6 +88,8 @@ impl Storage for Virtual {
             random_write: true,
             discards: true,
             sets_attributes: true,
+            keeps_any_name: true,
+            always_tells_space: true,
             has_directories: true,
             removes_empty_directories: true,
             ..Capabilities::default()

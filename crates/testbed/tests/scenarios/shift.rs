@@ -57,7 +57,7 @@ fn shift(lab: &Lab) {
         deployment.add_site(options);
     }
     for site in ["alpha", "beta"] {
-        // Of one size: a number of leases is a number of bytes then.
+        // All have one size: a number of leases is a number of bytes then.
         tree::make_uniform(&deployment.storage(site), FILES, FILE_BYTES, &mut Random::new(5));
         deployment.register("run5", site);
     }
