@@ -69,14 +69,24 @@ pub fn peak_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmHWM:")
 }
 
-/// Resident pages of files: of the executable and its libraries.
-pub fn file_bytes(pid: u32) -> u64 {
-    status_bytes(pid, "RssFile:")
+/// The same without the pages of files that are resident now: those of the executable and its libraries.
+pub fn peak_bytes_beside_files(pid: u32) -> u64 {
+    // Both are of one moment: of a process that ends in between, the whole executable would count.
+    let status = status(pid);
+    field_bytes(&status, "VmHWM:").saturating_sub(field_bytes(&status, "RssFile:"))
 }
 
 fn status_bytes(pid: u32, field: &str) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    field_bytes(&status(pid), field)
+}
+
+/// What the kernel says of a process; nothing of one that has ended.
+fn status(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
+}
+
+fn field_bytes(status: &str, field: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
@@ -117,5 +127,23 @@ mod tests {
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(outlive(&mark, Duration::from_secs(60)).is_empty());
+    }
+
+    #[test]
+    fn memory_beside_files_is_what_a_process_allocated() {
+        let own = std::process::id();
+        let before = peak_bytes_beside_files(own);
+        let allocated = std::hint::black_box(vec![1u8; 64 << 20]);
+        let beside_files = peak_bytes_beside_files(own);
+        assert!(beside_files >= before.max(allocated.len() as u64), "{before}, then {beside_files}");
+        assert!(beside_files < peak_bytes(own));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_no_memory() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert_eq!((peak_bytes(pid), peak_bytes_beside_files(pid), memory_bytes(pid)), (0, 0, 0));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use longhaul_testbed::processes::{file_bytes, peak_bytes};
+use longhaul_testbed::processes::peak_bytes_beside_files;
 use longhaul_testbed::wan::{Lab, PathConfig, Side, SocketMemory};
 use longhaul_testbed::{AdHoc, Random, TICK, effort, needs, tree};
 
@@ -40,8 +40,7 @@ fn many_transfers_far_away_stay_within_the_budget() {
         for (place, (_, pid)) in ends.into_iter().enumerate() {
             // The peak of what is resident, with what sockets hold at any moment. How much of the executable
             // is resident depends on how well it was optimised.
-            let own = peak_bytes(pid).saturating_sub(file_bytes(pid));
-            let held = sockets[place].bytes().unwrap() + own;
+            let held = sockets[place].bytes().unwrap() + peak_bytes_beside_files(pid);
             peaks[place] = held.max(peaks[place]);
         }
         if let Some(status) = copy.wait(TICK) {
