@@ -162,6 +162,8 @@ impl MutantRunner {
     fn cargo(&self, subcommand: &str, program: Program<'_>) -> Result<Command, String> {
         let mut command = cargo();
         command.current_dir(self.copy.folder()).env("CARGO_TARGET_DIR", &self.target);
+        // A mutant differs in a line or two from what was built before.
+        command.env("CARGO_INCREMENTAL", "1");
         command.args([subcommand, "--profile", PROFILE, "--package", program.package]);
         if program == SCENARIOS {
             command.args(STARTED_PACKAGES.map(|package| format!("--package={package}")));
