@@ -69,7 +69,6 @@ impl PathSelector {
         mut found: Vec<ResolvedPath>,
         now: Duration,
     ) -> Vec<ResolvedPath> {
-        self.avoided.retain(|_, until| *until > now);
         self.used.remove(&stream);
         let places: BTreeMap<Endpoints, usize> =
             found.iter().enumerate().map(|(place, way)| (way.endpoints(), place)).collect();
@@ -80,7 +79,8 @@ impl PathSelector {
                 true => (streams + 1) * LOAD_SCALE / u64::from(way.path.weight.max(1)),
                 false => u64::MAX - streams,
             };
-            (self.avoided.contains_key(&key), way.path.spare, taken, places.get(&key).copied())
+            let is_avoided = self.avoided.get(&key).is_some_and(|until| *until > now);
+            (is_avoided, way.path.spare, taken, places.get(&key).copied())
         };
         found.sort_by_cached_key(wanted);
         if let (true, Some(first)) = (self.spread, found.first()) {
@@ -88,6 +88,14 @@ impl PathSelector {
             self.used.insert(stream, StreamPath { path: first.clone(), up: false });
         }
         found
+    }
+
+    /// Ends the penalties that are over, and says whether there were any: streams on spare paths may then
+    /// be misplaced.
+    pub(crate) fn end_penalties(&mut self, now: Duration) -> bool {
+        let before = self.avoided.len();
+        self.avoided.retain(|_, until| *until > now);
+        self.avoided.len() < before
     }
 
     pub(crate) fn stream_up(&mut self, stream: StreamNumber, way: Option<ResolvedPath>) {
@@ -228,7 +236,11 @@ mod tests {
             paths.stream_given_up(StreamNumber(1), at(1));
             assert_eq!(paths.misplaced_streams(&set, at(1)), [], "there is nothing else");
             assert_eq!(order(&mut paths, at(1)), [spare.clone(), first.clone()]);
+            assert!(!paths.end_penalties(at(30)));
             assert_eq!(order(&mut paths, at(40)), [first.clone(), spare.clone()], "it may answer again");
+            paths.stream_up(StreamNumber(0), Some(spare.clone()));
+            assert!(paths.end_penalties(at(40)) && !paths.end_penalties(at(40)));
+            assert_eq!(paths.misplaced_streams(&set, at(40)), [StreamNumber(0)]);
         }
     }
 }

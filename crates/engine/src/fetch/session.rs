@@ -397,10 +397,16 @@ impl Session {
         });
     }
 
-    /// Checks time-outs and requests more if slots are free. True while the session has work.
+    /// Checks time-outs, requests more if slots are free, and leaves spare paths when the others may answer
+    /// again. True while the session has work.
     pub(crate) fn tick(self: &Arc<Self>) -> bool {
         self.update(|inner, now| {
             inner.receiver.handle_timeout(now);
+            if inner.paths.end_penalties(now)
+                && let Some(set) = self.configured_paths()
+            {
+                inner.drain_other_paths(&set, now);
+            }
             inner.receiver.has_work()
         })
         .unwrap_or(false)

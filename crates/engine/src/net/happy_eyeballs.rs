@@ -14,6 +14,10 @@ use crate::paths::ResolvedPath;
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// The delay for an address that has connected but has not completed the handshake.
 const CONNECTED_ATTEMPT_DELAY: Duration = Duration::from_secs(1);
+/// The delay before a spare path, which is no equal of the others: it is for when they do not answer, and not
+/// for being the faster. A lost SYN is sent again after 1 s (RFC 6298, 2.1), and long paths need some round
+/// trips to answer.
+const SPARE_ATTEMPT_DELAY: Duration = Duration::from_secs(2);
 
 pub(crate) struct DialRace {
     pub(super) dialler: Dialler,
@@ -29,6 +33,18 @@ struct State {
     begun: Duration,
     won: bool,
     fault: Option<Fault>,
+}
+
+impl State {
+    /// How long after the last attempt the next one begins if none has failed.
+    fn delay(&self) -> Duration {
+        let is_spare = |way: Option<&ResolvedPath>| way.is_some_and(|way| way.path.spare);
+        match is_spare(self.others.front()) && !is_spare(self.tried.last()) {
+            true => SPARE_ATTEMPT_DELAY,
+            false if self.connected == 0 => ATTEMPT_DELAY,
+            false => CONNECTED_ATTEMPT_DELAY,
+        }
+    }
 }
 
 /// What the event loop does next about a dialling.
@@ -53,8 +69,7 @@ impl DialRace {
         if state.won {
             return RaceStep::Won;
         }
-        let apart = if state.connected == 0 { ATTEMPT_DELAY } else { CONNECTED_ATTEMPT_DELAY };
-        if state.running == 0 || now.saturating_sub(state.begun) >= apart {
+        if state.running == 0 || now.saturating_sub(state.begun) >= state.delay() {
             if let Some(way) = state.others.pop_front() {
                 state.running += 1;
                 state.begun = now;
@@ -150,7 +165,38 @@ mod tests {
             DialRace::new(Dialler::Calls(CallClient::new(None)), vec![address(1), spare.clone()], at(0));
         mute.step(at(0));
         mute.connected();
-        assert_eq!(mute.step(at(1_000)), RaceStep::Begin(spare.clone()));
+        assert_eq!(mute.step(at(2_000)), RaceStep::Begin(spare.clone()));
         assert_eq!(mute.win(&spare), Some(vec![address(1)]));
+    }
+
+    #[test]
+    fn a_spare_path_waits_until_the_others_are_late() {
+        let at = Duration::from_millis;
+        let way = |number: u16, spare: bool| {
+            let address = std::net::SocketAddr::from(([127, 0, 0, 1], number));
+            let path = Path { spare, ..Path::new(address.to_string()) };
+            ResolvedPath { address, path: std::sync::Arc::new(path) }
+        };
+        let race = |ways: Vec<ResolvedPath>| {
+            let race = DialRace::new(Dialler::Calls(CallClient::new(None)), ways.clone(), at(0));
+            assert_eq!(race.step(at(0)), RaceStep::Begin(ways[0].clone()));
+            race
+        };
+        // A long path, or a busy machine: it connects after 1.4 s and answers before 2 s.
+        let long = race(vec![way(1, false), way(2, true)]);
+        assert_eq!(long.step(at(1_399)), RaceStep::Wait);
+        long.connected();
+        assert_eq!(long.step(at(1_999)), RaceStep::Wait);
+        assert_eq!(long.win(&way(1, false)), Some(Vec::new()));
+
+        let dead = race(vec![way(1, false), way(2, false), way(3, true), way(4, true)]);
+        assert_eq!(dead.step(at(250)), RaceStep::Begin(way(2, false)), "equals follow each other soon");
+        assert_eq!(dead.step(at(2_249)), RaceStep::Wait);
+        assert_eq!(dead.step(at(2_250)), RaceStep::Begin(way(3, true)));
+        assert_eq!(dead.step(at(2_500)), RaceStep::Begin(way(4, true)), "spare ones are equals too");
+
+        let refused = race(vec![way(1, false), way(2, true)]);
+        refused.lost(false, Fault::new(FaultCode::Unreachable, "refused"));
+        assert_eq!(refused.step(at(1)), RaceStep::Begin(way(2, true)), "at once after a failure");
     }
 }

@@ -252,7 +252,7 @@ fn a_spare_path_takes_over_from_one_that_never_worked() {
     paused.target.engine.set_paths(paused.source.agent, vec![first, spare]).unwrap();
     paused.gate.open();
     let end = paused.arrived(&file);
-    // The first second is spent on the path that does not answer.
+    // The first two seconds are spent on the path that does not answer.
     assert!(end.bytes_resent <= resent_max(&end).saturating_sub(IN_FLIGHT_MAX), "{end:?}");
 }
 
