@@ -14,8 +14,8 @@
 use std::sync::Arc;
 
 use longhaul_model::{
-    AgentId, AttemptId, CircuitUse, DatasetName, DigestSet, Epoch, Fault, Lfn, Mark, NameRules, SiteName,
-    StorageKind, StorageName, TaskId, Timestamp, TrafficClass, TransferId, Verification,
+    AgentId, AttemptId, CircuitUse, DatasetName, DigestOrigin, DigestSet, Epoch, Fault, Lfn, Mark, NameRules,
+    SiteName, StorageKind, StorageName, TaskId, Timestamp, TrafficClass, TransferId, Verification,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -306,9 +306,14 @@ pub struct FoundFile {
     pub lfn: Lfn,
     /// Size in bytes.
     pub size: u64,
-    /// Digests computed by the scan, by the algorithms it was asked for.
+    /// Digests of the algorithms that the scan was asked for: all if they were computed, some if they were
+    /// told.
     #[schema(value_type = Vec<String>)]
     pub digests: DigestSet,
+    /// Whether the digests were computed from the bytes, or told by the storage's server.
+    #[serde(default)]
+    #[schema(value_type = formats::DigestOrigin)]
+    pub origin: DigestOrigin,
 }
 
 /// An entry of a directory that a scan did not register, with the reason.
@@ -626,6 +631,11 @@ pub enum TaskKind {
         /// Digests to compute.
         #[schema(value_type = Vec<String>)]
         algorithms: Vec<longhaul_model::Algorithm>,
+        /// `told`: a digest that the storage's server tells will do, and only files of which it tells none
+        /// are read.
+        #[serde(default)]
+        #[schema(value_type = formats::DigestOrigin)]
+        digests: DigestOrigin,
     },
     /// Read each file again and compare size and digests.
     Verify {

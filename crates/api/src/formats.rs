@@ -162,6 +162,7 @@ words! {
     Verification: "How thoroughly a file is verified.";
     SubscriptionState: "State of a subscription.";
     TransferState: "State of a transfer.";
+    DigestOrigin: "Where digests come from.";
     StorageKind: "What holds the files of a storage.";
     TrafficClass: "Traffic class of a transfer.";
     CircuitUse: "Whether transfers use a circuit.";

@@ -38,7 +38,7 @@ impl Catalog {
             for file in files {
                 let file = file?;
                 registrar
-                    .add(&mut ledger, &file)?
+                    .add(&mut ledger, &file, Evidence::Claimed)?
                     .map_err(|fault| ManifestError { line: file.line, fault })?;
             }
             registrar.finish(&ledger)?;
@@ -60,13 +60,20 @@ impl Catalog {
     }
 }
 
+/// How it is known that a storage holds a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// By a manifest, or by digests that the storage's server tells.
+    Claimed,
+    /// The digests were computed from the storage's present content, so a match verifies the replica and
+    /// clears a suspicion.
+    Read,
+}
+
 /// Registers files of one dataset, one by one.
 pub(crate) struct FileRegistrar {
     dataset: DatasetRow,
     at: Option<StorageId>,
-    /// The digests were computed from the storage's present content, so a match verifies the replica and
-    /// clears a suspicion.
-    scanned: bool,
     next_file: i64,
     bytes_left: u64,
     /// The automatically made block that takes new files, 0 if none.
@@ -99,7 +106,6 @@ impl FileRegistrar {
         Ok(FileRegistrar {
             dataset: row,
             at,
-            scanned: false,
             next_file,
             bytes_left: CATALOG_BYTES_MAX.saturating_sub(bytes),
             filling,
@@ -111,12 +117,6 @@ impl FileRegistrar {
             files_known: 0,
             found: Vec::new(),
         })
-    }
-
-    /// For files that an agent found and read in a scan.
-    pub(crate) fn scanned(mut self) -> Self {
-        self.scanned = true;
-        self
     }
 
     /// Writes the counters that the ledger does not keep.
@@ -140,6 +140,7 @@ impl FileRegistrar {
         &mut self,
         ledger: &mut Ledger<'_>,
         file: &NewFile,
+        evidence: Evidence,
     ) -> Result<Result<(), Fault>, CatalogError> {
         if file.size > FILE_BYTES_MAX {
             return Ok(Err(Fault::new(
@@ -153,7 +154,7 @@ impl FileRegistrar {
         let block = match open {
             Some(block) => block,
             None => {
-                if let Some(answer) = self.register_known(ledger, file)? {
+                if let Some(answer) = self.register_known(ledger, file, evidence)? {
                     return Ok(answer);
                 }
                 match refusal.map_or_else(|| self.make_block(ledger, file), |fault| Ok(Err(fault)))? {
@@ -163,10 +164,10 @@ impl FileRegistrar {
             }
         };
         if self.insert(ledger, block, file)? {
-            self.count(ledger, block, file)?;
+            self.count(ledger, block, file, evidence)?;
             return Ok(Ok(()));
         }
-        match self.register_known(ledger, file)? {
+        match self.register_known(ledger, file, evidence)? {
             Some(answer) => Ok(answer),
             None => unreachable!("an LFN conflicts and is absent"),
         }
@@ -253,11 +254,17 @@ impl FileRegistrar {
         Ok(made)
     }
 
-    fn count(&mut self, ledger: &mut Ledger<'_>, block: BlockId, file: &NewFile) -> Result<(), CatalogError> {
+    fn count(
+        &mut self,
+        ledger: &mut Ledger<'_>,
+        block: BlockId,
+        file: &NewFile,
+        evidence: Evidence,
+    ) -> Result<(), CatalogError> {
         let id = FileId::from(self.next_file as u64);
         let state = ledger.add_file(block, id, file.size)?;
         if let Some(storage) = self.at {
-            ledger.add_registered(block, storage, id, file.size, self.verification(file))?;
+            ledger.add_registered(block, storage, id, file.size, verification(file, evidence))?;
         }
         if block == self.filling && (state.files as u64 >= BLOCK_FILES || state.bytes as u64 >= BLOCK_BYTES) {
             ledger.block(block)?.open = false;
@@ -276,6 +283,7 @@ impl FileRegistrar {
         &mut self,
         ledger: &mut Ledger<'_>,
         file: &NewFile,
+        evidence: Evidence,
     ) -> Result<Option<Result<(), Fault>>, CatalogError> {
         let mut select =
             ledger.tx.prepare_cached("SELECT id, block, size, digests FROM files WHERE lfn = ?1")?;
@@ -307,8 +315,7 @@ impl FileRegistrar {
         }
         self.files_known += 1;
         if let Some(storage) = self.at {
-            let how = self.verification(file);
-            self.add_known_at(ledger, block, storage, id, size, how)?;
+            self.add_known_at(ledger, (id, block, storage), file, evidence)?;
         }
         consequences::flush_if_full(ledger)?;
         Ok(Some(Ok(())))
@@ -317,32 +324,30 @@ impl FileRegistrar {
     fn add_known_at(
         &mut self,
         ledger: &mut Ledger<'_>,
-        block: BlockId,
-        storage: StorageId,
-        file: FileId,
-        size: u64,
-        how: VerificationState,
+        (id, block, storage): (FileId, BlockId, StorageId),
+        file: &NewFile,
+        evidence: Evidence,
     ) -> Result<(), CatalogError> {
-        let was = ledger.presence(block, storage, file)?;
+        let how = verification(file, evidence);
+        let was = ledger.presence(block, storage, id)?;
         match was {
             // What was verified stays as verified as it was; what was only claimed has been read now.
             Presence::Good(known) if known != VerificationState::Registered || known == how => return Ok(()),
-            Presence::Suspect(_) if !self.scanned => return Ok(()),
+            Presence::Suspect(_) if evidence == Evidence::Claimed => return Ok(()),
             Presence::Absent | Presence::Suspect(_) | Presence::Good(_) => {}
         }
-        ledger.set_presence(block, storage, file, size, Presence::Good(how), None)?;
+        ledger.set_presence(block, storage, id, file.size, Presence::Good(how), None)?;
         if !matches!(was, Presence::Good(_)) {
-            self.found.push((file, block, storage));
+            self.found.push((id, block, storage));
         }
         Ok(())
     }
+}
 
-    /// How much is known of the file at the storage: a scan read its content, a manifest only claims it.
-    fn verification(&self, file: &NewFile) -> VerificationState {
-        if self.scanned && !file.digests.is_empty() {
-            VerificationState::Verified(Verification::Readback)
-        } else {
-            VerificationState::Registered
-        }
+/// How much is known of the file at the storage.
+fn verification(file: &NewFile, evidence: Evidence) -> VerificationState {
+    match evidence {
+        Evidence::Read if !file.digests.is_empty() => VerificationState::Verified(Verification::Readback),
+        Evidence::Read | Evidence::Claimed => VerificationState::Registered,
     }
 }

@@ -1,7 +1,7 @@
 //! Tasks of agents: scans, verifications, deletions and clearings.
 
 use crate::sql::{Optional, Row, Transaction};
-use longhaul_model::{DatasetId, Fault, FaultCode, FileId, Lfn, StorageId, TaskId, Timestamp};
+use longhaul_model::{DatasetId, DigestOrigin, Fault, FaultCode, FileId, Lfn, StorageId, TaskId, Timestamp};
 
 use crate::accusations;
 use crate::consequences;
@@ -21,7 +21,7 @@ pub const TASK_PROBLEMS_MAX: usize = 100;
 const SELECT_TASK: &str = "SELECT k.id, k.kind, k.dataset, d.name, k.storage, t.name, k.path, k.algorithms, \
     k.force, k.done,
     k.files_total, k.bytes_total, k.files_done, k.bytes_done, k.files_bad, k.problems, k.fault, k.created, \
-    k.finished, k.files_on_tape
+    k.finished, k.files_on_tape, k.digests
     FROM tasks k JOIN datasets d ON d.id = k.dataset JOIN storages t ON t.id = k.storage";
 
 /// The result of adding a task.
@@ -196,10 +196,10 @@ fn has_read_all(task: &TaskRow) -> bool {
 }
 
 pub(crate) fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Result<(), CatalogError> {
-    let (algorithms, force) = match &new.kind {
-        TaskKind::Scan { algorithms, .. } => (algorithms.as_slice(), false),
-        TaskKind::Verify | TaskKind::Clear => (&[][..], false),
-        TaskKind::Delete { force } => (&[][..], *force),
+    let (algorithms, digests, force) = match &new.kind {
+        TaskKind::Scan { algorithms, digests, .. } => (algorithms.as_slice(), *digests, false),
+        TaskKind::Verify | TaskKind::Clear => (&[][..], DigestOrigin::Computed, false),
+        TaskKind::Delete { force } => (&[][..], DigestOrigin::Computed, *force),
     };
     let last_file = tx.query_row("SELECT coalesce(max(id), 0) FROM files", (), |row| row.get::<i64>(0))?;
     let mut present =
@@ -214,8 +214,8 @@ pub(crate) fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Res
             .unwrap_or_default(),
     };
     tx.execute_deferred(
-        "INSERT INTO tasks (id, kind, dataset, storage, path, algorithms, force, last_file, done, files_total,
-         bytes_total, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)",
+        "INSERT INTO tasks (id, kind, dataset, storage, path, algorithms, digests, force, last_file, done,
+         files_total, bytes_total, created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0, ?10, ?11, ?12)",
         (
             key!(new.id),
             new.kind.word(),
@@ -223,6 +223,7 @@ pub(crate) fn insert(tx: &Transaction<'_>, new: &NewTask, now: Timestamp) -> Res
             key!(new.storage),
             new.kind.path(),
             to_json(&algorithms),
+            digests.word(),
             force,
             last_file,
             files,
@@ -280,7 +281,7 @@ pub(crate) fn last_file(tx: &Transaction<'_>, id: TaskId) -> Result<FileId, Cata
 fn task_row(row: &Row<'_>) -> crate::sql::Result<TaskRow> {
     let word: String = row.get(1)?;
     let kind = match word.as_str() {
-        "scan" => TaskKind::Scan { path: row.get(6)?, algorithms: row.json(7)? },
+        "scan" => TaskKind::Scan { path: row.get(6)?, algorithms: row.json(7)?, digests: row.parsed(20)? },
         "verify" => TaskKind::Verify,
         "delete" => TaskKind::Delete { force: row.get(8)? },
         "clear" => TaskKind::Clear,

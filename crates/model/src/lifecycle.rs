@@ -114,6 +114,20 @@ pub enum Verification {
     Readback,
 }
 
+/// Where the digests of a file that a scan found come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DigestOrigin {
+    /// From the bytes, which were read.
+    #[default]
+    Computed,
+    /// From the storage's server, which may have kept them since the file was written: a claim, as in a
+    /// manifest.
+    Told,
+}
+
+words!(DigestOrigin { Computed = "computed", Told = "told" });
+
 /// What holds the files of a storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -43,6 +43,12 @@ impl Checksum {
         Checksum { algorithm: digest.algorithm(), value: Some(value) }
     }
 
+    /// The digest, if its value is known.
+    pub fn digest(&self) -> Option<Digest> {
+        let value = self.value?;
+        Some(Digest::new(self.algorithm, &value[..self.algorithm.bytes()]))
+    }
+
     pub fn is_known(&self) -> bool {
         self.value.is_some()
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use longhaul_model::{Fault, Pfn, StorageName};
+use longhaul_model::{Algorithm, DigestSet, Fault, Pfn, StorageName};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit};
@@ -218,6 +218,13 @@ impl Storage for HookedStorage {
         self.opened_paths.lock().push(at.path().into());
         let hook = self.read_hook.lock().clone();
         Ok(Box::new(HookedSource { at: at.clone(), inner: self.inner.open(at)?, hook }))
+    }
+    fn told_digests(
+        &self,
+        at: &Pfn,
+        algorithms: &[Algorithm],
+    ) -> Result<Option<(Identity, DigestSet)>, Fault> {
+        self.inner.told_digests(at, algorithms)
     }
     fn create(&self, temp: &TempName, target: Option<&Pfn>, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
         match self.create_fault.lock().clone() {

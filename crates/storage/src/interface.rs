@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use longhaul_model::hex;
-use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
+use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Pfn, StorageName};
 
 use crate::Directories;
 
@@ -315,6 +315,19 @@ pub trait Storage: Send + Sync {
     /// As [`Storage::open`].
     fn open_with_cache(&self, at: &Pfn, _nearby: &mut DirectoryCache) -> Result<Box<dyn SourceFile>, Fault> {
         self.open(at)
+    }
+
+    /// The version of a file with digests that the storage's server tells, at least one of these algorithms:
+    /// as it keeps them, or computes them now. None if it tells none: then the file has to be read.
+    ///
+    /// # Errors
+    /// `SourceMissing` without such a file, `SourceUnreadable` if the server cannot be asked.
+    fn told_digests(
+        &self,
+        _at: &Pfn,
+        _algorithms: &[Algorithm],
+    ) -> Result<Option<(Identity, DigestSet)>, Fault> {
+        Ok(None)
     }
 
     /// Creates an empty temporary file, replacing an older one of that name, and reserves `size` bytes, so

@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use longhaul_model::{Fault, FaultCode, Locality, Pfn, StorageName};
+use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Locality, Pfn, StorageName};
 use longhaul_storage::{
     Capabilities, Commit, Directories, DirectoryCache, Identity, SourceFile, Space, Storage, TargetFile,
     TempName, Visit,
@@ -100,6 +100,14 @@ impl Storage for TapeBackedStorage {
         directory_cache: &mut DirectoryCache,
     ) -> Result<Box<dyn SourceFile>, Fault> {
         Ok(self.guard_stub(at, self.storage.open_with_cache(at, directory_cache)?))
+    }
+
+    fn told_digests(
+        &self,
+        at: &Pfn,
+        algorithms: &[Algorithm],
+    ) -> Result<Option<(Identity, DigestSet)>, Fault> {
+        self.storage.told_digests(at, algorithms)
     }
 
     fn create(&self, temp: &TempName, target: Option<&Pfn>, size: u64) -> Result<Box<dyn TargetFile>, Fault> {

@@ -30,6 +30,7 @@ use crate::outbox_log::OutboxLog;
 use crate::root_marks::{RootGuard, RootMarks};
 use crate::stop::StopFlag;
 use crate::threads::guarded;
+use scan::ScanDigests;
 
 /// Tasks that run at once: a long scan must not delay a deletion.
 const TASKS_RUNNING_MAX: usize = 4;
@@ -197,9 +198,9 @@ impl Tasks {
         };
         bench.root.check()?;
         let done = match &task.kind {
-            TaskKind::Scan { dataset, path, algorithms } => {
+            TaskKind::Scan { dataset, path, algorithms, digests } => {
                 tracing::info!(task = %task.id, storage = %task.storage, %dataset, "scan begins");
-                scan::run(&bench, path, algorithms)
+                scan::run(&bench, path, &ScanDigests { algorithms, origin: *digests })
             }
             TaskKind::Verify { files } => {
                 tracing::info!(task = %task.id, storage = %task.storage, files = files.len(), "verification \

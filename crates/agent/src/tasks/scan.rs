@@ -1,10 +1,11 @@
-//! Registers existing files: walks a directory, digests every file in parallel, reports in batches.
+//! Registers existing files: walks a directory, digests every file in parallel (or asks the storage's server
+//! for its digest), reports in batches.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use longhaul_api::agent::{Fact, FoundFile, LeftOut, LeftOutReason};
-use longhaul_model::{Algorithm, Fault, FaultCode, Lfn, Pfn, TaskId, units};
+use longhaul_model::{Algorithm, DigestOrigin, DigestSet, Fault, FaultCode, Lfn, Pfn, TaskId, units};
 use longhaul_storage::{Identity, SkipReason, Visit};
 
 use super::cache::ScanCache;
@@ -17,8 +18,16 @@ pub(crate) const FACT_ITEMS_MAX: usize = 1_000;
 /// A partial batch is reported after this long without a new file, so that large files show progress.
 const BATCH_IDLE_MAX: Duration = Duration::from_secs(1);
 
+/// The digests that a scan registers files with.
+#[derive(Clone, Copy)]
+pub(crate) struct ScanDigests<'a> {
+    pub algorithms: &'a [Algorithm],
+    /// With [`DigestOrigin::Told`], files of which the server tells nothing are read.
+    pub origin: DigestOrigin,
+}
+
 /// Runs a scan to its end. The error is what kept it from being complete.
-pub(crate) fn run(bench: &TaskRun<'_>, path: &str, algorithms: &[Algorithm]) -> Result<(), Fault> {
+pub(crate) fn run(bench: &TaskRun<'_>, path: &str, digests: &ScanDigests<'_>) -> Result<(), Fault> {
     let cache = match ScanCache::open(&bench.scans, bench.task) {
         Ok(cache) => Some(cache),
         Err(error) => {
@@ -33,7 +42,7 @@ pub(crate) fn run(bench: &TaskRun<'_>, path: &str, algorithms: &[Algorithm]) -> 
         BUFFER_BYTES,
         BATCH_IDLE_MAX,
         |give| bench.storage.walk(path, &mut |visit| give(classify(bench, visit))),
-        |job, buffer| examine(bench, cache.as_ref(), algorithms, job, buffer),
+        |job, buffer| examine(bench, cache.as_ref(), digests, job, buffer),
         |examined| match examined {
             Some(examined) => batch.add(examined),
             None => batch.emit(),
@@ -74,7 +83,7 @@ fn classify(bench: &TaskRun<'_>, visit: Visit) -> ScanItem {
 fn examine(
     bench: &TaskRun<'_>,
     cache: Option<&ScanCache>,
-    algorithms: &[Algorithm],
+    digests: &ScanDigests<'_>,
     job: ScanItem,
     buffer: &mut [u8],
 ) -> ScanResult {
@@ -82,17 +91,25 @@ fn examine(
         ScanItem::File { at, lfn, identity } => (at, lfn, identity),
         ScanItem::LeftOut(left_out) => return ScanResult::LeftOut(left_out),
     };
+    let ScanDigests { algorithms, origin } = *digests;
+    let found = |size, digests, origin| ScanResult::Found(FoundFile { lfn, size, digests, origin });
     if let Some(digests) = cache.and_then(|cache| cache.find(&at, &identity, algorithms)) {
-        return ScanResult::Found(FoundFile { lfn, size: identity.size, digests });
+        return found(identity.size, digests, DigestOrigin::Computed);
     }
-    let read = || digest(bench.storage, &at, algorithms.iter().copied(), buffer, bench.stop);
-    match guarded("digesting a file", read).and_then(|digested| digested) {
-        Ok((digests, identity)) => {
-            if let Some(Err(error)) = cache.map(|cache| cache.add(&at, &identity, &digests)) {
-                tracing::debug!(task = %bench.task, %error, "the scan's cache cannot be written");
-            }
-            ScanResult::Found(FoundFile { lfn, size: identity.size, digests })
+    let examine = || {
+        if origin == DigestOrigin::Told
+            && let Some((identity, digests)) = query_told_digests(bench, &at, algorithms)?
+        {
+            return Ok((identity, digests, DigestOrigin::Told));
         }
+        let (digests, identity) = digest(bench.storage, &at, algorithms.iter().copied(), buffer, bench.stop)?;
+        if let Some(Err(error)) = cache.map(|cache| cache.add(&at, &identity, &digests)) {
+            tracing::debug!(task = %bench.task, %error, "the scan's cache cannot be written");
+        }
+        Ok((identity, digests, DigestOrigin::Computed))
+    };
+    match guarded("digesting a file", examine).and_then(|digested| digested) {
+        Ok((identity, digests, origin)) => found(identity.size, digests, origin),
         Err(fault) => match fault.code {
             FaultCode::Cancelled => ScanResult::Stopped,
             FaultCode::SourceChanged | FaultCode::SourceMissing | FaultCode::SourceTruncated => {
@@ -104,6 +121,18 @@ fn examine(
             _ => ScanResult::LeftOut(left_out(&at, LeftOutReason::Unreadable, fault.detail)),
         },
     }
+}
+
+/// What the storage's server tells of a file.
+fn query_told_digests(
+    bench: &TaskRun<'_>,
+    at: &Pfn,
+    algorithms: &[Algorithm],
+) -> Result<Option<(Identity, DigestSet)>, Fault> {
+    if bench.stop.is_set() {
+        return Err(Fault::new(FaultCode::Cancelled, at.to_string()));
+    }
+    bench.storage.told_digests(at, algorithms)
 }
 
 fn left_out(at: &Pfn, reason: LeftOutReason, detail: String) -> LeftOut {

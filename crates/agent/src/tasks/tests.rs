@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 
 use longhaul_api::agent::{CheckedFile, ExpectedFile, FoundFile, LeftOut, LeftOutReason, Work};
-use longhaul_model::{Algorithm, DigestSet, Hasher};
+use longhaul_model::{Algorithm, DigestOrigin, DigestSet, Hasher};
 use longhaul_storage::hooked::HookedStorage;
 use tempfile::TempDir;
 
@@ -132,7 +132,12 @@ impl Run {
 }
 
 fn scan_all(path: &str) -> TaskKind {
-    TaskKind::Scan { dataset: "d".parse().unwrap(), path: path.into(), algorithms: BOTH.to_vec() }
+    TaskKind::Scan {
+        dataset: "d".parse().unwrap(),
+        path: path.into(),
+        algorithms: BOTH.to_vec(),
+        digests: DigestOrigin::Computed,
+    }
 }
 
 fn digests(bytes: &[u8]) -> DigestSet {

@@ -7,7 +7,7 @@ use std::path::Path;
 use longhaul_api::agent::{AgentSettings, ExpectedFile, Fact, FoundFile, Lease, Task, TaskKind, Work};
 use longhaul_api::probe::{ProbeAsked, Reach};
 use longhaul_model::{
-    AgentId, Algorithm, AttemptId, Epoch, Fault, FaultCode, TaskId, TransferId, Verification,
+    AgentId, Algorithm, AttemptId, DigestOrigin, Epoch, Fault, FaultCode, TaskId, TransferId, Verification,
 };
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -90,6 +90,7 @@ async fn two_agents_move_a_tree_over_a_restart() {
         dataset: "d".parse().unwrap(),
         path: String::new(),
         algorithms: vec![Algorithm::Adler32, Algorithm::Crc32c],
+        digests: DigestOrigin::Computed,
     };
     service_alpha.task(Task { id: TaskId(1), storage: "alpha".parse().unwrap(), kind: scan });
     let found = service_alpha

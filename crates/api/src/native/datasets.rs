@@ -1,7 +1,7 @@
 //! Datasets, their blocks and files, and how files are registered.
 
 use longhaul_model::{
-    Algorithm, BlockName, CommunityName, DatasetName, DigestSet, Lfn, StorageName, Timestamp,
+    Algorithm, BlockName, CommunityName, DatasetName, DigestOrigin, DigestSet, Lfn, StorageName, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -109,6 +109,11 @@ pub struct ScanRequest {
     #[serde(default)]
     #[schema(value_type = Vec<formats::Algorithm>)]
     pub algorithms: Vec<Algorithm>,
+    /// `told`: a digest that the storage's server tells will do, and only files of which it tells none are
+    /// read. Replicas by such digests are claimed, until they are verified.
+    #[serde(default)]
+    #[schema(value_type = formats::DigestOrigin)]
+    pub digests: DigestOrigin,
 }
 
 /// A line of `POST /api/v1/datasets/{name}/files?storage=NAME`, which registers the files of a manifest

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use longhaul_model::{
-    AgentId, Algorithm, DatasetId, Digest, DigestSet, Fault, FaultCode, StorageId, StorageKind,
+    AgentId, Algorithm, DatasetId, Digest, DigestOrigin, DigestSet, Fault, FaultCode, StorageId, StorageKind,
     SubscriptionId, TaskId, Timestamp, Verification,
 };
 
-use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, offer, terms};
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, offer, scan, terms};
 use crate::{
     AddError, CatalogError, CopyDefect, CopyTerms, DeletionPreview, Incarnation, LeaseRefusal, LeaseResult,
     NewSubscription, NewTask, ReportedCheck, ReportedFact, ReportedFile, StorageOfferRow, TaskKind,
@@ -26,6 +26,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     the_files_handed_out_follow_the_rule,
     copies_are_counted_file_by_file,
     a_scan_verifies_what_it_reads,
+    what_a_server_tells_is_a_claim,
     a_scan_makes_what_changed_suspect,
     a_verification_that_left_files_unread_renews_nothing,
     files_that_nobody_has_are_found,
@@ -217,11 +218,16 @@ fn copies_are_counted_file_by_file(world: &mut World) {
 fn a_scan_verifies_what_it_reads(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..2, Some(ALPHA), None);
-    let kind = TaskKind::Scan { path: String::new(), algorithms: Vec::new() };
+    let kind = scan("");
     let scan = NewTask { id: TaskId(1), kind, dataset, storage: world.storages[ALPHA] };
     world.catalog.add_task(&scan, &terms()).unwrap();
     let wrong: DigestSet = [Digest::adler32(77), Digest::crc32c(77)].into_iter().collect();
-    let found = |number, digests| ReportedFile { lfn: lfn(dataset, number), size: 100 + number, digests };
+    let found = |number, digests| ReportedFile {
+        lfn: lfn(dataset, number),
+        size: 100 + number,
+        digests,
+        origin: DigestOrigin::Computed,
+    };
     let files = vec![found(0, digests(0)), found(1, wrong), found(2, digests(2))];
     let fact = ReportedFact::Scanned { task: TaskId(1), found: files, left_out: Vec::new() };
     world.report(ALPHA, vec![fact]);
@@ -229,15 +235,43 @@ fn a_scan_verifies_what_it_reads(world: &mut World) {
     assert_eq!((counts.readback, counts.registered), (2, 1), "the file that differs is not verified");
 }
 
+/// A scan by digests that the storage's server tells registers files and finds what changed. It verifies no
+/// replica, and clears no suspicion.
+fn what_a_server_tells_is_a_claim(world: &mut World) {
+    let dataset = verified_at_alpha(world);
+    let alpha = world.storages[ALPHA];
+    let suspect = (world.file(dataset, 1).id, Fault::new(FaultCode::WrongDigest, "flipped"));
+    world.catalog.mark_suspect(suspect.0, alpha, &suspect.1, NOW).unwrap();
+    let new = NewTask { id: TaskId(1), kind: scan(""), dataset, storage: alpha };
+    world.catalog.add_task(&new, &terms()).unwrap();
+    let told = |number, digest| ReportedFile {
+        lfn: lfn(dataset, number),
+        size: 100 + number,
+        digests: DigestSet::from_iter([digest]),
+        origin: DigestOrigin::Told,
+    };
+    let right = |number| told(number, Digest::adler32(number as u32 + 1));
+    let found = vec![right(0), right(1), told(2, Digest::adler32(77)), right(3)];
+    world.report(ALPHA, vec![ReportedFact::Scanned { task: TaskId(1), found, left_out: Vec::new() }]);
+    let replica = world.catalog.replicas_of_dataset(dataset).unwrap().remove(0);
+    assert_eq!(replica.suspect_files, 2, "the one that was, and the one that changed");
+    assert_eq!((replica.verified.readback, replica.verified.registered), (3, 1), "{replica:?}");
+}
+
 /// A file of another dataset too; what cannot be compared proves nothing.
 fn a_scan_makes_what_changed_suspect(world: &mut World) {
     let dataset = verified_at_alpha(world);
     let other = world.dataset("other");
     world.register(other, 0..1, Some(ALPHA), None);
-    let kind = TaskKind::Scan { path: String::new(), algorithms: Vec::new() };
+    let kind = scan("");
     let scan = NewTask { id: TaskId(1), kind, dataset, storage: world.storages[ALPHA] };
     world.catalog.add_task(&scan, &terms()).unwrap();
-    let found = |of, number, size, digests| ReportedFile { lfn: lfn(of, number), size, digests };
+    let found = |of, number, size, digests| ReportedFile {
+        lfn: lfn(of, number),
+        size,
+        digests,
+        origin: DigestOrigin::Computed,
+    };
     let wrong: DigestSet = [Digest::adler32(77), Digest::crc32c(77)].into_iter().collect();
     let files = vec![
         found(dataset, 0, 7, digests(0)),
@@ -383,7 +417,7 @@ fn what_is_registered_later_does_not_go_to_a_virtual_storage(world: &mut World) 
     attempt.target = test;
     assert_eq!(world.begin(&attempt), LeaseResult::Refused(LeaseRefusal::SourceGone));
     // Nor does a scan there register it.
-    let kind = TaskKind::Scan { path: String::new(), algorithms: Vec::new() };
+    let kind = scan("");
     let scan = NewTask { id: TaskId(1), kind, dataset, storage: test };
     let refused = world.catalog.add_task(&scan, &terms());
     assert!(matches!(refused, Err(CatalogError::Refused(_))), "{refused:?}");

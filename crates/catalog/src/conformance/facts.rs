@@ -1,8 +1,8 @@
 //! What agents may say of whose things (DESIGN, promise 12).
 
-use longhaul_model::{DigestSet, Fault, FaultCode, TaskId, TransferState};
+use longhaul_model::{DigestOrigin, DigestSet, Fault, FaultCode, TaskId, TransferState};
 
-use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, offer, terms};
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, offer, scan, terms};
 use crate::{
     Claim, Incarnation, NewDecision, NewTask, ReportResult, ReportedCheck, ReportedFact, ReportedFile,
     TaskKind,
@@ -80,9 +80,14 @@ fn a_foreign_site_cannot_prove_or_lose_replicas(world: &mut World) {
 fn a_foreign_site_cannot_register_files(world: &mut World) {
     let dataset = world.dataset("a");
     world.register(dataset, 0..1, Some(ALPHA), None);
-    let kind = TaskKind::Scan { path: String::new(), algorithms: vec![] };
+    let kind = scan("");
     let task = add_task(world, kind, dataset, ALPHA);
-    let huge = ReportedFile { lfn: lfn(dataset, 7), size: 1 << 40, digests: digests(7) };
+    let huge = ReportedFile {
+        lfn: lfn(dataset, 7),
+        size: 1 << 40,
+        digests: digests(7),
+        origin: DigestOrigin::Computed,
+    };
     let scanned = ReportedFact::Scanned { task, found: vec![huge], left_out: vec![] };
     let applied = world.report(GAMMA, vec![scanned.clone()]);
     assert_eq!((applied.acknowledged, foreign(&applied, Claim::Scanned)), (1, 1));

@@ -24,8 +24,8 @@ mod tape;
 mod transfers;
 
 use longhaul_model::{
-    AgentId, AttemptId, BlockId, DatasetId, Digest, DigestSet, Epoch, Fault, FileId, IdMaker, Lfn, NameRules,
-    StorageId, StorageKind, SubscriptionId, Timestamp, TransferId, Verification,
+    AgentId, AttemptId, BlockId, DatasetId, Digest, DigestOrigin, DigestSet, Epoch, Fault, FileId, IdMaker,
+    Lfn, NameRules, StorageId, StorageKind, SubscriptionId, Timestamp, TransferId, Verification,
 };
 
 use crate::{
@@ -274,6 +274,11 @@ pub fn new_file(dataset: DatasetId, number: u64, block: Option<&str>, line: u64)
         block: block.map(str::to_owned),
         line,
     }
+}
+
+/// A scan below this path that reads what it finds.
+fn scan(path: &str) -> TaskKind {
+    TaskKind::Scan { path: path.to_owned(), algorithms: Vec::new(), digests: DigestOrigin::Computed }
 }
 
 fn outcome(attempt: &NewAttempt, fault: Option<Fault>) -> ReportedOutcome {

@@ -2,7 +2,7 @@
 
 use longhaul_model::{Fault, FaultCode, SubscriptionState, TaskId};
 
-use super::{ALPHA, BETA, GAMMA, NOW, World, agent, lfn, terms};
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, lfn, scan, terms};
 use crate::{
     CatalogError, NewTask, ReportedCheck, ReportedFact, SpacePolicy, SpaceRow, StoragePatch,
     SubscriptionFilter, SubscriptionPatch, TASK_PROBLEMS_MAX, TaskKind, VerificationState,
@@ -68,7 +68,7 @@ fn what_is_empty_is_complete_unless_a_scan_may_fill_it(world: &mut World) {
     let id = world.subscribe(dataset, None, BETA).subscription.id;
     let complete = |world: &World| world.catalog.subscription_progress(id).unwrap().complete;
     assert!(complete(world));
-    let (task, kind) = (TaskId(77), TaskKind::Scan { path: String::new(), algorithms: Vec::new() });
+    let (task, kind) = (TaskId(77), scan(""));
     let scan = NewTask { id: task, kind, dataset, storage: world.storages[ALPHA] };
     world.catalog.add_task(&scan, &terms()).unwrap();
     assert!(!complete(world), "the scan may find files");

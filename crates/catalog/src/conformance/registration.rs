@@ -1,12 +1,12 @@
 //! Sites, tokens, datasets and files.
 
 use longhaul_model::limits::BLOCK_FILES;
-use longhaul_model::{CommunityName, FaultCode, NameRules, SiteName, TaskId, Timestamp};
+use longhaul_model::{CommunityName, DigestOrigin, FaultCode, NameRules, SiteName, TaskId, Timestamp};
 
-use super::{ALPHA, BETA, NOW, World, agent, digests, lfn, new_file, offer, terms};
+use super::{ALPHA, BETA, NOW, World, agent, digests, lfn, new_file, offer, scan, terms};
 use crate::{
     AddError, CatalogError, FileScope, Incarnation, JoinRefusal, LeftOutRow, NewApiToken, NewTask,
-    ReportedFact, ReportedFile, SitePatch, SiteState, StorageOfferRow, TaskKind, VerificationState,
+    ReportedFact, ReportedFile, SitePatch, SiteState, StorageOfferRow, VerificationState,
 };
 
 pub(super) const SCENARIOS: &[fn(&mut World)] = &[
@@ -225,7 +225,7 @@ fn scans_register_what_they_can(world: &mut World) {
     let dataset = world.dataset("a");
     let other = world.dataset("b");
     world.register(other, 9..10, None, None);
-    let kind = TaskKind::Scan { path: "raw".into(), algorithms: vec![] };
+    let kind = scan("raw");
     let new = NewTask { id: TaskId(1), kind, dataset, storage: world.storages[ALPHA] };
     assert!(world.catalog.add_task(&new, &terms()).unwrap().made);
     assert!(!world.catalog.add_task(&NewTask { id: TaskId(2), ..new.clone() }, &terms()).unwrap().made);
@@ -233,6 +233,7 @@ fn scans_register_what_they_can(world: &mut World) {
         lfn: lfn(dataset, number),
         size: 100 + number,
         digests: digests(number),
+        origin: DigestOrigin::Computed,
     };
     let left_out = LeftOutRow { path: "x".into(), reason: "fifo".into(), detail: String::new() };
     let facts = vec![

@@ -2,7 +2,7 @@
 
 use longhaul_model::{Fault, FaultCode, SubscriptionState, Timestamp, TransferState};
 
-use super::{ALPHA, BETA, GAMMA, NOW, World, agent, offer, terms};
+use super::{ALPHA, BETA, GAMMA, NOW, World, agent, offer, scan, terms};
 use crate::{
     CatalogError, CopyTerms, Incarnation, LeaseRefusal, LeaseResult, NewAccount, NewTask, ReportedCheck,
     ReportedFact, SiteRemoval, StorageRemoval, SubscriptionPatch, TaskKind,
@@ -146,7 +146,7 @@ fn what_is_reported_of_a_removed_storage_counts_for_nothing(world: &mut World) {
         world.register(dataset, 0..1, Some(place), None);
         world.verify(dataset, 0..1, place);
     }
-    let scan = TaskKind::Scan { path: String::new(), algorithms: Vec::new() };
+    let scan = scan("");
     let new = NewTask { id: world.ids.next(NOW), kind: scan, dataset, storage: world.storages[BETA] };
     let task = world.catalog.add_task(&new, &terms()).unwrap().task.id;
     remove(world, "beta", false).unwrap();

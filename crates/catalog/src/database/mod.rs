@@ -65,6 +65,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0021.sql"),
     include_str!("../migrations/0022.sql"),
     include_str!("../migrations/0023.sql"),
+    include_str!("../migrations/0024.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

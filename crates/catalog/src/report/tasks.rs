@@ -1,6 +1,6 @@
 //! What agents report of their tasks: files that a scan found, files checked or deleted, a task's end.
 
-use longhaul_model::{AgentId, Blame, Fault, FaultCode, Lfn, StorageId, TaskId, Verification};
+use longhaul_model::{AgentId, Blame, DigestOrigin, Fault, FaultCode, Lfn, StorageId, TaskId, Verification};
 
 use super::ReportApplier;
 use super::admission::{admit, fits, site_of, task_subject};
@@ -8,7 +8,7 @@ use crate::accusations;
 use crate::block_replica::Presence;
 use crate::consequences;
 use crate::datasets::add_left_out;
-use crate::registration::FileRegistrar;
+use crate::registration::{Evidence, FileRegistrar};
 use crate::relays;
 use crate::replicas::{lose_replica, suspect_replica};
 use crate::rows::codec::{key, number, to_json};
@@ -41,11 +41,15 @@ impl ReportApplier<'_> {
         left_out: &[LeftOutRow],
     ) -> Result<(), CatalogError> {
         let Some((mut task, Admission::Full)) = self.task(Claim::Scanned, id)? else { return Ok(()) };
-        let mut registrar = FileRegistrar::new(&self.ledger, task.dataset, Some(task.storage))?.scanned();
+        let mut registrar = FileRegistrar::new(&self.ledger, task.dataset, Some(task.storage))?;
         for file in found {
-            let ReportedFile { lfn, size, digests } = file.clone();
+            let ReportedFile { lfn, size, digests, origin } = file.clone();
+            let evidence = match origin {
+                DigestOrigin::Computed => Evidence::Read,
+                DigestOrigin::Told => Evidence::Claimed,
+            };
             let new = NewFile { lfn, size, digests, block: None, line: 0 };
-            match registrar.add(&mut self.ledger, &new)? {
+            match registrar.add(&mut self.ledger, &new, evidence)? {
                 Ok(()) => {
                     task.files_done = task.files_done.saturating_add(1);
                     task.bytes_done = task.bytes_done.saturating_add(file.size);

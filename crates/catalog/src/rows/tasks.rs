@@ -1,8 +1,8 @@
 //! Tasks: work of an agent other than transfers.
 
 use longhaul_model::{
-    Algorithm, DatasetId, DatasetName, DigestSet, Fault, FileId, Lfn, StorageId, StorageName, SubscriptionId,
-    TaskId, Timestamp,
+    Algorithm, DatasetId, DatasetName, DigestOrigin, DigestSet, Fault, FileId, Lfn, StorageId, StorageName,
+    SubscriptionId, TaskId, Timestamp,
 };
 
 use crate::{CopyDefect, VerificationState};
@@ -10,7 +10,7 @@ use crate::{CopyDefect, VerificationState};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskKind {
     /// Walk a directory and register the files in it. `path` is relative to the storage's root.
-    Scan { path: String, algorithms: Vec<Algorithm> },
+    Scan { path: String, algorithms: Vec<Algorithm>, digests: DigestOrigin },
     /// Read each file again and compare its digests.
     Verify,
     /// Delete each file; with `force` even a last good replica.

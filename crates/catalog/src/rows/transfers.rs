@@ -1,8 +1,8 @@
 //! Transfers and attempts, reports of agents, and their results.
 
 use longhaul_model::{
-    AgentId, AttemptId, BlockId, DatasetId, DatasetName, DigestSet, Epoch, Fault, FileId, Lfn, StorageId,
-    StorageName, SubscriptionId, TaskId, Timestamp, TransferId, TransferState, Verification,
+    AgentId, AttemptId, BlockId, DatasetId, DatasetName, DigestOrigin, DigestSet, Epoch, Fault, FileId, Lfn,
+    StorageId, StorageName, SubscriptionId, TaskId, Timestamp, TransferId, TransferState, Verification,
 };
 
 use super::datasets::{BlockTotals, LeftOutRow, ReplicaChange};
@@ -162,6 +162,7 @@ pub struct ReportedFile {
     pub lfn: Lfn,
     pub size: u64,
     pub digests: DigestSet,
+    pub origin: DigestOrigin,
 }
 
 #[derive(Clone, Debug)]

@@ -38,7 +38,12 @@ fn fact(fact: Fact, site: &SiteName, now: Timestamp) -> ReportedFact {
             task,
             found: found
                 .into_iter()
-                .map(|file| ReportedFile { lfn: file.lfn, size: file.size, digests: file.digests })
+                .map(|file| ReportedFile {
+                    lfn: file.lfn,
+                    size: file.size,
+                    digests: file.digests,
+                    origin: file.origin,
+                })
                 .collect(),
             left_out: left_out.into_iter().map(left_out_row).collect(),
         },

@@ -63,10 +63,11 @@ impl CommitLoop {
 
     pub(super) fn send_task(&self, agent: AgentId, row: &TaskRow) -> Result<(), CatalogError> {
         let kind = match &row.kind {
-            longhaul_catalog::TaskKind::Scan { path, algorithms } => TaskKind::Scan {
+            longhaul_catalog::TaskKind::Scan { path, algorithms, digests } => TaskKind::Scan {
                 dataset: row.dataset_name.clone(),
                 path: path.clone(),
                 algorithms: algorithms.clone(),
+                digests: *digests,
             },
             longhaul_catalog::TaskKind::Verify => TaskKind::Verify { files: self.page(row.id)? },
             longhaul_catalog::TaskKind::Delete { .. } => TaskKind::Delete { files: self.page(row.id)? },

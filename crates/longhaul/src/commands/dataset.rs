@@ -9,7 +9,9 @@ use longhaul_api::native::{
 };
 use longhaul_api::routes;
 use longhaul_model::units::{bytes, count, printable};
-use longhaul_model::{Algorithm, BlockName, CommunityName, DatasetName, FaultCode, StorageName, Timestamp};
+use longhaul_model::{
+    Algorithm, BlockName, CommunityName, DatasetName, DigestOrigin, FaultCode, StorageName, Timestamp,
+};
 use serde::Serialize;
 
 use super::{Context, task, words};
@@ -64,6 +66,10 @@ pub struct RegisterArgs {
     /// Digests for a scan to compute: adler32, crc32c, blake3, sha256, md5 [default: adler32,crc32c]
     #[arg(long = "digests", value_name = "LIST", value_delimiter = ',', conflicts_with = "manifest")]
     algorithms: Vec<Algorithm>,
+    /// Take a digest that the storage's server tells, and read only the files of which it tells none: the
+    /// replicas are claimed until you verify them
+    #[arg(long, requires = "scan")]
+    server_digests: bool,
     /// Community that owns the dataset
     #[arg(long)]
     community: Option<CommunityName>,
@@ -181,6 +187,7 @@ async fn scan(
         storage: place.storage.clone(),
         path: place.path.clone(),
         algorithms: args.algorithms.clone(),
+        digests: if args.server_digests { DigestOrigin::Told } else { DigestOrigin::Computed },
     };
     let scan: TaskView = remote.post(&routes::DATASET_SCAN, &[args.dataset.as_str()], &request).await?;
     if args.detach {
@@ -194,11 +201,12 @@ async fn scan(
     task::ensure_succeeded(&done)?;
     let dataset: DatasetView = remote.get(&routes::DATASET_SHOW, &[args.dataset.as_str()], &[]).await?;
     let scanned = Scanned { dataset, scan: done };
+    let verb = if args.server_digests { "found" } else { "read" };
     context.output.view(
         &scanned,
         |scanned, style, width| {
             let problems = task::problems_table(&scanned.scan);
-            registered_text(scanned, begun, style)
+            registered_text(scanned, verb, begun, style)
                 + &problems.map_or(String::new(), |table| table.human(style, width))
         },
         |scanned| {
@@ -217,11 +225,11 @@ struct Scanned {
     scan: TaskView,
 }
 
-fn registered_text(scanned: &Scanned, begun: Timestamp, style: Style) -> String {
+fn registered_text(scanned: &Scanned, verb: &str, begun: Timestamp, style: Style) -> String {
     let Scanned { dataset: view, scan } = scanned;
     let took = longhaul_model::units::duration(clock::now().since(begun));
     let mut text = format!(
-        "{} has {}, {}; the scan of {} read {}, {} in {took}\n",
+        "{} has {}, {}; the scan of {} {verb} {}, {} in {took}\n",
         view.name,
         words::files(view.files),
         bytes(view.bytes),

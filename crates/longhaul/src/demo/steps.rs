@@ -12,7 +12,7 @@ use longhaul_api::native::{
 };
 use longhaul_api::routes;
 use longhaul_model::units::{bytes, duration, printable};
-use longhaul_model::{DatasetName, FaultCode, StorageName, Timestamp, TransferId};
+use longhaul_model::{DatasetName, DigestOrigin, FaultCode, StorageName, Timestamp, TransferId};
 use serde_json::{Value, json};
 
 use super::plan::{DemoData, DemoPlan};
@@ -159,7 +159,12 @@ impl Demo<'_> {
         let first = storage_name(plan, 0)?;
         let create = DatasetCreate { name: dataset.clone(), community: None };
         let _: DatasetView = remote.post(&routes::DATASET_CREATE, &[], &create).await?;
-        let request = ScanRequest { storage: first.clone(), path: String::new(), algorithms: Vec::new() };
+        let request = ScanRequest {
+            storage: first.clone(),
+            path: String::new(),
+            algorithms: Vec::new(),
+            digests: DigestOrigin::Computed,
+        };
         let begun = clock::now();
         let mut scan: TaskView = remote.post(&routes::DATASET_SCAN, &[dataset.as_str()], &request).await?;
         while !scan.done {

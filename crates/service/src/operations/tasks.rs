@@ -46,7 +46,7 @@ impl Operations {
         } else {
             request.algorithms.clone()
         };
-        let kind = TaskKind::Scan { path: request.path.clone(), algorithms };
+        let kind = TaskKind::Scan { path: request.path.clone(), algorithms, digests: request.digests };
         let task = self.add_task(kind, dataset.id, storage.id)?;
         Ok(self.task_view(task))
     }

@@ -7,7 +7,7 @@ use crate::world::World;
 use longhaul_api::agent::*;
 use longhaul_api::native::*;
 use longhaul_api::routes;
-use longhaul_model::{Blame, Fault, FaultCode, SubscriptionState, TransferState};
+use longhaul_model::{Blame, DigestOrigin, Fault, FaultCode, SubscriptionState, TransferState};
 
 /// Promises 2, 3 and 10: what was asked for arrives in the records once, with how it was verified and why
 /// that source.
@@ -423,7 +423,12 @@ async fn tasks_go_to_the_storages_agent() {
     let create = DatasetCreate { name: "scanned".parse().unwrap(), community: None };
     let _: DatasetView = admin.request(&routes::DATASET_CREATE).json(&create).send().await.unwrap();
     alpha.hello(&[]).await.unwrap();
-    let scan = ScanRequest { storage: "alpha".parse().unwrap(), path: "in".into(), algorithms: vec![] };
+    let scan = ScanRequest {
+        storage: "alpha".parse().unwrap(),
+        path: "in".into(),
+        algorithms: vec![],
+        digests: DigestOrigin::Computed,
+    };
     let view: TaskView =
         admin.request(&routes::DATASET_SCAN).parameter("scanned").json(&scan).send().await.unwrap();
     assert!(!view.done);
@@ -433,6 +438,7 @@ async fn tasks_go_to_the_storages_agent() {
         lfn: "in/a".parse().unwrap(),
         size: 3,
         digests: "adler32:00620062".parse().unwrap(),
+        origin: DigestOrigin::Computed,
     }];
     let left_out =
         vec![LeftOut { path: "in/s".into(), reason: LeftOutReason::Socket, detail: "a socket".into() }];

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
+use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{Commit, Identity};
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
@@ -34,6 +34,7 @@ use tokio::task::JoinSet;
 
 use upload::{Content, Destination, FileUpload};
 
+use crate::checksum::Checksum;
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::{Credential, Stat};
 use crate::remote::Remote;
@@ -201,6 +202,26 @@ impl Root {
             }
             found => found,
         }
+    }
+
+    /// A digest of the first of these algorithms of which the server tells one. No further one is asked for:
+    /// each question may have the server read the file.
+    async fn told_digest(
+        &self,
+        at: &Pfn,
+        algorithms: &[Algorithm],
+    ) -> Result<Option<(Identity, DigestSet)>, Fault> {
+        let url = self.url_of(at)?;
+        for &algorithm in algorithms {
+            let asked = self.remote.head(self.resource(&url), Some(algorithm)).await;
+            let stat = asked.map_err(|failure| failure.in_storage(Scope::Source))?;
+            let stat = stat
+                .ok_or_else(|| Fault::new(FaultCode::SourceMissing, format!("{at} is not there any more")))?;
+            if let Some(digest) = stat.checksum.as_ref().and_then(Checksum::digest) {
+                return Ok(Some((identity(&url, &stat), DigestSet::from_iter([digest]))));
+            }
+        }
+        Ok(None)
     }
 
     /// Deletes a file; with an ETag, only while it has that.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use longhaul_model::{Fault, FaultCode, Pfn, StorageName};
+use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{
     Capabilities, Commit, Identity, SourceFile, Space, Storage, TargetFile, TempName, Visit,
 };
@@ -120,6 +120,14 @@ impl Storage for RemoteStorage {
             return Err(Fault::new(FaultCode::SourceMissing, format!("{at} is not there")));
         };
         Ok(Box::new(RemoteSource::new(self.root.clone(), url, stat, self.runtime.clone())))
+    }
+
+    fn told_digests(
+        &self,
+        at: &Pfn,
+        algorithms: &[Algorithm],
+    ) -> Result<Option<(Identity, DigestSet)>, Fault> {
+        self.wait(self.root.told_digest(at, algorithms))
     }
 
     fn create(&self, temp: &TempName, target: Option<&Pfn>, size: u64) -> Result<Box<dyn TargetFile>, Fault> {

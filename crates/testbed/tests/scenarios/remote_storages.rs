@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use longhaul_model::{Algorithm, FaultCode, Hasher, Pfn, StorageName};
 use longhaul_storage::{Storage, conformance};
 use longhaul_storage_remote::{
     Credential, Remote, RemoteConfig, RemoteStorage, RemoteStorageOptions, S3Keys, Trust,
 };
 use longhaul_testbed::foreign::{Apache, ForeignAuthority, S3Server, Xrootd};
 use longhaul_testbed::{Deployment, Random, SiteOptions, free_port, needs, tree};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 
 const WITHIN: Duration = Duration::from_secs(90);
 
@@ -23,18 +24,23 @@ fn make_open(directory: &Path) {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
 }
 
-/// The suite needs an empty storage for each check: each is a collection of its own, made by `open`.
-fn check(
-    open: impl Fn(Arc<Remote>, RemoteStorageOptions, Handle) -> Box<dyn Storage>,
-    authority: &ForeignAuthority,
-) {
+/// A client that trusts the authority and may dial this machine.
+fn client(authority: &ForeignAuthority) -> (Arc<Remote>, Runtime) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let config = RemoteConfig {
         trust: Trust::Pem(authority.ca_pem().to_owned()),
         allow: vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
         ..RemoteConfig::default()
     };
-    let remote = Arc::new(Remote::new(config).unwrap());
+    (Arc::new(Remote::new(config).unwrap()), runtime)
+}
+
+/// The suite needs an empty storage for each check: each is a collection of its own, made by `open`.
+fn check(
+    open: impl Fn(Arc<Remote>, RemoteStorageOptions, Handle) -> Box<dyn Storage>,
+    authority: &ForeignAuthority,
+) {
+    let (remote, runtime) = client(authority);
     let number = Mutex::new(0);
     let make = || {
         let mut number = number.lock().unwrap();
@@ -86,6 +92,30 @@ fn xrootd_conforms() {
 }
 
 #[test]
+fn xrootd_tells_digests() {
+    if !needs::programs("digests of XRootD's", &[("xrootd", "-v"), ("openssl", "version")]) {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let xrootd = Xrootd::start(&authority);
+    make_open(&xrootd.data().join("disk"));
+    fs::write(xrootd.data().join("disk/f1"), b"told").unwrap();
+    let (remote, runtime) = client(&authority);
+    let name: StorageName = "disk".parse().unwrap();
+    let options = RemoteStorageOptions::new(name.clone(), xrootd.url("disk"), Credential::None);
+    let storage = RemoteStorage::open(remote, options, runtime.handle().clone()).unwrap();
+    let at = |path: &str| Pfn::new(name.clone(), path).unwrap();
+    let told = |path: &str, algorithms: &[Algorithm]| storage.told_digests(&at(path), algorithms);
+    let mut hasher = Hasher::new([Algorithm::Adler32]);
+    hasher.update(b"told");
+    // It is asked for the first; it does not know how to compute that, and tells the next.
+    let (identity, digests) = told("f1", &[Algorithm::Sha256, Algorithm::Adler32]).unwrap().unwrap();
+    assert_eq!((identity.size, digests), (4, hasher.finish()));
+    assert_eq!(told("f1", &[Algorithm::Blake3]).unwrap(), None);
+    assert_eq!(told("f2", &[Algorithm::Adler32]).unwrap_err().code, FaultCode::SourceMissing);
+}
+
+#[test]
 fn a_bucket_conforms() {
     let Some(program) = crate::s3::program() else { return };
     let authority = ForeignAuthority::new("storages");
@@ -128,6 +158,13 @@ fn assert_same(one: &Path, other: &Path) {
     }
 }
 
+/// How the one replica of a dataset was verified.
+fn verified(deployment: &Deployment, dataset: &str) -> Vec<String> {
+    let replicas = deployment.json(&["replica", "list", dataset]);
+    let counts = replicas["items"][0]["verified"].as_array().unwrap();
+    counts.iter().map(|count| count["how"].as_str().unwrap().to_owned()).collect()
+}
+
 /// Makes the replicas at `alpha` bad, so that the next copy comes from elsewhere.
 fn lose_first_copies(deployment: &Deployment) {
     let alpha = deployment.storage("alpha");
@@ -156,10 +193,11 @@ fn datasets_go_to_a_webdav_server_and_come_from_there() {
     deployment.deliver("run", "gamma", WITHIN.as_secs());
     assert_same(&deployment.storage("gamma").join("run"), &data.join("run"));
 
-    // Found by a scan, and read for their digests.
+    // Found by a scan, and read for their digests: Apache tells none.
     ["more", "more/deep"].iter().for_each(|folder| make_open(&data.join(folder)));
     fs::write(data.join("more/deep/f1"), b"more").unwrap();
-    deployment.register("more", "beta-dav:more");
+    deployment.json(&["dataset", "register", "more", "--scan", "beta-dav:more", "--server-digests"]);
+    assert_eq!(verified(&deployment, "more"), ["readback"]);
     deployment.deliver("more", "gamma", WITHIN.as_secs());
     assert_eq!(fs::read(deployment.storage("gamma").join("more/deep/f1")).unwrap(), b"more");
 
@@ -226,9 +264,13 @@ fn a_dataset_goes_through_storages_of_every_kind() {
     deployment.deliver("sums", "gamma-s3", WITHIN.as_secs());
     deployment.longhaul(&["verify", "gamma-s3", "sums"]).ok();
 
-    // Found by a scan of a part of the bucket.
+    // Found by a scan of a part of the bucket, with a digest that the server tells.
     server.put("open/data/more/deep/f1", b"more");
-    deployment.register("more", "gamma-s3:more");
+    let scan = ["--scan", "gamma-s3:more", "--server-digests", "--digests", "blake3,md5"];
+    deployment.json(&[&["dataset", "register", "more"], &scan[..]].concat());
+    assert_eq!(verified(&deployment, "more"), ["registered"]);
+    deployment.longhaul(&["verify", "gamma-s3", "more"]).ok();
+    assert_eq!(verified(&deployment, "more"), ["readback"]);
     deployment.deliver("more", "delta", WITHIN.as_secs());
     assert_eq!(fs::read(deployment.storage("delta").join("more/deep/f1")).unwrap(), b"more");
     deployment.check();

@@ -8,8 +8,8 @@ use longhaul_api::probe::{PathSample, ProbeResult, UplinkSample};
 use longhaul_api::{AGENT_PROTOCOL, routes};
 use longhaul_catalog::Claim;
 use longhaul_model::{
-    AgentId, AttemptId, Blame, DigestSet, Epoch, Fault, FaultCode, Lfn, StorageName, TaskId, Timestamp,
-    Verification,
+    AgentId, AttemptId, Blame, DigestOrigin, DigestSet, Epoch, Fault, FaultCode, Lfn, StorageName, TaskId,
+    Timestamp, Verification,
 };
 use longhaul_security::agent_client_tls;
 use longhaul_testbed::http::{Api, Reply};
@@ -203,7 +203,8 @@ impl HostileReporter {
 
     fn scanned(&mut self, victims: &Victims) -> Fact {
         let (lfn, size) = self.file(victims);
-        let found = vec![FoundFile { lfn, size, digests: DigestSet::default() }];
+        let found =
+            vec![FoundFile { lfn, size, digests: DigestSet::default(), origin: DigestOrigin::Computed }];
         let left_out =
             LeftOut { path: self.text(), reason: LeftOutReason::ChangedWhileReading, detail: self.text() };
         Fact::Scanned { task: self.task(victims), found, left_out: vec![left_out] }
