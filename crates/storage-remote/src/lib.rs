@@ -8,6 +8,7 @@
 //! Not here: when and whether to copy (`scheduler`), what becomes of an outcome (`service`), server side of
 //! the same protocols (`doors`). Start with [`Remote`] and [`CopyOrder`].
 
+mod body_reader;
 mod checksum;
 mod config;
 mod copy;

@@ -1,5 +1,7 @@
 //! PROPFIND answers (multistatus), read within bounds on size and members. The server is not trusted.
 
+use std::io::BufRead;
+
 use longhaul_model::Algorithm;
 use longhaul_model::percent::decode_lenient;
 
@@ -7,9 +9,9 @@ use crate::checksum::{Checksum, read_value};
 use crate::order::Stat;
 use crate::xml;
 
-/// A document that is read.
+/// Bytes of a document that is held as a whole.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
-/// Members of one collection.
+/// Members of a collection that are held with all that is told of them.
 pub(crate) const MEMBERS_MAX: usize = 50_000;
 const DAV: &str = "DAV:";
 
@@ -97,15 +99,42 @@ fn tag(namespace: &str, local: &str) -> Tag {
 /// # Errors
 /// The error is fit to be shown.
 pub(crate) fn read(document: &[u8]) -> Result<Vec<Member>, String> {
-    let mut found = Reading::default();
-    xml::walk(document, BYTES_MAX, &mut found)?;
-    Ok(found.members)
+    let mut members = Vec::new();
+    read_each(document, BYTES_MAX as u64, &mut |member| {
+        if members.len() >= MEMBERS_MAX {
+            return Err(format!("it has more than {MEMBERS_MAX} members"));
+        }
+        members.push(member);
+        Ok(())
+    })?;
+    Ok(members)
 }
 
-#[derive(Default)]
-struct Reading {
+/// Reads a document as it comes, and gives each member away. An error of `each` ends it.
+///
+/// # Errors
+/// The error is fit to be shown.
+pub(crate) fn read_each(
+    document: impl BufRead,
+    bytes_max: u64,
+    each: &mut dyn FnMut(Member) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut reading = Reading {
+        each,
+        open: Vec::new(),
+        member: Member::default(),
+        stat: Stat::default(),
+        checksums: Vec::new(),
+        quota: Quota::default(),
+        ok: None,
+        propstats: 0,
+    };
+    xml::walk(document, bytes_max, &mut reading)
+}
+
+struct Reading<'a> {
+    each: &'a mut dyn FnMut(Member) -> Result<(), String>,
     open: Vec<Tag>,
-    members: Vec<Member>,
     member: Member,
     /// The properties of one `propstat`, until its status is known.
     stat: Stat,
@@ -115,7 +144,7 @@ struct Reading {
     propstats: usize,
 }
 
-impl xml::Visit for Reading {
+impl xml::Visit for Reading<'_> {
     fn begin(&mut self, namespace: &str, local: &str) -> Result<(), String> {
         let tag = tag(namespace, local);
         match tag {
@@ -168,10 +197,7 @@ impl xml::Visit for Reading {
             }
             (Tag::Response, _) => {
                 self.member.found |= self.propstats == 0 && self.ok != Some(false);
-                if self.members.len() >= MEMBERS_MAX {
-                    return Err(format!("it has more than {MEMBERS_MAX} members"));
-                }
-                self.members.push(std::mem::take(&mut self.member));
+                (self.each)(std::mem::take(&mut self.member))?;
             }
             _ => {}
         }
@@ -210,6 +236,17 @@ fn path_of(href: &str) -> Vec<u8> {
 impl Member {
     pub(crate) fn checksum(&self, wanted: Algorithm) -> Option<Checksum> {
         self.checksums.iter().find(|checksum| checksum.algorithm == wanted).cloned()
+    }
+
+    /// Its name if it is directly in the collection of this decoded path; none for the collection itself, and
+    /// for what is somewhere else and was not asked for.
+    pub(crate) fn name_in(&self, collection: &[u8]) -> Option<String> {
+        fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+            path.split(|&byte| byte == b'/').filter(|segment| !segment.is_empty())
+        }
+        let mut own = segments(&self.path);
+        let is_below = segments(collection).all(|segment| own.next() == Some(segment));
+        (is_below && own.count() == 1).then(|| self.name())?
     }
 
     /// Its last segment; none if it is no name that a member of a collection can have.

@@ -147,6 +147,21 @@ impl Remote {
         depth: &str,
         properties: &'static str,
     ) -> Result<Option<Vec<Member>>, Failure> {
+        let Some(answer) = self.answer_to_propfind(place, depth, properties).await? else { return Ok(None) };
+        let url = answer.url.clone();
+        let document = answer.bytes(multistatus::BYTES_MAX, self.config.times.stall).await?;
+        let members = multistatus::read(&document)
+            .map_err(|why| Failure::new(Kind::Malformed, format!("PROPFIND {url}: the answer: {why}")))?;
+        Ok(Some(members))
+    }
+
+    /// A multistatus that is still to be read. None: there is nothing.
+    async fn answer_to_propfind(
+        &self,
+        place: Resource<'_>,
+        depth: &str,
+        properties: &'static str,
+    ) -> Result<Option<Answer>, Failure> {
         let question = || {
             let call = self.call(method("PROPFIND"), place).header("depth", depth)?;
             let mut call = call.header("content-type", "application/xml")?;
@@ -161,37 +176,24 @@ impl Remote {
         if answer.status != StatusCode::MULTI_STATUS {
             return Err(answer.into_failure("PROPFIND").await);
         }
-        let url = answer.url.clone();
-        let document = answer.bytes(multistatus::BYTES_MAX, self.config.times.stall).await?;
-        let members = multistatus::read(&document)
-            .map_err(|why| Failure::new(Kind::Malformed, format!("PROPFIND {url}: the answer: {why}")))?;
-        Ok(Some(members))
+        Ok(Some(answer))
     }
 
     /// The members of a collection; never what is below them.
     pub(crate) async fn members(&self, place: Resource<'_>) -> Result<Vec<Entry>, Failure> {
-        let Some(members) = self.propfind(place, "1").await? else {
-            let text = format!("PROPFIND {}: there is no such collection", place.url);
-            return Err(Failure::new(Kind::Status(StatusCode::NOT_FOUND), text));
+        let members = self.propfind(place, "1").await?.ok_or_else(|| no_collection(place.url))?;
+        let own = decode_lenient(place.url.path());
+        let entry = |member: Member| {
+            let name = member.name_in(&own).filter(|_| member.found)?;
+            Some(Entry { name, stat: Stat { ranges: true, ..member.stat } })
         };
-        let plain = |path: &[u8]| {
-            let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
-            parts.map(<[u8]>::to_vec).collect::<Vec<_>>()
-        };
-        let own = plain(&decode_lenient(place.url.path()));
-        let mut entries = Vec::new();
-        for member in members.into_iter().filter(|member| member.found) {
-            let path = plain(&member.path);
-            // The collection itself is among the answers; what is neither it nor directly in it was not asked
-            // for.
-            if path.len() != own.len() + 1 || !path.starts_with(&own) {
-                continue;
-            }
-            if let Some(name) = member.name() {
-                entries.push(Entry { name, stat: Stat { ranges: true, ..member.stat } });
-            }
-        }
-        Ok(entries)
+        Ok(members.into_iter().filter_map(entry).collect())
+    }
+
+    /// The answer that lists a collection, for collections of any size. It is to be read soon.
+    pub(crate) async fn listing_of(&self, place: Resource<'_>) -> Result<Answer, Failure> {
+        let answer = self.answer_to_propfind(place, "1", multistatus::REQUEST).await?;
+        answer.ok_or_else(|| no_collection(place.url))
     }
 
     /// One collection. Its parent has to be there; that it is there itself is fine.
@@ -299,6 +301,11 @@ impl Remote {
         answer.ok("MOVE").await?.finish().await;
         Ok(RenameOutcome::Done)
     }
+}
+
+fn no_collection(url: &RemoteUrl) -> Failure {
+    let text = format!("PROPFIND {url}: there is no such collection");
+    Failure::new(Kind::Status(StatusCode::NOT_FOUND), text)
 }
 
 fn stat_of(answer: &Answer, size: u64, checksum: Option<Algorithm>) -> Stat {

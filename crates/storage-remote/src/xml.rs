@@ -1,5 +1,8 @@
 //! A bounded walk over the XML of storages: no document type, no entities but the five of XML, and limits on
-//! depth, attributes and text. The server is not trusted.
+//! depth, attributes and text. The server is not trusted. A document is read as it comes: one element of it
+//! is held at a time.
+
+use std::io::{self, BufRead, Read};
 
 use quick_xml::NsReader;
 use quick_xml::events::{BytesStart, Event};
@@ -11,6 +14,8 @@ const DEPTH_MAX: usize = 32;
 /// Bytes of the text of one element.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 const ATTRIBUTES_MAX: usize = 32;
+/// Bytes of one tag, of one text between tags, or of one comment.
+const EVENT_BYTES_MAX: u64 = 64 << 10;
 
 /// Receives the elements of a document. An error ends the walk.
 pub(crate) trait Visit {
@@ -34,18 +39,20 @@ pub(crate) fn without_layout(text: &str) -> &str {
 
 /// # Errors
 /// The error is fit to be shown.
-pub(crate) fn walk(document: &[u8], bytes_max: usize, visitor: &mut dyn Visit) -> Result<(), String> {
+pub(crate) fn walk(document: impl BufRead, bytes_max: u64, visitor: &mut dyn Visit) -> Result<(), String> {
     read(document, bytes_max, visitor).map_err(|why| sanitized(&why))
 }
 
-fn read(document: &[u8], bytes_max: usize, visitor: &mut dyn Visit) -> Result<(), String> {
-    if document.len() > bytes_max {
-        return Err(format!("it has more than {bytes_max} bytes"));
-    }
-    let mut reader = NsReader::from_reader(document);
+fn read(document: impl BufRead, bytes_max: u64, visitor: &mut dyn Visit) -> Result<(), String> {
+    let bounded = BoundedDocument { document, bytes_max, bytes: 0, event_bytes: 0 };
+    let mut reader = NsReader::from_reader(bounded);
     let mut walk = Walk { visitor, depth: 0, text: String::new() };
+    let mut buffer = Vec::new();
     loop {
-        let (namespace, event) = reader.read_resolved_event().map_err(|error| error.to_string())?;
+        buffer.clear();
+        reader.get_mut().event_bytes = 0;
+        let (namespace, event) =
+            reader.read_resolved_event_into(&mut buffer).map_err(|error| error.to_string())?;
         match event {
             Event::Start(element) => walk.begin(&namespace, &element)?,
             Event::Empty(element) => {
@@ -81,6 +88,45 @@ fn known_entity(name: &str) -> Result<char, String> {
         "quot" => Ok('"'),
         "apos" => Ok('\''),
         _ => Err("it has an entity of its own".into()),
+    }
+}
+
+/// A document that fails to be read beyond its bounds.
+struct BoundedDocument<R> {
+    document: R,
+    bytes_max: u64,
+    /// That were read.
+    bytes: u64,
+    /// Those since the last event.
+    event_bytes: u64,
+}
+
+impl<R: BufRead> BufRead for BoundedDocument<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        let available = self.document.fill_buf()?;
+        let left = (self.bytes_max - self.bytes).min(EVENT_BYTES_MAX - self.event_bytes);
+        if left == 0 && !available.is_empty() {
+            return Err(io::Error::other(match self.bytes == self.bytes_max {
+                true => format!("it has more than {} bytes", self.bytes_max),
+                false => format!("a tag, a text or a comment in it has more than {EVENT_BYTES_MAX} bytes"),
+            }));
+        }
+        Ok(&available[..available.len().min(usize::try_from(left).unwrap_or(usize::MAX))])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        self.event_bytes += bytes as u64;
+        self.document.consume(bytes);
+    }
+}
+
+impl<R: BufRead> Read for BoundedDocument<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut available = self.fill_buf()?;
+        let read = available.read(buffer)?;
+        self.consume(read);
+        Ok(read)
     }
 }
 

@@ -53,7 +53,7 @@ impl xml::Visit for Fields {
 impl Fields {
     fn read(document: &[u8], root: &str) -> Result<Fields, String> {
         let mut fields = Fields::default();
-        xml::walk(document, BYTES_MAX, &mut fields)?;
+        xml::walk(document, BYTES_MAX as u64, &mut fields)?;
         if fields.root != root {
             return Err(format!("{root} was expected, and {} came", sanitized(&fields.root)));
         }

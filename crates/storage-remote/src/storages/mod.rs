@@ -10,6 +10,7 @@
 //! Start with [`RemoteStorage`]; `upload` feeds what is sent, `read` reads ahead, `webdav` and `s3` are what
 //! differs.
 
+mod listing;
 mod read;
 mod s3;
 mod s3_walk;

@@ -7,6 +7,7 @@
 mod confirmation;
 mod credentials;
 mod leaving;
+mod listings;
 mod server;
 mod terms;
 
