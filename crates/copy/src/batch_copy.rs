@@ -59,7 +59,7 @@ pub fn copy_pairs(
                 tell(group.indices[at], outcome);
             }
         };
-        let result = group.run(options, data_security, progress, stop, &mut of_pair);
+        let result = stop.conclude(group.run(options, data_security, progress, stop, &mut of_pair));
         let Err(fault) = result else {
             if let (GroupEnds::Single(..), false) = (&group.ends, told[0]) {
                 // A directory without files: no file reported the end of this pair.

@@ -45,6 +45,15 @@ pub fn copy(
     stop: &Stop,
     tell: FileCallback<'_>,
 ) -> Result<(), Fault> {
+    stop.conclude(copy_groups(order, progress, stop, tell))
+}
+
+fn copy_groups(
+    order: &CopyRequest,
+    progress: &Progress,
+    stop: &Stop,
+    tell: FileCallback<'_>,
+) -> Result<(), Fault> {
     order.options.check().map_err(|why| Fault::new(FaultCode::BadRequest, why))?;
     if order.sources.is_empty() {
         return Err(Fault::new(FaultCode::BadRequest, "no source is given"));

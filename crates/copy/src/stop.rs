@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longhaul_model::{Fault, FaultCode};
+use longhaul_model::{Blame, Fault, FaultCode};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 type Hook = Box<dyn Fn() + Send>;
@@ -52,6 +52,15 @@ impl Stop {
         if self.is_stopped() { Err(interrupted()) } else { Ok(()) }
     }
 
+    /// How a copy ended that may have been stopped. A connection that breaks then is no failure of the copy:
+    /// the signal that stopped it may have ended the other end too, such as an `ssh` of the same terminal.
+    pub(crate) fn conclude(&self, ended: Result<(), Fault>) -> Result<(), Fault> {
+        ended.map_err(|fault| match fault.blame {
+            Blame::Network if self.is_stopped() => interrupted().with_source(fault),
+            _ => fault,
+        })
+    }
+
     /// Registers a hook, called on stop, or now if that has happened. It must not block.
     pub(crate) fn hook(&self, hook: impl Fn() + Send + 'static) -> HookGuard {
         let mut state = self.lock();
@@ -89,4 +98,24 @@ impl Drop for HookGuard {
 /// The fault of a stopped copy.
 pub fn interrupted() -> Fault {
     Fault::new(FaultCode::Interrupted, "what has arrived is kept; the same command resumes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code_after(stop: &Stop, code: FaultCode) -> Option<FaultCode> {
+        stop.conclude(Err(Fault::new(code, ""))).err().map(|fault| fault.code)
+    }
+
+    #[test]
+    fn a_connection_that_breaks_after_the_stop_is_an_interruption() {
+        let stop = Stop::default();
+        assert_eq!(code_after(&stop, FaultCode::ConnectionLost), Some(FaultCode::ConnectionLost));
+        stop.stop();
+        assert_eq!(code_after(&stop, FaultCode::ConnectionLost), Some(FaultCode::Interrupted));
+        assert_eq!(code_after(&stop, FaultCode::Unreachable), Some(FaultCode::Interrupted));
+        assert_eq!(code_after(&stop, FaultCode::TargetFull), Some(FaultCode::TargetFull));
+        assert!(stop.conclude(Ok(())).is_ok());
+    }
 }

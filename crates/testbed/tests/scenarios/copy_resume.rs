@@ -2,13 +2,16 @@
 //! emulated; what was there is not sent again, and nobody ever sees half a file. `LONGHAUL_SOAK_RESUME_KILLS`
 //! sets how often; with 10 kills or more there are 500 MB for each.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use longhaul_storage::TempName;
 use longhaul_testbed::wan::{Change, Lab, PathConfig};
 use longhaul_testbed::{AdHoc, CommandOutput, INTERRUPTED, Random, TICK, Watcher, effort, needs, tree};
+use longhaul_wire::FileKey;
 use longhaul_wire::journal::{BootId, HEADER_BYTES, Journal, JournalEntry, ReplayOutcome};
 use rustix::process::Signal;
 
@@ -85,9 +88,11 @@ fn kills_cost_what_was_in_flight(kills: u64, way: impl FnOnce(AdHoc) -> AdHoc) {
     let mut server = ground.serve(&[]);
     let mut copy = ground.copy(&[]);
     let (mut recorded, mut sent_before) = (0, 0);
+    // Each copy has moved data, and knows it: one that never did says at once that it does not work.
+    let under_way = (size * 3 / 10 / kills).min(IN_FLIGHT);
     for kill in 1..=kills {
         // Evenly over the first six tenths, so that the last one too comes in the middle of something.
-        let at = size * 6 / 10 * kill / kills;
+        let at = (size * 6 / 10 * kill / kills).max(sent_before + under_way);
         assert!(ground.carries(at, &mut copy), "the copy ended by itself: {}", copy.log.tail());
         if kill % 2 == 0 {
             server.kill();
@@ -120,33 +125,43 @@ fn kills_cost_what_was_in_flight(kills: u64, way: impl FnOnce(AdHoc) -> AdHoc) {
     assert!(!ground.target().join(".longhaul").exists(), "nothing is left to resume");
 }
 
-/// What a target has recorded: whole files, and what its journals say of others.
+/// What a target has recorded: whole files, and what its journals say of temporary ones. Read at a moment at
+/// which no file gets its name: the receiver may be at work.
 fn recorded_bytes(target: &Path) -> u64 {
-    let whole: u64 = tree::stored(target).values().map(|content| content.size).sum();
+    loop {
+        let before = temps(target);
+        let partial: u64 = recorded_entries(target)
+            .filter(|(key, _)| before.iter().any(|temp| is_of_file(temp, key)))
+            .map(|(_, entry)| covered(&entry))
+            .sum();
+        let whole: u64 = tree::stored(target).values().map(|content| content.size).sum();
+        if temps(target) == before {
+            return whole + partial;
+        }
+    }
+}
+
+fn temps(target: &Path) -> BTreeSet<TempName> {
+    let files = below(&target.join(".longhaul/temps"));
+    files.iter().filter_map(|path| TempName::parse(path.file_name()?.to_str()?).ok()).collect()
+}
+
+/// The first bytes of a temporary file's name are its writer's, the others the file's.
+fn is_of_file(temp: &TempName, key: &FileKey) -> bool {
+    const WRITER_DIGITS: usize = 8;
+    temp.as_str()[WRITER_DIGITS..] == TempName::from_bytes(key.0).as_str()[WRITER_DIGITS..]
+}
+
+fn recorded_entries(target: &Path) -> impl Iterator<Item = (FileKey, JournalEntry)> {
     let journals = below(&target.join(".longhaul")).into_iter().flat_map(|folder| below(&folder));
-    let partial: u64 = journals
-        .filter(|path| is_journal(path))
-        .map(|journal| {
-            let bytes = fs::read(journal).unwrap_or_default();
-            let replayed = replay(&bytes);
-            // A whole one may have its name already.
-            let part = replayed
-                .journal
-                .entries()
-                .filter(|(_, entry)| !is_whole(entry))
-                .map(|(_, entry)| covered(entry));
-            part.sum::<u64>()
-        })
-        .sum();
-    whole + partial
+    journals.filter(|path| is_journal(path)).flat_map(|journal| {
+        let replayed = replay(&fs::read(journal).unwrap_or_default());
+        Vec::from_iter(replayed.journal.entries().map(|(key, entry)| (*key, entry.clone())))
+    })
 }
 
 fn covered(entry: &JournalEntry) -> u64 {
     entry.durable.covered_bytes() + entry.written.values().map(|part| part.len).sum::<u64>()
-}
-
-fn is_whole(entry: &JournalEntry) -> bool {
-    covered(entry) >= entry.opened.identity.size
 }
 
 fn below(folder: &Path) -> Vec<PathBuf> {
