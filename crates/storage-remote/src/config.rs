@@ -74,6 +74,16 @@ pub struct Times {
     pub cleanup: Duration,
 }
 
+const MIB: u64 = 1 << 20;
+
+impl Times {
+    /// How long the copy of a file of `size` bytes may take.
+    pub(crate) fn copy_of(&self, size: u64) -> Duration {
+        let mebibytes = u32::try_from(size.div_ceil(MIB)).unwrap_or(u32::MAX);
+        self.copy.saturating_add(self.copy_per_mib.saturating_mul(mebibytes))
+    }
+}
+
 impl Default for Times {
     fn default() -> Times {
         Times {

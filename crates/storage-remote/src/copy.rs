@@ -22,7 +22,6 @@ use crate::url::RemoteUrl;
 use crate::verify::Comparison;
 use crate::webdav::{RenameOutcome, Resource};
 
-const MIB: u64 = 1 << 20;
 /// Other software knows both by these words.
 const EXISTS: &str = "Destination file exists and overwrite is not enabled";
 const EXISTS_ON_TAPE: &str = "Destination file exists and is on tape (overwrite-when-only-on-disk requested)";
@@ -196,11 +195,7 @@ impl Remote {
     }
 
     fn limit(&self, order: &CopyOrder, size: Option<u64>) -> Duration {
-        let times = &self.config.times;
-        order.timeout.unwrap_or_else(|| {
-            let mebibytes = u32::try_from(size.unwrap_or(0).div_ceil(MIB)).unwrap_or(u32::MAX);
-            times.copy.saturating_add(times.copy_per_mib.saturating_mul(mebibytes))
-        })
+        order.timeout.unwrap_or_else(|| self.config.times.copy_of(size.unwrap_or(0)))
     }
 
     /// Both ends as they are, the source's checksum, and room for the file.
@@ -389,7 +384,8 @@ impl Remote {
             lasts: self.limit(plan.order, Some(found.stat.size)),
             scitag: plan.order.scitag,
         };
-        let copied = self.third_party(mode, plan.source(), target, terms, progress).await;
+        let macaroon = self.macaroon(mode, plan.source(), target, terms.lasts).await;
+        let copied = self.third_party(mode, plan.source(), target, macaroon, terms, progress).await;
         copied.map_err(|failure| (Scope::Transfer, failure))
     }
 

@@ -30,15 +30,21 @@ struct MacaroonReply {
 }
 
 impl Remote {
-    /// For the active side of a copy, to be shown to the passive one. None where a certificate is not the
-    /// credential, or nothing is given: whether the copy can do without, it tells itself.
+    /// For the active side of a copy, to be shown to the passive one, which this client must reach. None
+    /// where a certificate is not the credential, or nothing is given: whether the copy can do without, it
+    /// tells itself.
     pub(crate) async fn macaroon(
         &self,
         mode: Mode,
-        active: Resource<'_>,
-        passive: Resource<'_>,
+        source: Resource<'_>,
+        target: Resource<'_>,
         lasts: Duration,
     ) -> Option<Zeroizing<String>> {
+        let (active, passive) = match mode {
+            Mode::Pull => (target, source),
+            Mode::Push => (source, target),
+            Mode::Stream => return None,
+        };
         let secure = active.url.is_secure() && passive.url.is_secure();
         let certified = matches!(passive.credential, Credential::Certificate { .. });
         let origin = passive.url.origin().to_string();

@@ -31,6 +31,9 @@ pub(crate) struct Terms {
 }
 
 impl Remote {
+    /// Asks the active storage to copy; this client must be one that reaches it. `macaroon`: what the passive
+    /// storage has given for this copy, see [`Remote::macaroon`].
+    ///
     /// # Panics
     /// If the mode is none of the two that let storages copy.
     pub(crate) async fn third_party(
@@ -38,6 +41,7 @@ impl Remote {
         mode: Mode,
         source: Resource<'_>,
         target: Resource<'_>,
+        macaroon: Option<Zeroizing<String>>,
         terms: Terms,
         progress: Progress<'_>,
     ) -> Result<(), Failure> {
@@ -46,7 +50,6 @@ impl Remote {
             Mode::Push => (source, target, "destination", Method::PUT),
             Mode::Stream => unreachable!("streams go through us"),
         };
-        let asked = self.macaroon(mode, active, passive, terms.lasts).await;
         let other = match passive.credential {
             // Good for this file and this direction; the keys stay here.
             Credential::S3(keys) => presigned(keys, &meant, passive.url, terms.lasts, now()).whole(),
@@ -70,7 +73,7 @@ impl Remote {
         if let Some(scitag) = terms.scitag {
             call = call.header("scitag", &scitag.to_string())?;
         }
-        if let Some(token) = passive_token(active, passive).await?.or(asked) {
+        if let Some(token) = passive_token(active, passive).await?.or(macaroon) {
             call.headers.insert(TRANSFER_AUTHORIZATION, bearer(&token)?);
         }
         let answer = self.exchange.send(call).await?;

@@ -15,11 +15,13 @@ mod read;
 mod s3;
 mod s3_walk;
 mod storage;
+mod third_party;
 mod upload;
 mod webdav;
 mod webdav_walk;
 
 pub use storage::RemoteStorage;
+pub use third_party::{ServerCopy, ServerCopyFault};
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,0 +1,234 @@
+//! Third-party copies between two storages (HTTP-TPC): one of the two servers moves the bytes, into a
+//! temporary file of the target, which is verified before it gets its name.
+
+use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Hasher, Pfn, Verification};
+use longhaul_storage::{Commit, TempName};
+use tokio::time::timeout;
+
+use super::storage::{Protocol, RemoteStorage};
+use crate::checksum::Checksum;
+use crate::failure::{Failure, Kind, Scope};
+use crate::order::{Mode, Stat};
+use crate::tpc::{Terms, another_way_may_help};
+use crate::url::RemoteUrl;
+
+/// Connections that a server which pulls a large file is asked to use.
+const STREAMS: u16 = 4;
+
+/// A file that a server is asked to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerCopy<'a> {
+    /// The file at the source.
+    pub at: &'a Pfn,
+    /// What is written at the target. A file of this name is replaced.
+    pub temp: &'a TempName,
+    pub size: u64,
+    /// Experiment × 64 + activity, with which servers mark their packets.
+    pub scitag: Option<u32>,
+}
+
+/// Why the servers have not copied a file.
+#[derive(Clone, Debug)]
+pub struct ServerCopyFault {
+    pub fault: Fault,
+    /// It is for the two servers, so that it awaits other files too; otherwise for this file.
+    pub is_of_servers: bool,
+}
+
+impl ServerCopyFault {
+    /// What stands in this file's way only.
+    pub fn of_file(fault: Fault) -> ServerCopyFault {
+        ServerCopyFault { fault, is_of_servers: false }
+    }
+}
+
+impl RemoteStorage {
+    /// Whether the two servers may be able to copy: a bucket asks nobody for anything, and what opens a file
+    /// of one is told over TLS only.
+    pub fn may_copy_from(&self, source: &RemoteStorage) -> bool {
+        let is_tree = matches!(self.protocol, Protocol::WebDav { .. });
+        self.options.writable && is_tree && (!source.root.url.is_s3() || self.root.url.is_secure())
+    }
+
+    /// Has the servers copy a file of `source` into a temporary file of this storage: this one is asked to
+    /// pull it, else the other one to push it. `progress` hears of bytes that were moved. Returns who did it.
+    /// Dropping the future ends the copy.
+    ///
+    /// # Errors
+    /// Neither server does, or the file at the source is another one; something may be left in the temporary
+    /// file.
+    pub async fn copy_from(
+        &self,
+        source: &RemoteStorage,
+        file: ServerCopy<'_>,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<Mode, ServerCopyFault> {
+        let temp = self.root.work(file.temp.as_str()).map_err(ServerCopyFault::of_file)?;
+        let found = source.root.stat_file(file.at, Scope::Source).await.map_err(ServerCopyFault::of_file)?;
+        let from = check_source(found, file).map_err(ServerCopyFault::of_file)?;
+        let made = self.root.remote.make_parents(self.root.resource(&temp)).await;
+        made.map_err(|failure| ServerCopyFault::of_file(failure.in_storage(Scope::Target)))?;
+        let mut failed_before = String::new();
+        let modes = self.modes(source);
+        for (number, &mode) in modes.iter().enumerate() {
+            let failure = match self.copy_by(mode, source, &from, &temp, file, progress).await {
+                Ok(()) => return Ok(mode),
+                Err(failure) => failure,
+            };
+            let is_of_servers = another_way_may_help(&failure);
+            if is_of_servers && number + 1 < modes.len() {
+                failed_before = format!(" (before: {mode}: {})", failure.text);
+                continue;
+            }
+            let text = format!("{mode}: {}{failed_before}", failure.text);
+            let fault = Failure { text, ..failure }.in_storage(Scope::Target);
+            return Err(ServerCopyFault { fault, is_of_servers });
+        }
+        let detail = format!("{} cannot copy from {}", self.root.name, source.root.name);
+        Err(ServerCopyFault { fault: Fault::new(FaultCode::BadRequest, detail), is_of_servers: true })
+    }
+
+    /// Whether nothing has the name yet.
+    ///
+    /// # Errors
+    /// The name is not one that the storage can hold, or the server does not answer.
+    pub async fn is_free(&self, at: &Pfn) -> Result<bool, Fault> {
+        Ok(self.root.stat_file(at, Scope::Target).await?.is_none())
+    }
+
+    /// Gives a temporary file its name, as [`Storage::commit`](longhaul_storage::Storage::commit) does.
+    ///
+    /// # Errors
+    /// It has another size, or something has the name.
+    pub async fn commit_copy(&self, commit: &Commit) -> Result<(), Fault> {
+        self.root.check_writable()?;
+        self.root.commit_temporary(commit, None).await
+    }
+
+    /// Removes the temporary files that `is_stale` knows.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub async fn remove_temporary(&self, is_stale: impl Fn(&TempName) -> bool) -> Result<(), Fault> {
+        let temps = self.root.list_temporary().await?;
+        for temp in temps.iter().filter(|temp| is_stale(temp)) {
+            self.root.delete(&self.root.work(temp.as_str())?, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes what a copy has left that did not become a file.
+    ///
+    /// # Errors
+    /// As [`RemoteStorage::remove_temporary`].
+    pub async fn remove_copy(&self, temp: &TempName) -> Result<(), Fault> {
+        self.root.delete(&self.root.work(temp.as_str())?, None).await
+    }
+
+    /// Which server is asked first. One that knows no third-party copies may take a destination at another
+    /// port of its own host for a file of its own, as nginx does, so that none is asked for that.
+    fn modes(&self, source: &RemoteStorage) -> &'static [Mode] {
+        let (from, to) = (&source.root.url, &self.root.url);
+        if from.origin() == to.origin() {
+            // A copy within one server (RFC 4918, section 9.8).
+            return &[Mode::Push];
+        }
+        match from.is_s3() || from.host() == to.host() {
+            true => &[Mode::Pull],
+            false => &[Mode::Pull, Mode::Push],
+        }
+    }
+
+    async fn copy_by(
+        &self,
+        mode: Mode,
+        source: &RemoteStorage,
+        from: &RemoteUrl,
+        temp: &RemoteUrl,
+        file: ServerCopy<'_>,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<(), Failure> {
+        let (from, temp) = (source.root.resource(from), self.root.resource(temp));
+        let lasts = self.root.remote.config.times.copy_of(file.size);
+        let terms = Terms { lasts, overwrite: true, streams: STREAMS, size: file.size, scitag: file.scitag };
+        let (ours, theirs) = (&self.root.remote, &source.root.remote);
+        let (active, passive) = if mode == Mode::Pull { (ours, theirs) } else { (theirs, ours) };
+        let copied = async {
+            let macaroon = passive.macaroon(mode, from, temp, lasts).await;
+            active.third_party(mode, from, temp, macaroon, terms, progress).await
+        };
+        timeout(lasts, copied).await.unwrap_or_else(|_| {
+            let text = format!("Operation timed out: not done within {} s", lasts.as_secs());
+            Err(Failure::new(Kind::TimedOut, text))
+        })
+    }
+
+    /// Verifies a temporary file by the catalog's digests: by one that the server tells or, where it tells
+    /// none of them or `reads_back`, by reading all of it. Returns the digests that were found equal.
+    ///
+    /// # Errors
+    /// It is not there, or has another size or digest.
+    pub async fn verify_temporary(
+        &self,
+        file: ServerCopy<'_>,
+        digests: &DigestSet,
+        reads_back: bool,
+    ) -> Result<(DigestSet, Verification), Fault> {
+        let temp = self.root.work(file.temp.as_str())?;
+        if !reads_back {
+            for algorithm in digests.algorithms() {
+                let stat = self.look_at_temporary(&temp, file, Some(algorithm)).await?;
+                let Some(told) = stat.checksum.as_ref().and_then(Checksum::digest) else { continue };
+                let told = DigestSet::from_iter([told]);
+                return compare(file, digests, told).map(|told| (told, Verification::EndToEnd));
+            }
+        }
+        let at_target = |failure: Failure| failure.in_storage(Scope::Target);
+        let stat = self.look_at_temporary(&temp, file, None).await?;
+        let mut hasher = Hasher::new(digests.algorithms());
+        let mut reading = self.root.remote.read(self.root.resource(&temp), &stat, STREAMS);
+        while let Some(piece) = reading.next().await.map_err(at_target)? {
+            hasher.update(&piece);
+        }
+        compare(file, digests, hasher.finish()).map(|read| (read, Verification::Readback))
+    }
+
+    async fn look_at_temporary(
+        &self,
+        temp: &RemoteUrl,
+        file: ServerCopy<'_>,
+        algorithm: Option<Algorithm>,
+    ) -> Result<Stat, Fault> {
+        let found = self.root.remote.head(self.root.resource(temp), algorithm).await;
+        let wrong =
+            |what: String| Fault::new(FaultCode::TargetWrite, format!("the copy of {} {what}", file.at));
+        match found.map_err(|failure| failure.in_storage(Scope::Target))? {
+            None => Err(wrong("is not there, though the server said that it had made it".to_owned())),
+            Some(stat) if stat.size != file.size => {
+                Err(wrong(format!("has {} bytes, {} are expected", stat.size, file.size)))
+            }
+            Some(stat) => Ok(stat),
+        }
+    }
+}
+
+fn check_source(found: Option<(RemoteUrl, Stat)>, file: ServerCopy<'_>) -> Result<RemoteUrl, Fault> {
+    let Some((url, stat)) = found else {
+        return Err(Fault::new(FaultCode::SourceMissing, format!("{} is not there", file.at)));
+    };
+    if stat.size != file.size {
+        let detail = format!("{} has {} bytes, {} are registered", file.at, stat.size, file.size);
+        return Err(Fault::new(FaultCode::SourceChanged, detail));
+    }
+    Ok(url)
+}
+
+fn compare(file: ServerCopy<'_>, wanted: &DigestSet, found: DigestSet) -> Result<DigestSet, Fault> {
+    match wanted.contradiction(&found) {
+        None => Ok(found),
+        Some((wanted, found)) => {
+            let detail = format!("the copy of {} has {found}, {wanted} is registered", file.at);
+            Err(Fault::new(FaultCode::Corrupted, detail))
+        }
+    }
+}
