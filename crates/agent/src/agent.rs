@@ -43,6 +43,7 @@ use crate::stop::StopFlag;
 use crate::storage_health::{StorageHealth, StorageWatch};
 use crate::tape::{TapeSystems, Tapes};
 use crate::tasks::{TaskContext, Tasks};
+use crate::third_party::{self, StorageServers};
 use crate::threads::{ended_fault, guarded};
 
 /// Interval between reports until the service sets another.
@@ -116,7 +117,7 @@ impl Agent {
         start_mover: impl FnOnce(MoverStart) -> Result<Box<dyn Mover>, Fault>,
     ) -> Result<Agent, Fault> {
         let sites = TapeSystems::from_storages(&config.storages)?;
-        let exports = open_storages(&config, &sites)?;
+        let (exports, servers) = open_storages(&config, &sites)?;
         let hooks = Hooks::from_storages(&config.storages)?.map(Arc::new);
         let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
@@ -155,6 +156,8 @@ impl Agent {
             events: Box::new(events),
         };
         // Hooks are outermost: they see every file, whoever moves it.
+        let start_mover =
+            |start: MoverStart| third_party::start(&config.storages, &servers, start, start_mover);
         let start_mover =
             |start: MoverStart| command_mover::start(&config.storages, state.movers(), start, start_mover);
         let engine: MoverHandle = Arc::new(match &hooks {
@@ -348,16 +351,22 @@ fn stop(context: Arc<AgentContext>) {
     tracing::error!("a step does not end; the engine is left running");
 }
 
-fn open_storages(config: &Config, sites: &TapeSystems) -> Result<Vec<Export>, Fault> {
-    let open = |storage: &crate::config::StorageConfig| {
+/// All storages, and those of them that servers hold.
+fn open_storages(config: &Config, sites: &TapeSystems) -> Result<(Vec<Export>, StorageServers), Fault> {
+    let (mut exports, mut servers) = (Vec::with_capacity(config.storages.len()), StorageServers::new());
+    for storage in &config.storages {
         let open: Arc<dyn Storage> = match storage.kind {
             StorageKind::Posix => Arc::new(Posix::open_in(storage.posix(), storage.posix_tuning())?),
-            StorageKind::Webdav | StorageKind::S3 => Arc::new(storage.open_remote()?),
+            StorageKind::Webdav | StorageKind::S3 => {
+                let server = Arc::new(storage.open_remote()?);
+                servers.insert(storage.name.clone(), server.clone());
+                server
+            }
             StorageKind::Virtual => Arc::new(Virtual::new(storage.name.clone(), storage.writable)),
         };
-        Ok(Export { storage: sites.wrap(open), rules: storage.name_rules() })
-    };
-    config.storages.iter().map(open).collect()
+        exports.push(Export { storage: sites.wrap(open), rules: storage.name_rules() });
+    }
+    Ok((exports, servers))
 }
 
 fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> longhaul_engine::Config {

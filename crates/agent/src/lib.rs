@@ -12,6 +12,7 @@
 //! with [`Agent::run`] and [`Config`]; then `outbox_log`, which holds what must not be lost.
 
 mod agent;
+mod attempt_temps;
 mod backoff;
 mod certificate_renewal;
 mod circuits;
@@ -50,6 +51,7 @@ mod tasks;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod third_party;
 mod threads;
 mod unconfirmed_storages;
 mod work;

@@ -116,7 +116,12 @@ impl SiteOptions {
 
     /// Beside its other storage one of a WebDAV server on loopback, called `NAME-dav`.
     pub fn with_webdav_storage(self, url: &str, authority: &Path) -> Self {
-        self.with_remote_storage("dav", "webdav", url, authority, "")
+        self.with_further_webdav_storage("dav", url, authority)
+    }
+
+    /// Another one, called `NAME-SUFFIX`.
+    pub fn with_further_webdav_storage(self, suffix: &str, url: &str, authority: &Path) -> Self {
+        self.with_remote_storage(suffix, "webdav", url, authority, "")
     }
 
     /// Beside its other storage a bucket on loopback, called `NAME-s3`.

@@ -6,39 +6,21 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use longhaul_engine::{FetchFile, Success};
-use longhaul_model::hex;
-use longhaul_model::{AgentId, AttemptId, Blame, DigestSet, Fault, FaultCode, Hasher, Pfn, Verification};
+use longhaul_model::{Blame, DigestSet, Fault, FaultCode, Hasher, Pfn, Verification};
 use longhaul_storage::{Commit, Identity, Storage, TempName};
 use rustix::fs::OFlags;
 
+use crate::attempt_temps::AttemptTemps;
 use crate::stop::StopFlag;
 use crate::tasks::digest;
 
 /// Bytes of one read: large enough that the call costs nothing beside the hashing.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Distinguishes our temporary names from the engine's.
-const TEMP_NAME_MARK: u64 = 0x6d6f_7665_725f_6f75;
-
-/// The temporary name of an attempt; never used for another file.
-pub(super) fn temp_name(agent: AgentId, attempt: AttemptId) -> TempName {
-    let mut name = [0; 16];
-    name[..8].copy_from_slice(&temp_name_prefix(agent));
-    name[8..].copy_from_slice(&attempt.0.to_be_bytes());
-    TempName::from_bytes(name)
-}
-
-fn temp_name_prefix(agent: AgentId) -> [u8; 8] {
-    (agent.0.rotate_left(17) ^ TEMP_NAME_MARK).to_be_bytes()
-}
 
 /// Removes temporary files of an earlier run: each attempt starts over.
-pub(super) fn remove_stale_temps(storage: &dyn Storage, agent: AgentId) -> Result<(), Fault> {
-    let mark = hex::encode(&temp_name_prefix(agent));
-    storage
-        .temps()?
-        .iter()
-        .filter(|temp| temp.as_str().starts_with(&mark))
-        .try_for_each(|temp| storage.remove_temp(temp))
+pub(super) fn remove_stale_temps(storage: &dyn Storage, own: &AttemptTemps) -> Result<(), Fault> {
+    let temps = storage.temps()?;
+    temps.iter().filter(|temp| own.contains(temp)).try_for_each(|temp| storage.remove_temp(temp))
 }
 
 /// What is there under a file's final name.

@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::command_circuits::CommandCircuits;
 use super::{commit, run};
+use crate::attempt_temps::AttemptTemps;
 use crate::command::CircuitCommands;
 use crate::config::StorageConfig;
 use crate::config::mover::MoverConfig;
@@ -33,7 +34,7 @@ pub(super) struct CommandMoverInner {
     by_storage: BTreeMap<StorageName, StorageCommand>,
     events: Arc<dyn Fn(Vec<Event>) + Send + Sync>,
     pub(super) clock: Clock,
-    pub(super) agent: AgentId,
+    pub(super) temps: AttemptTemps,
     pub(super) spool: PathBuf,
     runtime: Handle,
     /// Number of commands so far: each has a directory of its own.
@@ -73,13 +74,13 @@ pub(crate) fn start(
     start: MoverStart,
     start_engine: impl FnOnce(MoverStart) -> Result<Box<dyn Mover>, Fault>,
 ) -> Result<Box<dyn Mover>, Fault> {
-    let agent = start.config.agent;
+    let temps = AttemptTemps::of_commands(start.config.agent);
     let mut of = BTreeMap::new();
     for storage in storages {
         let Some(config) = storage.mover.clone() else { continue };
         let export = start.exports.iter().find(|export| *export.storage.name() == storage.name).cloned();
         let export = export.ok_or_else(|| Fault::new(FaultCode::Internal, "a storage is not open"))?;
-        commit::remove_stale_temps(&*export.storage, agent)?;
+        commit::remove_stale_temps(&*export.storage, &temps)?;
         let slots = Semaphore::new(config.at_once);
         of.insert(storage.name.clone(), StorageCommand { config, export, slots });
     }
@@ -101,7 +102,7 @@ pub(crate) fn start(
         by_storage: of,
         events: events.clone(),
         clock: start.clock.clone(),
-        agent,
+        temps,
         spool,
         runtime,
         runs: AtomicU64::new(0),

@@ -10,7 +10,7 @@ use longhaul_model::{AgentId, AttemptId, CircuitUse, Fault, FaultCode, Pfn, Stor
 use longhaul_storage::{Identity, Storage, TempName};
 
 use super::command_circuits::at_host;
-use super::commit::{self, PresentFile, WrittenFile, temp_name};
+use super::commit::{self, PresentFile, WrittenFile};
 use super::mover::{CommandMoverInner, StorageCommand, finished};
 use super::spool::{FilePair, Spool, Verdict};
 use crate::command::{self, CommandExit, CommandSpec};
@@ -207,7 +207,7 @@ fn inspect_target(
         PresentFile::Damaged(identity) => Some(identity),
         PresentFile::None => None,
     };
-    let temp = temp_name(mover.agent, file.attempt);
+    let temp = mover.temps.name(file.attempt);
     storage.remove_temp(&temp)?;
     let path = storage.temp_path(&temp).and_then(|path| path.into_os_string().into_string().ok());
     let path = path.ok_or_else(|| {

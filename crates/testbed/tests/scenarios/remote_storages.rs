@@ -276,6 +276,61 @@ fn a_dataset_goes_through_storages_of_every_kind() {
     deployment.check();
 }
 
+/// How many files the servers have copied between themselves, and how many of them the engine had to.
+fn by_servers(deployment: &Deployment, site: &str) -> (usize, usize) {
+    let log = deployment.log(site);
+    let count = |part: &str| log.lines_with(&[part]).len();
+    (count("copied a file between themselves"), count("did not copy a file"))
+}
+
+/// Two servers that can, and one that cannot: then the bytes go through the agent.
+#[test]
+fn servers_copy_between_the_storages_of_an_agent() {
+    if !needs::programs("a copy between servers", &[("xrootd", "-v"), ("apache2", "-v")]) {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let (one, two, apache) =
+        (Xrootd::start(&authority), Xrootd::start(&authority), Apache::start(&authority));
+    let folders = [one.data().join("beta"), two.data().join("beta"), apache.data().join("beta")];
+    folders.iter().for_each(|folder| make_open(folder));
+    let mut deployment = Deployment::new();
+    deployment.add_site(SiteOptions::new("alpha"));
+    let ca = authority.ca_file();
+    let beta = SiteOptions::new("beta")
+        .with_further_webdav_storage("one", &one.url("beta"), &ca)
+        .with_further_webdav_storage("two", &two.url("beta"), &ca)
+        .with_further_webdav_storage("plain", &apache.url("beta"), &ca);
+    deployment.add_site(beta);
+    register_run(&deployment);
+    deployment.deliver("run", "beta-one", WITHIN.as_secs());
+    assert_eq!(by_servers(&deployment, "beta"), (0, 0));
+    lose_first_copies(&deployment);
+    deployment.deliver("run", "beta-two", WITHIN.as_secs());
+    assert_same(&folders[0].join("run"), &folders[1].join("run"));
+    // There is nothing to move of the empty file.
+    assert_eq!(by_servers(&deployment, "beta"), (3, 0));
+    deployment.longhaul(&["verify", "beta-two", "run"]).ok();
+
+    // Apache pulls nothing.
+    deployment.deliver("run", "beta-plain", WITHIN.as_secs());
+    assert_same(&folders[0].join("run"), &folders[2].join("run"));
+    assert_eq!(by_servers(&deployment, "beta"), (3, 3));
+    let left = |folder: &PathBuf| fs::read_dir(folder.join(".longhaul-work")).unwrap();
+    deployment.until("temporary files are gone", WITHIN, || {
+        let names = folders.iter().flat_map(left).map(|entry| entry.unwrap().file_name());
+        (names.filter(|name| name.len() == 32).count() == 0).then_some(())
+    });
+
+    // Servers keep no rate of ours.
+    deployment.longhaul(&["site", "limit", "beta", "--in", "50MB"]).ok();
+    fs::write(folders[0].join("limited"), vec![7; 1_000_000]).unwrap();
+    deployment.json(&["dataset", "register", "more", "--scan", "beta-one:limited", "--server-digests"]);
+    deployment.deliver("more", "beta-two", WITHIN.as_secs());
+    assert_eq!(by_servers(&deployment, "beta"), (3, 3));
+    deployment.check();
+}
+
 /// A credential that has expired stops a storage, and loses nothing.
 #[test]
 fn files_wait_while_a_server_refuses_the_token() {
