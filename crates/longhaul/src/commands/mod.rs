@@ -194,7 +194,11 @@ pub fn block_on<T>(threads: Threads, future: impl Future<Output = Result<T, Fail
         .enable_all()
         .build()
         .map_err(|error| Failure::new(FaultCode::Internal, format!("cannot start the runtime: {error}")))?;
-    runtime.block_on(future)
+    let result = runtime.block_on(future);
+    // The process ends in a moment. Threads of the core may be waiting for a server by this runtime, and
+    // would panic if it shut down under them.
+    std::mem::forget(runtime);
+    result
 }
 
 /// Waits for `work` or Ctrl-C; after Ctrl-C says what continues without us.
