@@ -12,7 +12,7 @@ use longhaul_service::{Config, Operations, Service};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Context, Threads, block_on, login};
+use super::{Context, Threads, block_on, login, words};
 use crate::clock;
 use crate::config::{ClientConfig, Layers, PROFILE};
 use crate::failure::{Exit, Failure};
@@ -78,7 +78,7 @@ pub fn run(context: &Context, command: ServiceCommand) -> Result<Exit, Failure> 
                 layers.add_option("service.deployment", "--deployment", deployment)?;
             }
             make_files_private();
-            let made = init(&layers.section("service")?)?;
+            let made = InitResult { run: args.location.run_command(), ..init(&layers.section("service")?)? };
             context.output.view(&made, init_text, |made| {
                 let mut table = Table::new([left("url"), left("token"), left("ca"), left("fingerprint")]);
                 table.row([&made.url, &made.token, &made.ca, &made.ca_fingerprint].map(Cell::text));
@@ -109,6 +109,21 @@ pub fn run(context: &Context, command: ServiceCommand) -> Result<Exit, Failure> 
 }
 
 impl ServiceLocation {
+    /// The command that runs the service with these options: only a file keeps them.
+    fn run_command(&self) -> String {
+        let state = self.state.as_ref().map(|state| state.to_string_lossy().into_owned());
+        let options = [
+            ("--state", state.as_ref()),
+            ("--listen", self.listen.as_ref()),
+            ("--public-url", self.public_url.as_ref()),
+            ("--names", self.names.as_ref()),
+        ];
+        let given = options.into_iter().filter_map(|(option, value)| {
+            value.map(|value| format!(" {option} {}", words::shell_word(value)))
+        });
+        format!("longhaul service run{}", given.collect::<String>())
+    }
+
     fn apply(&self, layers: &mut Layers) -> Result<(), Failure> {
         if let Some(state) = &self.state {
             let path = std::path::absolute(state).map_err(|error| Failure::file("finding", state, &error))?;
@@ -138,6 +153,9 @@ pub struct InitResult {
     /// Client profile with all of these, for `--dir`.
     pub profile: String,
     pub deployment: String,
+    /// The command that runs the service where it was set up.
+    #[serde(skip)]
+    pub run: String,
 }
 
 const INIT_REMEDY: &str = "start what is there: longhaul service run; for another deployment choose another \
@@ -163,6 +181,7 @@ pub fn init(config: &Config) -> Result<InitResult, Failure> {
         ca_fingerprint: reply.ca_fingerprint,
         profile: profile.to_string_lossy().into_owned(),
         deployment: reply.deployment,
+        run: "longhaul service run".to_owned(),
     })
 }
 
@@ -203,11 +222,9 @@ fn init_text(made: &InitResult, style: Style, width: Option<usize>) -> String {
     let directory = Path::new(&made.profile).parent().unwrap_or(Path::new("."));
     let directory = printable(&directory.to_string_lossy());
     let next = format!(
-        "This is the administrator's token; it is shown only this once. Next:\n  longhaul service run \
-            --state {directory}\n  \
-         longhaul site add NAME --dir {directory}\non other machines:\n  longhaul login {} --ca sha256:{} \
-         --token TOKEN\n",
-        made.url, made.ca_fingerprint
+        "This is the administrator's token; it is shown only this once. Next:\n  {}\n  longhaul site add \
+         NAME --dir {directory}\non other machines:\n  longhaul login {} --ca sha256:{} --token TOKEN\n",
+        made.run, made.url, made.ca_fingerprint
     );
     format!("{lines}\n{next}")
 }
@@ -249,5 +266,19 @@ mod tests {
         assert_eq!(problem.code, FaultCode::AlreadyExists);
         assert!(problem.remedy.contains("longhaul service run"), "{}", problem.remedy);
         assert!(!problem.remedy.contains("delete"), "{}", problem.remedy);
+    }
+
+    /// With other options it would be another service: one of the default address, for instance.
+    #[test]
+    fn the_next_step_runs_the_service_that_was_set_up() {
+        let location = ServiceLocation {
+            state: Some("/srv/a b".into()),
+            listen: Some("127.0.0.1:9443".to_owned()),
+            public_url: None,
+            names: Some("lh.example.org".to_owned()),
+        };
+        let expected =
+            "longhaul service run --state '/srv/a b' --listen 127.0.0.1:9443 --names lh.example.org";
+        assert_eq!(location.run_command(), expected);
     }
 }

@@ -10,6 +10,15 @@ pub fn files(number: u64) -> String {
     plural(number, "file")
 }
 
+/// A word of a command that can be pasted into a shell: quoted where the shell would take it apart.
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:,=@%+".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", printable(word).replace('\'', "'\\''")),
+    }
+}
+
 /// A number of what takes an s.
 pub fn plural(number: u64, noun: &str) -> String {
     units::plural(number, noun, &format!("{noun}s"))
