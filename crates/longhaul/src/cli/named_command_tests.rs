@@ -256,6 +256,71 @@ fn every_command_that_a_text_names_exists() {
     assert!(count >= COMMANDS_MIN, "{count} commands are named");
 }
 
+/// The first argument in capitals that bears the name of another one of the command's, as `DATASET` in
+/// `longhaul verify DATASET beta`.
+fn misplaced(command: &clap::Command, words: &str) -> Option<String> {
+    let mut words = words.split_whitespace().skip(1).peekable();
+    let mut command = command;
+    while let Some(next) = words.peek().and_then(|word| command.find_subcommand(word)) {
+        command = next;
+        words.next();
+    }
+    let name = |argument: &clap::Arg| {
+        argument.get_value_names().and_then(|names| names.first().map(|name| name.to_string()))
+    };
+    let named: Vec<Option<String>> = command.get_positionals().map(name).collect();
+    let mut at = 0;
+    while let Some(word) = words.next() {
+        if let Some(option) = word.strip_prefix("--") {
+            let takes_value = |argument: &&clap::Arg| argument.get_action().takes_values();
+            let known = command.get_arguments().find(|argument| argument.get_long() == Some(option));
+            known.filter(takes_value).and_then(|_| words.next());
+            continue;
+        }
+        let is_of_another = named.iter().flatten().any(|name| name == word);
+        if is_of_another && named.get(at).is_some_and(|name| name.as_deref() != Some(word)) {
+            return Some(word.to_owned());
+        }
+        at += 1;
+    }
+    None
+}
+
+fn pages() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let (mut found, mut folders) = (Vec::new(), vec![root.join("docs")]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push((path.clone(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn arguments_that_texts_and_pages_name_stand_in_their_places() {
+    let mut command = Cli::command();
+    // Only then has each command the options of all.
+    command.build();
+    let mut wrong = Vec::new();
+    for (path, text) in texts().into_iter().chain(pages()) {
+        for named in named_commands(&text) {
+            if let Some(word) = misplaced(&command, &named.words) {
+                wrong.push(format!("{}: {}: {word}", path.display(), named.words));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "arguments in the place of others:\n{}", wrong.join("\n"));
+    assert_eq!(misplaced(&command, "longhaul verify DATASET beta").as_deref(), Some("DATASET"));
+    assert_eq!(misplaced(&command, "longhaul verify --token DATASET beta DATASET"), None);
+    assert_eq!(misplaced(&command, "longhaul verify STORAGE DATASET"), None);
+}
+
 #[test]
 fn a_command_that_does_not_exist_is_found() {
     let mut command = Cli::command();
