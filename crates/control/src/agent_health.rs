@@ -18,8 +18,12 @@ pub struct AgentProblem {
     pub remedy: String,
 }
 
-/// The problems of one agent. `wall` is the host's time, by which certificates are judged.
+/// The problems of one agent; none of one whose certificates are refused. `wall` is the host's time, by which
+/// certificates are judged.
 pub fn problems(site: &SiteName, agent: &AgentView, wall: Timestamp) -> Vec<AgentProblem> {
+    if agent.refused_since.is_some() {
+        return Vec::new();
+    }
     clock_problem(site, agent).into_iter().chain(certificate_problem(site, agent, wall)).collect()
 }
 
@@ -91,6 +95,7 @@ mod tests {
             clock_offset_ms,
             certificate_expires: Some(certificate_expires),
             mover: None,
+            refused_since: None,
         }
     }
 

@@ -448,6 +448,10 @@ pub struct AgentView {
     /// Copies between foreign storages that it streams, if its site allows them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mover: Option<MoverView>,
+    /// Time since which the agent's certificates are refused, if they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub refused_since: Option<Timestamp>,
 }
 
 /// Copies between foreign storages that an agent streams.

@@ -296,7 +296,7 @@ fn trouble_text(site: &SiteView, now: Timestamp) -> String {
     for storage in &site.storages {
         parts.extend(storage.trouble.as_ref().map(|fault| format!("{}: {fault}", storage.name)));
     }
-    for agent in site.agents.iter().filter(|agent| !agent.connected) {
+    for agent in site.agents.iter().filter(|agent| !agent.connected && agent.refused_since.is_none()) {
         let since = agent
             .last_contact
             .map_or("never connected".to_owned(), |at| format!("last seen {}", time_format::ago(at, now)));
@@ -435,6 +435,7 @@ fn agents_table(site: &SiteView, now: Timestamp) -> Table {
     ]);
     for agent in &site.agents {
         let contact = match agent.last_contact {
+            Some(at) if agent.refused_since.is_some() => Cell::both("refused", at.to_string()),
             Some(at) if agent.connected => Cell::both("connected", at.to_string()).toned(Tone::Good),
             Some(at) => Cell::both(time_format::ago(at, now), at.to_string()).toned(Tone::Warn),
             None => Cell::both("never", ""),

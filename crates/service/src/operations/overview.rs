@@ -142,7 +142,12 @@ impl Operations {
                     continue;
                 }
                 let own = directory.storages.values().filter(|row| row.agent == agent.id);
-                absent.extend(own.map(|row| (row.name.clone(), views.len())));
+                let own: Vec<StorageName> = own.map(|row| row.name.clone()).collect();
+                // One that is refused is missed only while nobody has its storages.
+                if agent.refused_since.is_some() && own.is_empty() {
+                    continue;
+                }
+                absent.extend(own.into_iter().map(|name| (name, views.len())));
                 views.push(self.absent_agent(&site.name, &agent, now));
             }
         }
@@ -192,6 +197,12 @@ impl Operations {
     /// An agent out of contact.
     fn absent_agent(&self, site: &SiteName, agent: &AgentView, now: Timestamp) -> ProblemView {
         let host = &agent.host;
+        if let Some(since) = agent.refused_since {
+            let detail = format!("agent {} of {site} on {host} is refused since {since}", agent.id);
+            let fault = Fault::new(FaultCode::Unreachable, detail).blaming(Blame::Target);
+            let remedy = format!("let another agent go on there: longhaul site add {site} --another-agent");
+            return ProblemView { first_seen: since, remedy, ..standing(fault, None, now) };
+        }
         let (detail, since) = match (self.shared.control.agents.ended(agent.id), agent.last_contact) {
             (Some(ended), _) => (format!("the agent of {site} on {host} was stopped at {ended}"), ended),
             (None, Some(last)) => {

@@ -247,6 +247,7 @@ mod tests {
             storage_names: vec!["vault".parse().unwrap()],
             agents: vec![AgentView {
                 mover: None,
+                refused_since: None,
                 id: AgentId(3),
                 host: "<host>".into(),
                 version: "0".into(),

@@ -81,7 +81,9 @@ fn agents_in_short(context: Context<'_>, agents: &[AgentView]) -> Markup {
     html! {
         @if agents.is_empty() { span.soft { "no agent has joined" } }
         @for agent in agents {
-            @if agent.connected {
+            @if let Some(since) = agent.refused_since {
+                (show::state("idle", &format!("refused since {}", show::ago(since, context.now))))
+            } @else if agent.connected {
                 (show::state("good", "connected"))
             } @else if let Some(at) = agent.last_contact {
                 (show::state("bad", &format!("silent, last contact {}", show::ago(at, context.now))))
