@@ -29,6 +29,7 @@ mod fault_injecting_storage;
 mod foreign;
 mod hooks;
 mod http_service_api;
+mod inner_mover;
 mod join;
 mod lease_expiry;
 mod measure;

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use longhaul_engine::{Clock, Config, Engine, Event, Export, FetchBatch, Path, Snapshot};
+use longhaul_engine::{
+    AttemptOutcome, AttemptTimeline, Clock, Config, Engine, Event, Export, FetchBatch, FetchFile, Path,
+    Snapshot, Success,
+};
 use longhaul_model::{AgentId, AttemptId, Fault};
 use longhaul_security::{Credentials, PermitVerifier};
 
@@ -38,6 +41,25 @@ pub(crate) struct MoverStart {
     pub exports: Vec<Export>,
     pub clock: Clock,
     pub events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
+}
+
+/// The end of an attempt that one source served, or none.
+pub(crate) fn attempt_outcome(
+    file: &FetchFile,
+    result: Result<Success, Fault>,
+    times: AttemptTimeline,
+) -> AttemptOutcome {
+    let has_moved = result.as_ref().is_ok_and(|success| !success.already_there);
+    AttemptOutcome {
+        attempt: file.attempt,
+        transfer: file.transfer,
+        epoch: file.epoch,
+        result,
+        bytes_moved: if has_moved { file.size } else { 0 },
+        bytes_resent: 0,
+        times,
+        shares: Vec::new(),
+    }
 }
 
 /// Starts the real engine.

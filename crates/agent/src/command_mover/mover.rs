@@ -6,10 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use longhaul_engine::{
-    AttemptOutcome, AttemptTimeline, Clock, Event, Export, FetchBatch, FetchFile, Path, Snapshot,
-    SourceShare, Success,
-};
+use longhaul_engine::{AttemptOutcome, Clock, Event, Export, FetchBatch, Path, Snapshot};
 use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, StorageName, Timestamp};
 use longhaul_security::Credentials;
 use parking_lot::Mutex;
@@ -183,25 +180,6 @@ impl CommandMoverInner {
         state.bytes_in = state.bytes_in.saturating_add(moved.sum());
         drop(state);
         self.emit(told);
-    }
-}
-
-/// The end of one attempt.
-pub(super) fn finished(
-    file: &FetchFile,
-    result: Result<Success, Fault>,
-    times: AttemptTimeline,
-) -> AttemptOutcome {
-    let moved = result.as_ref().is_ok_and(|success| !success.already_there);
-    AttemptOutcome {
-        attempt: file.attempt,
-        transfer: file.transfer,
-        epoch: file.epoch,
-        result,
-        bytes_moved: if moved { file.size } else { 0 },
-        bytes_resent: 0,
-        times,
-        shares: Vec::<SourceShare>::new(),
     }
 }
 

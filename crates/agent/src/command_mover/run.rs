@@ -11,9 +11,10 @@ use longhaul_storage::{Identity, Storage, TempName};
 
 use super::command_circuits::at_host;
 use super::commit::{self, PresentFile, WrittenFile};
-use super::mover::{CommandMoverInner, StorageCommand, finished};
+use super::mover::{CommandMoverInner, StorageCommand};
 use super::spool::{FilePair, Spool, Verdict};
 use crate::command::{self, CommandExit, CommandSpec};
+use crate::mover::attempt_outcome;
 
 /// The files that one command fetches.
 pub(super) struct CommandJob {
@@ -104,7 +105,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 async fn give_up(mover: Arc<CommandMoverInner>, files: Vec<FetchFile>, fault: Fault, times: AttemptTimeline) {
-    let ended = files.iter().map(|file| finished(file, Err(fault.clone()), times)).collect();
+    let ended = files.iter().map(|file| attempt_outcome(file, Err(fault.clone()), times)).collect();
     let told = blocking(move || mover.finish_attempts(ended)).await;
     if let Err(fault) = told {
         tracing::error!(fault = %fault.chain(), "ends of attempts could not be reported");
@@ -134,11 +135,11 @@ fn prepare(mover: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp) 
             false => inspect_target(mover, of, &file).and_then(|found| Ok((found, name(&file.lfn)?))),
         };
         match found {
-            Ok((TargetFile::Present(success), _)) => ended.push(finished(&file, Ok(success), times)),
+            Ok((TargetFile::Present(success), _)) => ended.push(attempt_outcome(&file, Ok(success), times)),
             Ok((TargetFile::Missing { at, temp, path, replaces }, source)) => {
                 items.push(JobFile { file, at, temp, replaces, pair: (source, path) });
             }
-            Err(fault) => ended.push(finished(&file, Err(fault), times)),
+            Err(fault) => ended.push(attempt_outcome(&file, Err(fault), times)),
         }
     }
     if items.is_empty() {
@@ -165,7 +166,7 @@ fn prepare(mover: &Arc<CommandMoverInner>, job: CommandJob, started: Timestamp) 
             Some(PreparedCommand { items, spool, by_circuit })
         }
         Err(fault) => {
-            ended.extend(items.iter().map(|item| finished(&item.file, Err(fault.clone()), times)));
+            ended.extend(items.iter().map(|item| attempt_outcome(&item.file, Err(fault.clone()), times)));
             mover.finish_attempts(ended);
             None
         }
@@ -289,7 +290,7 @@ fn finished_file(
     times: AttemptTimeline,
 ) -> AttemptOutcome {
     let committed = result.is_ok().then(|| (mover.clock)());
-    let one = finished(&item.file, result, AttemptTimeline { committed, ..times });
+    let one = attempt_outcome(&item.file, result, AttemptTimeline { committed, ..times });
     tracing::debug!(
         attempt = %one.attempt, transfer = %one.transfer, lfn = %item.file.lfn, arrived = one.result.is_ok(),
         "a mover command finished a file"

@@ -6,31 +6,27 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use longhaul_engine::{
-    AttemptOutcome, AttemptTimeline, Clock, Event, FetchBatch, FetchFile, Path, Snapshot, SourceShare,
-    Success,
+    AttemptOutcome, AttemptTimeline, Clock, Event, FetchBatch, FetchFile, Path, Snapshot, Success,
 };
 use longhaul_model::{AgentId, AttemptId, DigestSet, Fault, StorageName, Timestamp, Verification};
 use longhaul_security::Credentials;
-use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::{Hooks, PreTransferVerdict};
 use crate::command::CircuitCommands;
-use crate::mover::{Mover, MoverStart};
+use crate::inner_mover::InnerMover;
+use crate::mover::{Mover, MoverStart, attempt_outcome};
 
 struct HookedMover(Arc<HookedMoverInner>);
 
 struct HookedMoverInner {
     hooks: Arc<Hooks>,
-    /// None before the start and after the stop.
-    mover: RwLock<Option<Box<dyn Mover>>>,
-    events: Box<dyn Fn(Vec<Event>) + Send + Sync>,
+    mover: InnerMover,
     clock: Clock,
     state: Mutex<HookedAttempts>,
     /// Serialises handing files to the mover with cancellation.
     gate: Mutex<()>,
-    stopped: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -51,12 +47,10 @@ pub(crate) fn start(
 ) -> Result<Box<dyn Mover>, Fault> {
     let inner = Arc::new(HookedMoverInner {
         hooks,
-        mover: RwLock::new(None),
-        events: start.events,
+        mover: InnerMover::new(start.events.into())?,
         clock: start.clock.clone(),
         state: Mutex::default(),
         gate: Mutex::default(),
-        stopped: watch::Sender::new(false),
     });
     let after = Arc::downgrade(&inner);
     let events = move |events| {
@@ -65,35 +59,11 @@ pub(crate) fn start(
         }
     };
     let mover = start_mover(MoverStart { events: Box::new(events), ..start })?;
-    *inner.mover.write() = Some(mover);
+    inner.mover.set(mover);
     Ok(Box::new(HookedMover(inner)))
 }
 
 impl HookedMoverInner {
-    fn ask_mover<T>(&self, ask: impl FnOnce(&dyn Mover) -> T) -> Option<T> {
-        let mover = self.mover.read();
-        mover.as_deref().map(ask)
-    }
-
-    /// Runs in the background until the mover is stopped.
-    fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let mut stopped = self.stopped.subscribe();
-        self.hooks.runtime.spawn(async move {
-            tokio::select! {
-                _ = stopped.wait_for(|stopped| *stopped) => {}
-                () = work => {}
-            }
-        });
-    }
-
-    /// Passes events on; blocks on the disk, so off the event loop.
-    async fn emit(self: Arc<Self>, events: Vec<Event>) {
-        if !events.is_empty() {
-            // The recorder catches its own panics.
-            let _ = tokio::task::spawn_blocking(move || (self.events)(events)).await;
-        }
-    }
-
     /// Passes on the mover's events, except for files that are to be validated first.
     fn filter_events(self: &Arc<Self>, events: Vec<Event>) {
         let mut on = Vec::with_capacity(events.len());
@@ -108,14 +78,12 @@ impl HookedMoverInner {
                     state.validating_after += 1;
                     let digests = if file.digests.is_empty() { &success.digests } else { &file.digests };
                     let digests = digests.clone();
-                    self.spawn(self.clone().validate(storage, file, digests, finished));
+                    self.mover.spawn(self.clone().validate(storage, file, digests, finished));
                 }
                 _ => on.push(Event::Finished(finished)),
             }
         }
-        if !on.is_empty() {
-            (self.events)(on);
-        }
+        self.mover.emit_blocking(on);
     }
 
     async fn validate(
@@ -131,7 +99,7 @@ impl HookedMoverInner {
         };
         self.state.lock().validating_after -= 1;
         let result = verdict.and(finished.result);
-        self.emit(vec![Event::Finished(AttemptOutcome { result, ..finished })]).await;
+        self.mover.emit(vec![Event::Finished(AttemptOutcome { result, ..finished })]).await;
     }
 
     /// Validates each file of a batch, then hands the batch to the mover.
@@ -159,14 +127,14 @@ impl HookedMoverInner {
                 PreTransferVerdict::Vetoed(fault) => Err(fault),
             };
             let times = AttemptTimeline { received, started: Some(received), ..AttemptTimeline::default() };
-            ended.push(finished(&batch.files[place], result, times));
+            ended.push(attempt_outcome(&batch.files[place], result, times));
         }
         // The files have begun here: `start_by` does not apply any more.
         batch.start_by = Timestamp::MAX;
         let inner = self.clone();
         let given = tokio::task::spawn_blocking(move || inner.hand_to_mover(batch, ended));
         if let Ok(events) = given.await {
-            self.emit(events).await;
+            self.mover.emit(events).await;
         }
     }
 
@@ -192,7 +160,7 @@ impl HookedMoverInner {
         }
         drop(state);
         if batch.wanted().next().is_some() {
-            self.ask_mover(|mover| mover.fetch(batch));
+            self.mover.ask_mover(|mover| mover.fetch(batch));
         }
         ends
     }
@@ -203,22 +171,9 @@ fn already_there() -> Success {
     Success { digests: DigestSet::default(), verification: Verification::Wire, already_there: true }
 }
 
-fn finished(file: &FetchFile, result: Result<Success, Fault>, times: AttemptTimeline) -> AttemptOutcome {
-    AttemptOutcome {
-        attempt: file.attempt,
-        transfer: file.transfer,
-        epoch: file.epoch,
-        result,
-        bytes_moved: 0,
-        bytes_resent: 0,
-        times,
-        shares: Vec::<SourceShare>::new(),
-    }
-}
-
 impl Mover for HookedMover {
     fn data_addresses(&self) -> Vec<SocketAddr> {
-        self.0.ask_mover(|mover| mover.data_addresses()).unwrap_or_default()
+        self.0.mover.ask_mover(|mover| mover.data_addresses()).unwrap_or_default()
     }
 
     fn fetch(&self, batch: FetchBatch) {
@@ -226,7 +181,7 @@ impl Mover for HookedMover {
         let of = self.0.hooks.validating(&batch.target_storage);
         // The mover reports what is too late.
         let Some(of) = of.filter(|_| now <= batch.start_by) else {
-            self.0.ask_mover(|mover| mover.fetch(batch));
+            self.0.mover.ask_mover(|mover| mover.fetch(batch));
             return;
         };
         let attempts = batch.files.iter().map(|file| file.attempt);
@@ -235,12 +190,12 @@ impl Mover for HookedMover {
             let storage = &batch.target_storage;
             let given = files.map(|file| (file.attempt, (storage.clone(), file)));
             self.0.state.lock().with_mover.extend(given);
-            self.0.ask_mover(|mover| mover.fetch(batch));
+            self.0.mover.ask_mover(|mover| mover.fetch(batch));
             return;
         }
         self.0.state.lock().validating_before.extend(attempts.clone());
-        (self.0.events)(attempts.map(|attempt| Event::Started { attempt, at: now }).collect());
-        self.0.spawn(self.0.clone().begin(batch, now));
+        self.0.mover.emit_blocking(attempts.map(|attempt| Event::Started { attempt, at: now }).collect());
+        self.0.mover.spawn(self.0.clone().begin(batch, now));
     }
 
     fn cancel(&self, attempts: &[AttemptId]) {
@@ -251,41 +206,37 @@ impl Mover for HookedMover {
             state.with_mover.remove(attempt);
         }
         drop(state);
-        self.0.ask_mover(|mover| mover.cancel(attempts));
+        self.0.mover.ask_mover(|mover| mover.cancel(attempts));
     }
 
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
-        self.0.ask_mover(|mover| mover.set_limits(in_bytes_per_s, out_bytes_per_s));
+        self.0.mover.ask_mover(|mover| mover.set_limits(in_bytes_per_s, out_bytes_per_s));
     }
 
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
-        self.0.ask_mover(|mover| mover.set_paths(source, paths)).unwrap_or(Ok(()))
+        self.0.mover.ask_mover(|mover| mover.set_paths(source, paths)).unwrap_or(Ok(()))
     }
 
     fn commands_on_circuit(&self, source: AgentId) -> CircuitCommands {
-        self.0.ask_mover(|mover| mover.commands_on_circuit(source)).unwrap_or_default()
+        self.0.mover.ask_mover(|mover| mover.commands_on_circuit(source)).unwrap_or_default()
     }
 
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
-        self.0.ask_mover(|mover| mover.renew(credentials)).unwrap_or(Ok(()))
+        self.0.mover.ask_mover(|mover| mover.renew(credentials)).unwrap_or(Ok(()))
     }
 
     fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
-        self.0.ask_mover(|mover| mover.refuse_peers(peers));
+        self.0.mover.ask_mover(|mover| mover.refuse_peers(peers));
     }
 
     fn snapshot(&self) -> Snapshot {
-        let mut snapshot = self.0.ask_mover(|mover| mover.snapshot()).unwrap_or_default();
+        let mut snapshot = self.0.mover.ask_mover(|mover| mover.snapshot()).unwrap_or_default();
         let state = self.0.state.lock();
         snapshot.waiting += state.validating_before.len() + state.validating_after;
         snapshot
     }
 
     fn stop(self: Box<Self>) {
-        self.0.stopped.send_replace(true);
-        let mover = self.0.mover.write().take();
-        if let Some(mover) = mover {
-            mover.stop();
-        }
+        self.0.mover.stop();
     }
 }

@@ -219,37 +219,11 @@ fn random(seed: u64, attempt: AttemptId, which: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_model::{AgentId, DigestSet, Epoch, TrafficClass, TransferId, Verification};
+    use crate::tests::fake_engine::{fetch_batch, fetch_file};
 
     fn batch(attempts: std::ops::Range<u64>, source: &str, size: u64) -> FetchBatch {
-        let file = |attempt| FetchFile {
-            attempt: AttemptId(attempt),
-            transfer: TransferId(attempt),
-            epoch: Epoch(1),
-            lfn: format!("f{attempt}").parse().unwrap(),
-            size,
-            digests: "crc32c:00000000".parse::<DigestSet>().unwrap(),
-            verification: Verification::EndToEnd,
-            priority: 5,
-            replaces_damaged: false,
-            tree: None,
-        };
-        FetchBatch {
-            foreign: None,
-            source_agent: AgentId(1),
-            source_storage: source.parse().unwrap(),
-            addresses: Vec::new(),
-            spread: false,
-            class: TrafficClass::default(),
-            circuits: Default::default(),
-            mark: longhaul_model::Mark::default(),
-            target_storage: "beta".parse().unwrap(),
-            permit: "".into(),
-            start_by: Timestamp(1_000_000_000),
-            files: attempts.map(file).collect(),
-            withheld: BTreeSet::new(),
-            replicas: Vec::new(),
-        }
+        let files = attempts.map(|attempt| fetch_file(attempt, size)).collect();
+        FetchBatch { start_by: Timestamp(1_000_000_000), ..fetch_batch(source, "beta", files) }
     }
 
     fn queue(text: &str) -> LinkQueues {

@@ -1,11 +1,17 @@
 //! An engine whose attempts begin and end when the test says so.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_engine::{AttemptOutcome, AttemptTimeline, Clock, Event, FetchBatch, Path, Snapshot, Success};
-use longhaul_model::{AgentId, AttemptId, DigestSet, Epoch, Fault, Timestamp, TransferId, Verification};
+use longhaul_engine::{
+    AttemptOutcome, AttemptTimeline, Clock, Event, FetchBatch, FetchFile, Path, Snapshot, Success,
+};
+use longhaul_model::{
+    AgentId, AttemptId, CircuitUse, DigestSet, Epoch, Fault, Mark, Timestamp, TrafficClass, TransferId,
+    Verification,
+};
 use longhaul_security::Credentials;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -24,8 +30,44 @@ pub(crate) struct EngineCalls {
     pub limits: Option<(Option<u64>, Option<u64>)>,
     pub paths: Vec<(AgentId, Vec<Path>)>,
     pub renewed: Option<String>,
-    pub refused: std::collections::BTreeSet<AgentId>,
+    pub refused: BTreeSet<AgentId>,
     pub stopped: bool,
+}
+
+/// A file of `size` bytes that is to be fetched, with a digest.
+pub(crate) fn fetch_file(attempt: u64, size: u64) -> FetchFile {
+    FetchFile {
+        attempt: AttemptId(attempt),
+        transfer: TransferId(attempt),
+        epoch: Epoch(1),
+        lfn: format!("f{attempt}").parse().unwrap(),
+        size,
+        digests: "crc32c:00000000".parse().unwrap(),
+        verification: Verification::EndToEnd,
+        priority: 5,
+        replaces_damaged: false,
+        tree: None,
+    }
+}
+
+/// Files from a storage of agent 1, which may start at any time.
+pub(crate) fn fetch_batch(source: &str, target: &str, files: Vec<FetchFile>) -> FetchBatch {
+    FetchBatch {
+        foreign: None,
+        source_agent: AgentId(1),
+        source_storage: source.parse().unwrap(),
+        addresses: Vec::new(),
+        spread: false,
+        class: TrafficClass::Bulk,
+        circuits: CircuitUse::Prefer,
+        mark: Mark::default(),
+        target_storage: target.parse().unwrap(),
+        permit: "".into(),
+        start_by: Timestamp::MAX,
+        files,
+        withheld: BTreeSet::new(),
+        replicas: Vec::new(),
+    }
 }
 
 #[derive(Clone)]
@@ -139,7 +181,7 @@ impl Mover for FakeEngine {
         self.calls.send_modify(|asked| asked.renewed = Some(credentials.certificate_pem.clone()));
         Ok(())
     }
-    fn refuse_peers(&self, peers: std::collections::BTreeSet<AgentId>) {
+    fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
         self.calls.send_modify(|asked| asked.refused = peers);
     }
     fn snapshot(&self) -> Snapshot {

@@ -6,17 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use longhaul_engine::{
-    AttemptOutcome, AttemptTimeline, Clock, Event, Export, FetchBatch, FetchFile, Path, Snapshot, SourceShare,
-};
+use longhaul_engine::{AttemptTimeline, Clock, Event, Export, FetchBatch, FetchFile, Path, Snapshot};
 use longhaul_model::{
     AgentId, AttemptId, CircuitUse, Fault, FaultCode, StorageName, Timestamp, TrafficClass,
 };
 use longhaul_security::Credentials;
 use longhaul_storage::TempName;
 use longhaul_storage_remote::{RemoteStorage, ServerCopyFault};
-use parking_lot::{Mutex, RwLock};
-use tokio::runtime::Handle;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -25,7 +22,8 @@ use super::pairs::{StoragePair, StoragePairs};
 use crate::attempt_temps::AttemptTemps;
 use crate::command::CircuitCommands;
 use crate::config::StorageConfig;
-use crate::mover::{Mover, MoverStart};
+use crate::inner_mover::InnerMover;
+use crate::mover::{Mover, MoverStart, attempt_outcome};
 use crate::state_dir::random_u64;
 use crate::threads::blocking;
 
@@ -39,19 +37,15 @@ struct ServerMover(Arc<ServerMoverInner>);
 
 pub(super) struct ServerMoverInner {
     storages: BTreeMap<StorageName, Arc<ServerStorage>>,
-    /// None before the start and after the stop.
-    engine: RwLock<Option<Box<dyn Mover>>>,
-    events: Arc<dyn Fn(Vec<Event>) + Send + Sync>,
+    engine: InnerMover,
     pub(super) clock: Clock,
     pub(super) temps: AttemptTemps,
     agent: AgentId,
-    runtime: Handle,
     state: Mutex<ServerMoverState>,
     /// Serialises handing files to the engine with cancellation.
     gate: Mutex<()>,
     /// Changes when attempts are cancelled.
     cancelled: watch::Sender<u64>,
-    stopped: watch::Sender<bool>,
 }
 
 /// A storage whose server copies.
@@ -102,16 +96,15 @@ pub(crate) fn start(
     if !storages.values().any(|target| has_source(&storages, target)) {
         return start_engine(start);
     }
-    let runtime = Handle::try_current()
-        .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))?;
     let events: Arc<dyn Fn(Vec<Event>) + Send + Sync> = start.events.into();
     let internal =
         |error: std::io::Error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error);
     let temps = AttemptTemps::of_servers(start.config.agent, random_u64().map_err(internal)?);
     let (agent, clock) = (start.config.agent, start.clock.clone());
-    let inner = Arc::new(ServerMoverInner::new(storages, (agent, temps), clock, events.clone(), runtime));
+    let engine = InnerMover::new(events.clone())?;
+    let inner = Arc::new(ServerMoverInner::new(storages, (agent, temps), clock, engine));
     let engine = start_engine(MoverStart { events: Box::new(move |those| events(those)), ..start })?;
-    *inner.engine.write() = Some(engine);
+    inner.engine.set(engine);
     inner.remove_stale_temps();
     Ok(Box::new(ServerMover(inner)))
 }
@@ -161,26 +154,18 @@ impl ServerMoverInner {
         storages: BTreeMap<StorageName, Arc<ServerStorage>>,
         (agent, temps): (AgentId, AttemptTemps),
         clock: Clock,
-        events: Arc<dyn Fn(Vec<Event>) + Send + Sync>,
-        runtime: Handle,
+        engine: InnerMover,
     ) -> ServerMoverInner {
         ServerMoverInner {
             storages,
-            engine: RwLock::new(None),
-            events,
+            engine,
             clock,
             temps,
             agent,
-            runtime,
             state: Mutex::default(),
             gate: Mutex::default(),
             cancelled: watch::Sender::new(0),
-            stopped: watch::Sender::new(false),
         }
-    }
-
-    fn ask_engine<T>(&self, ask: impl FnOnce(&dyn Mover) -> T) -> Option<T> {
-        self.engine.read().as_deref().map(ask)
     }
 
     /// The two storages of a batch, if their servers may copy its files.
@@ -206,22 +191,11 @@ impl ServerMoverInner {
         while self.is_wanted(attempt) && changed.changed().await.is_ok() {}
     }
 
-    /// Runs in the background until the mover is stopped.
-    fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
-        let mut stopped = self.stopped.subscribe();
-        self.runtime.spawn(async move {
-            tokio::select! {
-                _ = stopped.wait_for(|stopped| *stopped) => {}
-                () = work => {}
-            }
-        });
-    }
-
     /// What an earlier run has left at the servers, which may be away now.
     fn remove_stale_temps(self: &Arc<Self>) {
         for target in self.storages.values().filter(|target| has_source(&self.storages, target)).cloned() {
             let inner = self.clone();
-            self.spawn(async move {
+            self.engine.spawn(async move {
                 let removed = target.server.remove_temporary(|temp| inner.is_stale(temp)).await;
                 if let Err(fault) = removed {
                     tracing::info!(storage = %target.export.storage.name(), fault = %fault.chain(),
@@ -234,18 +208,6 @@ impl ServerMoverInner {
     fn is_stale(&self, temp: &TempName) -> bool {
         let is_live = |attempt: &AttemptId| self.temps.name(*attempt) == *temp;
         self.temps.contains(temp) && !self.state.lock().live.keys().any(is_live)
-    }
-
-    /// Passes events on; blocks on the disk, so off the event loop.
-    async fn emit(&self, event: Event) {
-        let events = self.events.clone();
-        let told = blocking(move || {
-            events(vec![event]);
-            Ok(())
-        });
-        if let Err(fault) = told.await {
-            tracing::error!(fault = %fault.chain(), "an end of an attempt could not be reported");
-        }
     }
 
     /// Hands those of a batch's files to the engine, but for cancelled ones. The batch goes along whole,
@@ -261,7 +223,7 @@ impl ServerMoverInner {
         }
         let withheld = batch.files.iter().map(|file| file.attempt);
         let withheld = withheld.filter(|attempt| !wanted.contains(attempt)).collect();
-        self.ask_engine(|engine| engine.fetch(FetchBatch { withheld, start_by, ..batch.clone() }));
+        self.engine.ask_mover(|engine| engine.fetch(FetchBatch { withheld, start_by, ..batch.clone() }));
     }
 
     /// The same off the event loop: the engine may report at once what is too late, which blocks on the disk.
@@ -310,7 +272,7 @@ impl ServerMoverInner {
             return;
         };
         let started = (self.clock)();
-        self.emit(Event::Started { attempt, at: started }).await;
+        self.engine.emit(vec![Event::Started { attempt, at: started }]).await;
         let copy = FileCopy {
             source: &batch.source,
             target: &batch.target,
@@ -369,29 +331,20 @@ impl ServerMoverInner {
             attempt = %file.attempt, transfer = %file.transfer, source = %pair.0, target = %pair.1,
             mode = %copied.mode, "the servers copied a file between themselves"
         );
-        let outcome = AttemptOutcome {
-            attempt: file.attempt,
-            transfer: file.transfer,
-            epoch: file.epoch,
-            result: Ok(copied.success),
-            bytes_moved: file.size,
-            bytes_resent: 0,
-            times: copied.times,
-            shares: Vec::<SourceShare>::new(),
-        };
-        self.emit(Event::Finished(outcome)).await;
+        let outcome = attempt_outcome(&file, Ok(copied.success), copied.times);
+        self.engine.emit(vec![Event::Finished(outcome)]).await;
     }
 }
 
 impl Mover for ServerMover {
     fn data_addresses(&self) -> Vec<SocketAddr> {
-        self.0.ask_engine(|engine| engine.data_addresses()).unwrap_or_default()
+        self.0.engine.ask_mover(|engine| engine.data_addresses()).unwrap_or_default()
     }
 
     fn fetch(&self, batch: FetchBatch) {
         let received = (self.0.clock)();
         let Some((source, target)) = self.0.storages_of(&batch).filter(|_| received <= batch.start_by) else {
-            self.0.ask_engine(|engine| engine.fetch(batch));
+            self.0.engine.ask_mover(|engine| engine.fetch(batch));
             return;
         };
         let (ours, others): (Vec<FetchFile>, Vec<FetchFile>) =
@@ -402,7 +355,7 @@ impl Mover for ServerMover {
         self.0.hand_to_engine(&batch, &others, batch.start_by);
         if !ours.is_empty() {
             let batch = Arc::new(ServerBatch { batch, source, target, received });
-            self.0.spawn(self.0.clone().run_batch(batch, ours));
+            self.0.engine.spawn(self.0.clone().run_batch(batch, ours));
         }
     }
 
@@ -412,33 +365,33 @@ impl Mover for ServerMover {
         attempts.iter().for_each(|attempt| drop(state.live.remove(attempt)));
         drop(state);
         self.0.cancelled.send_modify(|count| *count += 1);
-        self.0.ask_engine(|engine| engine.cancel(attempts));
+        self.0.engine.ask_mover(|engine| engine.cancel(attempts));
     }
 
     /// Servers keep no rate of ours: what has not begun goes to the engine, which does.
     fn set_limits(&self, in_bytes_per_s: Option<u64>, out_bytes_per_s: Option<u64>) {
         self.0.state.lock().is_limited = in_bytes_per_s.is_some() || out_bytes_per_s.is_some();
-        self.0.ask_engine(|engine| engine.set_limits(in_bytes_per_s, out_bytes_per_s));
+        self.0.engine.ask_mover(|engine| engine.set_limits(in_bytes_per_s, out_bytes_per_s));
     }
 
     fn set_paths(&self, source: AgentId, paths: Vec<Path>) -> Result<(), Fault> {
-        self.0.ask_engine(|engine| engine.set_paths(source, paths)).unwrap_or(Ok(()))
+        self.0.engine.ask_mover(|engine| engine.set_paths(source, paths)).unwrap_or(Ok(()))
     }
 
     fn commands_on_circuit(&self, source: AgentId) -> CircuitCommands {
-        self.0.ask_engine(|engine| engine.commands_on_circuit(source)).unwrap_or_default()
+        self.0.engine.ask_mover(|engine| engine.commands_on_circuit(source)).unwrap_or_default()
     }
 
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault> {
-        self.0.ask_engine(|engine| engine.renew(credentials)).unwrap_or(Ok(()))
+        self.0.engine.ask_mover(|engine| engine.renew(credentials)).unwrap_or(Ok(()))
     }
 
     fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
-        self.0.ask_engine(|engine| engine.refuse_peers(peers));
+        self.0.engine.ask_mover(|engine| engine.refuse_peers(peers));
     }
 
     fn snapshot(&self) -> Snapshot {
-        let mut snapshot = self.0.ask_engine(|engine| engine.snapshot()).unwrap_or_default();
+        let mut snapshot = self.0.engine.ask_mover(|engine| engine.snapshot()).unwrap_or_default();
         let state = self.0.state.lock();
         snapshot.bytes_in = snapshot.bytes_in.saturating_add(state.bytes_in);
         for (attempt, live) in &state.live {
@@ -451,56 +404,30 @@ impl Mover for ServerMover {
     }
 
     fn stop(self: Box<Self>) {
-        self.0.stopped.send_replace(true);
-        let engine = self.0.engine.write().take();
-        if let Some(engine) = engine {
-            engine.stop();
-        }
+        self.0.engine.stop();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use longhaul_model::mark::Dscp;
-    use longhaul_model::{DigestSet, Epoch, Mark, StorageKind, TransferId, Verification};
+    use longhaul_model::{DigestSet, Mark, StorageKind};
     use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
     use crate::ServerConfig;
-    use crate::tests::fake_engine::FakeEngine;
+    use crate::tests::fake_engine::{FakeEngine, fetch_batch, fetch_file};
 
     fn file(attempt: u64) -> FetchFile {
-        FetchFile {
-            attempt: AttemptId(attempt),
-            transfer: TransferId(attempt),
-            epoch: Epoch(1),
-            lfn: format!("f{attempt}").parse().unwrap(),
-            size: 7,
-            digests: "crc32c:00000000".parse().unwrap(),
-            verification: Verification::EndToEnd,
-            priority: 5,
-            replaces_damaged: false,
-            tree: None,
-        }
+        fetch_file(attempt, 7)
     }
 
     fn batch() -> FetchBatch {
         FetchBatch {
-            foreign: None,
-            source_agent: AgentId(1),
-            source_storage: "one".parse().unwrap(),
-            addresses: Vec::new(),
-            spread: false,
-            class: TrafficClass::Bulk,
-            circuits: CircuitUse::Prefer,
-            mark: Mark::default(),
-            target_storage: "two".parse().unwrap(),
-            permit: "".into(),
             start_by: Timestamp(1),
-            files: (1..=4).map(file).collect(),
             withheld: BTreeSet::from([AttemptId(4)]),
-            replicas: Vec::new(),
+            ..fetch_batch("one", "two", (1..=4).map(file).collect())
         }
     }
 
@@ -545,12 +472,13 @@ mod tests {
             servers.insert(name, server);
             configs.push(config);
         }
-        let (engine, events) = (FakeEngine::silent(), Arc::new(|_| {}));
+        let engine = FakeEngine::silent();
         let clock: Clock = Arc::new(|| Timestamp::ZERO);
         let storages = server_storages(&configs, &servers, &exports);
         let own = (AgentId(1), AttemptTemps::of_servers(AgentId(1), 7));
-        let inner = ServerMoverInner::new(storages, own, clock, events, Handle::current());
-        *inner.engine.write() = Some(Box::new(engine.clone()));
+        let nobody = InnerMover::new(Arc::new(|_| {})).unwrap();
+        let inner = ServerMoverInner::new(storages, own, clock, nobody);
+        inner.engine.set(Box::new(engine.clone()));
         (ServerMover(Arc::new(inner)), engine, listener)
     }
 
