@@ -550,7 +550,7 @@ fn overdue(limit: Duration) -> (Scope, Failure) {
 }
 
 /// The last cause counts; the ones before it are kept.
-fn with_earlier(failure: Failure, before: &[String]) -> Failure {
+pub(crate) fn with_earlier(failure: Failure, before: &[String]) -> Failure {
     if before.is_empty() {
         return failure;
     }

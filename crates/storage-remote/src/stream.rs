@@ -109,15 +109,16 @@ impl Remote {
         Ok(())
     }
 
-    /// The digests of a file, by reading it.
+    /// The digests of a file, by reading it over as many as `streams` connections.
     pub(crate) async fn digest_by_reading(
         &self,
         place: Resource<'_>,
         stat: &Stat,
-        algorithm: Algorithm,
+        algorithms: impl IntoIterator<Item = Algorithm>,
+        streams: u16,
     ) -> Result<DigestSet, Failure> {
-        let mut hasher = Hasher::new([algorithm]);
-        let mut reading = self.read(place, stat, 1);
+        let mut hasher = Hasher::new(algorithms);
+        let mut reading = self.read(place, stat, streams);
         while let Some(piece) = reading.next().await? {
             hasher.update(&piece);
         }

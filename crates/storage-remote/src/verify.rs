@@ -181,7 +181,7 @@ impl Remote {
             let text = format!("{}: the storage tells no {algorithm} checksum", place.url);
             return Err(Failure::new(Kind::NoChecksum, text));
         }
-        let digests = self.digest_by_reading(place, stat, algorithm).await?;
+        let digests = self.digest_by_reading(place, stat, [algorithm], 1).await?;
         digests.get(algorithm).as_ref().map(Checksum::from_digest).ok_or_else(|| {
             Failure::new(Kind::NoChecksum, format!("{}: no {algorithm} was computed", place.url))
         })

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
-use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Pfn, StorageName};
+use longhaul_model::{Algorithm, Digest, DigestSet, Fault, FaultCode, Pfn, StorageName};
 use longhaul_storage::{Commit, Identity};
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore};
@@ -207,24 +207,38 @@ impl Root {
         }
     }
 
-    /// A digest of the first of these algorithms of which the server tells one. No further one is asked for:
-    /// each question may have the server read the file.
+    /// What is told of a file, with a digest of the first of these algorithms of which the server tells one.
+    /// No further one is asked for: each question may have the server read the file.
+    async fn stat_with_digest(
+        &self,
+        url: &RemoteUrl,
+        algorithms: &[Algorithm],
+    ) -> Result<Option<(Stat, Option<Digest>)>, Failure> {
+        let mut algorithms = algorithms.iter().copied();
+        let mut algorithm = algorithms.next();
+        loop {
+            let found = self.remote.head(self.resource(url), algorithm).await?;
+            let Some(stat) = found else { return Ok(None) };
+            let digest = stat.checksum.as_ref().and_then(Checksum::digest);
+            algorithm = algorithms.next();
+            if digest.is_some() || algorithm.is_none() {
+                return Ok(Some((stat, digest)));
+            }
+        }
+    }
+
+    /// The first of these digests that the server tells, see [`Root::stat_with_digest`].
     async fn told_digest(
         &self,
         at: &Pfn,
         algorithms: &[Algorithm],
     ) -> Result<Option<(Identity, DigestSet)>, Fault> {
         let url = self.url_of(at)?;
-        for &algorithm in algorithms {
-            let asked = self.remote.head(self.resource(&url), Some(algorithm)).await;
-            let stat = asked.map_err(|failure| failure.in_storage(Scope::Source))?;
-            let stat = stat
-                .ok_or_else(|| Fault::new(FaultCode::SourceMissing, format!("{at} is not there any more")))?;
-            if let Some(digest) = stat.checksum.as_ref().and_then(Checksum::digest) {
-                return Ok(Some((identity(&url, &stat), DigestSet::from_iter([digest]))));
-            }
-        }
-        Ok(None)
+        let found = self.stat_with_digest(&url, algorithms).await;
+        let found = found.map_err(|failure| failure.in_storage(Scope::Source))?;
+        let (stat, digest) = found
+            .ok_or_else(|| Fault::new(FaultCode::SourceMissing, format!("{at} is not there any more")))?;
+        Ok(digest.map(|digest| (identity(&url, &stat), DigestSet::from_iter([digest]))))
     }
 
     /// Deletes a file; with an ETag, only while it has that.

@@ -1,12 +1,12 @@
 //! Third-party copies between two storages (HTTP-TPC): one of the two servers moves the bytes, into a
 //! temporary file of the target, which is verified before it gets its name.
 
-use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Hasher, Pfn, Verification};
+use longhaul_model::{Algorithm, Digest, DigestSet, Fault, FaultCode, Pfn, Verification};
 use longhaul_storage::{Commit, TempName};
 use tokio::time::timeout;
 
 use super::storage::{Protocol, RemoteStorage};
-use crate::checksum::Checksum;
+use crate::copy::with_earlier;
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::{Mode, Stat};
 use crate::tpc::{Terms, another_way_may_help};
@@ -68,24 +68,14 @@ impl RemoteStorage {
         let from = check_source(found, file).map_err(ServerCopyFault::of_file)?;
         let made = self.root.remote.make_parents(self.root.resource(&temp)).await;
         made.map_err(|failure| ServerCopyFault::of_file(failure.in_storage(Scope::Target)))?;
-        let mut failed_before = String::new();
-        let modes = self.modes(source);
-        for (number, &mode) in modes.iter().enumerate() {
-            let failure = match self.copy_by(mode, source, &from, &temp, file, progress).await {
-                Ok(()) => return Ok(mode),
-                Err(failure) => failure,
-            };
-            let is_of_servers = another_way_may_help(&failure);
-            if is_of_servers && number + 1 < modes.len() {
-                failed_before = format!(" (before: {mode}: {})", failure.text);
-                continue;
-            }
-            let text = format!("{mode}: {}{failed_before}", failure.text);
-            let fault = Failure { text, ..failure }.in_storage(Scope::Target);
-            return Err(ServerCopyFault { fault, is_of_servers });
-        }
-        let detail = format!("{} cannot copy from {}", self.root.name, source.root.name);
-        Err(ServerCopyFault { fault: Fault::new(FaultCode::BadRequest, detail), is_of_servers: true })
+        let copy_by = |mode| self.copy_by(mode, source, &from, &temp, file, progress);
+        let (first, second) = self.modes(source);
+        let Err(failure) = copy_by(first).await else { return Ok(first) };
+        let Some(second) = second.filter(|_| another_way_may_help(&failure)) else {
+            return Err(copy_fault(first, failure, &[]));
+        };
+        let before = [format!("{first}: {}", failure.text)];
+        copy_by(second).await.map(|()| second).map_err(|failure| copy_fault(second, failure, &before))
     }
 
     /// Whether nothing has the name yet.
@@ -112,7 +102,7 @@ impl RemoteStorage {
     pub async fn remove_temporary(&self, is_stale: impl Fn(&TempName) -> bool) -> Result<(), Fault> {
         let temps = self.root.list_temporary().await?;
         for temp in temps.iter().filter(|temp| is_stale(temp)) {
-            self.root.delete(&self.root.work(temp.as_str())?, None).await?;
+            self.remove_copy(temp).await?;
         }
         Ok(())
     }
@@ -125,17 +115,18 @@ impl RemoteStorage {
         self.root.delete(&self.root.work(temp.as_str())?, None).await
     }
 
-    /// Which server is asked first. One that knows no third-party copies may take a destination at another
-    /// port of its own host for a file of its own, as nginx does, so that none is asked for that.
-    fn modes(&self, source: &RemoteStorage) -> &'static [Mode] {
+    /// Which server is asked first, and which after it. One that knows no third-party copies may take a
+    /// destination at another port of its own host for a file of its own, as nginx does, so that none is
+    /// asked for that.
+    fn modes(&self, source: &RemoteStorage) -> (Mode, Option<Mode>) {
         let (from, to) = (&source.root.url, &self.root.url);
         if from.origin() == to.origin() {
             // A copy within one server (RFC 4918, section 9.8).
-            return &[Mode::Push];
+            return (Mode::Push, None);
         }
         match from.is_s3() || from.host() == to.host() {
-            true => &[Mode::Pull],
-            false => &[Mode::Pull, Mode::Push],
+            true => (Mode::Pull, None),
+            false => (Mode::Pull, Some(Mode::Push)),
         }
     }
 
@@ -175,40 +166,40 @@ impl RemoteStorage {
         reads_back: bool,
     ) -> Result<(DigestSet, Verification), Fault> {
         let temp = self.root.work(file.temp.as_str())?;
-        if !reads_back {
-            for algorithm in digests.algorithms() {
-                let stat = self.look_at_temporary(&temp, file, Some(algorithm)).await?;
-                let Some(told) = stat.checksum.as_ref().and_then(Checksum::digest) else { continue };
-                let told = DigestSet::from_iter([told]);
-                return compare(file, digests, told).map(|told| (told, Verification::EndToEnd));
-            }
-        }
         let at_target = |failure: Failure| failure.in_storage(Scope::Target);
-        let stat = self.look_at_temporary(&temp, file, None).await?;
-        let mut hasher = Hasher::new(digests.algorithms());
-        let mut reading = self.root.remote.read(self.root.resource(&temp), &stat, STREAMS);
-        while let Some(piece) = reading.next().await.map_err(at_target)? {
-            hasher.update(&piece);
+        let algorithms: Vec<Algorithm> = digests.algorithms().collect();
+        let asked = if reads_back { &[][..] } else { &algorithms };
+        let found = self.root.stat_with_digest(&temp, asked).await.map_err(at_target)?;
+        let (stat, told) = check_copy(found, file)?;
+        if let Some(told) = told {
+            let told = compare(file, digests, DigestSet::from_iter([told]))?;
+            return Ok((told, Verification::EndToEnd));
         }
-        compare(file, digests, hasher.finish()).map(|read| (read, Verification::Readback))
+        let place = self.root.resource(&temp);
+        let read = self.root.remote.digest_by_reading(place, &stat, algorithms, STREAMS).await;
+        Ok((compare(file, digests, read.map_err(at_target)?)?, Verification::Readback))
     }
+}
 
-    async fn look_at_temporary(
-        &self,
-        temp: &RemoteUrl,
-        file: ServerCopy<'_>,
-        algorithm: Option<Algorithm>,
-    ) -> Result<Stat, Fault> {
-        let found = self.root.remote.head(self.root.resource(temp), algorithm).await;
-        let wrong =
-            |what: String| Fault::new(FaultCode::TargetWrite, format!("the copy of {} {what}", file.at));
-        match found.map_err(|failure| failure.in_storage(Scope::Target))? {
-            None => Err(wrong("is not there, though the server said that it had made it".to_owned())),
-            Some(stat) if stat.size != file.size => {
-                Err(wrong(format!("has {} bytes, {} are expected", stat.size, file.size)))
-            }
-            Some(stat) => Ok(stat),
+/// Why one of the servers has not copied a file, and another before it.
+fn copy_fault(mode: Mode, failure: Failure, before: &[String]) -> ServerCopyFault {
+    let is_of_servers = another_way_may_help(&failure);
+    let text = format!("{mode}: {}", failure.text);
+    let fault = with_earlier(Failure { text, ..failure }, before).in_storage(Scope::Target);
+    ServerCopyFault { fault, is_of_servers }
+}
+
+fn check_copy(
+    found: Option<(Stat, Option<Digest>)>,
+    file: ServerCopy<'_>,
+) -> Result<(Stat, Option<Digest>), Fault> {
+    let wrong = |what: String| Fault::new(FaultCode::TargetWrite, format!("the copy of {} {what}", file.at));
+    match found {
+        None => Err(wrong("is not there, though the server said that it had made it".to_owned())),
+        Some((stat, _)) if stat.size != file.size => {
+            Err(wrong(format!("has {} bytes, {} are expected", stat.size, file.size)))
         }
+        Some(found) => Ok(found),
     }
 }
 
