@@ -487,7 +487,6 @@ impl Agents {
 
     /// Agents of a site as the API shows them. `busy` counts an agent's copies between storages of others.
     pub fn views(&self, site: SiteId, now: Timestamp, busy: impl Fn(AgentId) -> u32) -> Vec<AgentView> {
-        let refused = self.refused.lock().clone();
         let presences = self.lock();
         let of_site = presences.iter().filter(|(_, presence)| presence.site == site);
         of_site
@@ -502,7 +501,7 @@ impl Agents {
                 clock_offset_ms: presence.clock_offset_ms,
                 certificate_expires: Some(presence.certificate_expires),
                 mover: presence.mover.map(|offer| MoverView { busy: busy(id), files: offer.files }),
-                refused_since: refused.get(&id).map(|refusal| refusal.refused),
+                refused_since: self.refused.lock().get(&id).map(|refusal| refusal.refused),
             })
             .collect()
     }

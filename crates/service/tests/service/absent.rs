@@ -1,16 +1,11 @@
 //! Agents and sites that are away: whose turn that is, and what follows from it, as one problem.
 
 use longhaul_api::agent::Report;
-use longhaul_api::native::{Page, ProblemView, SiteChange, SiteState, SiteView, Status};
+use longhaul_api::native::{SiteChange, SiteState, SiteView, Status};
 use longhaul_api::routes;
 use longhaul_model::{Blame, Fault, FaultCode};
 
 use crate::world::World;
-
-async fn problems(world: &World) -> Vec<ProblemView> {
-    let page: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
-    page.items
-}
 
 /// What its peers fail at is its turn then, and no problem beside it.
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +27,7 @@ async fn an_agent_that_stops_is_one_problem_with_what_fails_for_it() {
     }
     beta.send(failed).await.unwrap();
 
-    let all = problems(&world).await;
+    let all = world.problems().await;
     let [problem] = &all[..] else { panic!("{all:#?}") };
     assert_eq!((problem.fault.code, problem.count), (FaultCode::Unreachable, 1 + FILES as u64));
     assert!(problem.fault.detail.contains("was stopped at"), "{problem:?}");
@@ -53,7 +48,7 @@ async fn a_paused_site_is_a_problem_of_its_own_kind() {
     let admin = world.admin();
     let _: SiteView =
         admin.request(&routes::SITE_CHANGE).parameter("beta").json(&change).send().await.unwrap();
-    let all = problems(&world).await;
+    let all = world.problems().await;
     let [problem] = &all[..] else { panic!("{all:#?}") };
     assert_eq!(problem.fault.code, FaultCode::SitePaused);
     assert!(problem.remedy.ends_with("longhaul site resume beta"), "{}", problem.remedy);

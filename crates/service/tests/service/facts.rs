@@ -7,11 +7,6 @@ use longhaul_model::{Fault, FaultCode};
 
 use crate::world::{Agent, World};
 
-async fn problems(world: &World) -> Vec<ProblemView> {
-    let page: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
-    page.items
-}
-
 /// Pages of a verification are turned by its own agent, and once each.
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_about_other_sites_change_nothing_and_are_a_problem_of_who_makes_them() {
@@ -30,7 +25,7 @@ async fn claims_about_other_sites_change_nothing_and_are_a_problem_of_who_makes_
         fault: Some(Fault::new(FaultCode::WrongDigest, "made up")),
     };
     let checked: Vec<CheckedFile> = files.iter().map(bad).collect();
-    let before = problems(&world).await.len();
+    let before = world.problems().await.len();
     let entries = vec![
         gamma.entry(Fact::Checked { task: task.id, files: checked }),
         gamma.entry(Fact::TaskDone { task: task.id, fault: None }),
@@ -42,10 +37,10 @@ async fn claims_about_other_sites_change_nothing_and_are_a_problem_of_who_makes_
     };
     let shown = show().await;
     assert!(!shown.done && shown.files_bad == 0, "{shown:?}");
-    assert_eq!(problems(&world).await.len(), before, "two may be anything");
+    assert_eq!(world.problems().await.len(), before, "two may be anything");
     let entries = vec![gamma.entry(Fact::TaskDone { task: task.id, fault: None })];
     gamma.send(entries).await.unwrap();
-    let problems = problems(&world).await;
+    let problems = world.problems().await;
     let told = problems.iter().find(|problem| problem.fault.code == FaultCode::NotAllowed).unwrap();
     assert_eq!((told.count, told.storage.as_ref().unwrap().as_str()), (3, "gamma"));
     let good = files.iter().map(|file| CheckedFile { lfn: file.lfn.clone(), fault: None }).collect();

@@ -168,8 +168,8 @@ fn run_ago(source: &str, target: &str, bits_per_s: f64, seconds: u64) -> Value {
 }
 
 async fn degraded(world: &World) -> Option<ProblemView> {
-    let problems: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
-    problems.items.into_iter().find(|problem| problem.fault.code == FaultCode::Degraded)
+    let problems = world.problems().await;
+    problems.into_iter().find(|problem| problem.fault.code == FaultCode::Degraded)
 }
 
 async fn network_event(events: &mut Events) {

@@ -183,8 +183,8 @@ async fn crashes_in_the_middle_lose_and_double_nothing() {
 
 /// Problems of agents that are not let in.
 async fn turned_away(world: &World) -> Vec<ProblemView> {
-    let problems: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
-    problems.items.into_iter().filter(|told| told.fault.detail.contains("is not let in")).collect()
+    let problems = world.problems().await;
+    problems.into_iter().filter(|told| told.fault.detail.contains("is not let in")).collect()
 }
 
 /// A second agent that offers the same storage, by mistake with another directory, is told so; the first
@@ -303,8 +303,8 @@ async fn a_failed_attempt_is_retried_and_shown() {
     let lost = beta.outcome(&lease, Some(Fault::new(FaultCode::ConnectionLost, "reset by peer")));
     beta.send(vec![lost]).await.unwrap();
     let admin = world.admin();
-    let problems: Page<ProblemView> = admin.request(&routes::PROBLEM_LIST).send().await.unwrap();
-    let problem = &problems.items[0];
+    let problems = world.problems().await;
+    let problem = &problems[0];
     assert_eq!((problem.fault.code, problem.count, problem.open), (FaultCode::ConnectionLost, 1, true));
     assert!(!problem.remedy.is_empty() && problem.examples == ["d/f00000"]);
     let waiting: TransferView = admin

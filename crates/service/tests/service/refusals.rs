@@ -18,11 +18,6 @@ async fn refuse(world: &World, agent: AgentId, dry_run: bool) -> AgentRefused {
     world.admin().request(&routes::AGENT_REFUSE).parameter(agent).json(&request).send().await.unwrap()
 }
 
-async fn problems(world: &World) -> Vec<ProblemView> {
-    let page: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
-    page.items
-}
-
 fn assert_refused<T>(answer: Result<T, Problem>, what: &str) {
     let Err(problem) = answer else { panic!("{what} is answered") };
     assert_eq!((problem.status, problem.code), (403, FaultCode::NotAllowed), "{what}: {problem}");
@@ -79,12 +74,12 @@ async fn another_agent_goes_on_where_a_refused_one_stopped() {
     let late = beta.done(&leases[0].1);
     assert_refused(beta.send(vec![late]).await, "a late outcome");
     assert_eq!(world.subscription(&subscription.id).await.files_present, 0);
-    let [problem] = &problems(&world).await[..] else { panic!("one problem: nobody has the storage") };
+    let [problem] = &world.problems().await[..] else { panic!("one problem: nobody has the storage") };
     assert!(problem.fault.detail.contains("is refused since"), "{problem:?}");
     assert!(problem.remedy.ends_with("longhaul site add beta --another-agent"), "{}", problem.remedy);
     let mut next = world.agent("beta").await;
     next.hello(&[]).await.unwrap();
-    assert!(problems(&world).await.is_empty(), "nobody misses the refused one");
+    assert!(world.problems().await.is_empty(), "nobody misses the refused one");
     let site: SiteView = world.admin().request(&routes::SITE_SHOW).parameter("beta").send().await.unwrap();
     let refused = |id| site.agents.iter().find(|agent| agent.id == id).unwrap().refused_since.is_some();
     assert!(refused(beta.id) && !refused(next.id));

@@ -19,8 +19,8 @@ async fn report_free(agent: &Agent, free_bytes: u64) {
 }
 
 async fn space_problems(world: &World) -> Vec<ProblemView> {
-    let page: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
-    page.items.into_iter().filter(|problem| problem.fault.code == FaultCode::NoSpaceForRequest).collect()
+    let problems = world.problems().await;
+    problems.into_iter().filter(|problem| problem.fault.code == FaultCode::NoSpaceForRequest).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

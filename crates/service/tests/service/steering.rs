@@ -204,10 +204,10 @@ async fn a_deadline_is_answered_and_warned_of() {
 
     let soon = (now + Duration::from_secs(400)).to_string();
     set_deadline(&world, &made.id.to_string(), &soon).await;
-    let warned = |problems: &Page<ProblemView>| {
+    let warned = |problems: &[ProblemView]| {
         let is_it =
             |fault: &Fault| fault.code == FaultCode::DeadlineInDanger && fault.detail.contains("d at beta");
-        problems.items.iter().any(|problem| is_it(&problem.fault))
+        problems.iter().any(|problem| is_it(&problem.fault))
     };
     problems_until(&world, |problems| warned(problems)).await;
     let promise = world.subscription(made.id).await.promise.unwrap();
@@ -228,10 +228,10 @@ async fn set_deadline(world: &World, id: &str, deadline: &str) {
         world.admin().request(&routes::SUBSCRIPTION_CHANGE).parameter(id).json(&change).send().await.unwrap();
 }
 
-async fn problems_until(world: &World, fits: impl Fn(&Page<ProblemView>) -> bool) {
+async fn problems_until(world: &World, fits: impl Fn(&[ProblemView]) -> bool) {
     let mut events = world.service().operations().changes();
     loop {
-        let problems: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
+        let problems = world.problems().await;
         if fits(&problems) {
             return;
         }

@@ -37,9 +37,8 @@ async fn storages(world: &World, site_name: &str) -> Vec<String> {
 
 /// The problems about names, by storage.
 async fn problems(world: &World) -> Vec<ProblemView> {
-    let page: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
     let about_names = |problem: &ProblemView| problem.fault.detail.contains("is not served");
-    page.items.into_iter().filter(about_names).collect()
+    world.problems().await.into_iter().filter(about_names).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,8 +219,8 @@ async fn an_agent_gets_no_names_of_other_sites() {
         1
     );
     assert_eq!(site(&world, "alpha").await.storages[0].total_bytes, 0);
-    let page: Page<ProblemView> = world.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
-    assert!(page.items.iter().all(|problem| problem.fault.code != FaultCode::NotAllowed), "{:?}", page.items);
+    let problems = world.problems().await;
+    assert!(problems.iter().all(|problem| problem.fault.code != FaultCode::NotAllowed), "{problems:?}");
     // Each next step that is a command works, and the site that had the name has it no more.
     disallow(&world, "attic").await.unwrap();
     for storage in &others[1..] {

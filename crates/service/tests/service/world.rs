@@ -204,6 +204,11 @@ impl World {
         self.admin().request(&routes::SUBSCRIPTION_SHOW).parameter(id).send().await.unwrap()
     }
 
+    pub async fn problems(&self) -> Vec<ProblemView> {
+        let page: Page<ProblemView> = self.admin().request(&routes::PROBLEM_LIST).send().await.unwrap();
+        page.items
+    }
+
     /// Every test ends with this: the invariants hold.
     pub async fn assert_sound(&self) {
         let report: CheckReport = self.admin().request(&routes::CHECK).send().await.unwrap();
