@@ -3,9 +3,9 @@
 
 use std::path::PathBuf;
 
-use crate::python;
 use crate::test::{PROGRAMS, in_path};
 use crate::tools::{self, cargo, program, run_command};
+use crate::{python, soak};
 
 /// Nothing may be left out: what is missing is installed, or this fails.
 pub(crate) fn rucio(cases: &[&str]) -> Result<(), String> {
@@ -19,20 +19,12 @@ pub(crate) fn rucio(cases: &[&str]) -> Result<(), String> {
         tools::file(pattern, package)?;
     }
     let (rucio, fts3) = (python::rucio()?, python::fts3_client()?);
-    run_command(cargo().args(["build", "--release", "--package", "longhaul"]))?;
+    soak::build()?;
+    let test = ["test", "--release", "--workspace", "--test", soak::SCENARIOS, "--"];
     run_command(
         cargo()
-            .args([
-                "test",
-                "--release",
-                "--package",
-                "longhaul-testbed",
-                "--test",
-                "scenarios",
-                "--",
-                "--nocapture",
-                "rucio::",
-            ])
+            .args(test)
+            .args(["--nocapture", "rucio::"])
             .env("LONGHAUL_RUCIO_PYTHON", rucio)
             .env("LONGHAUL_FTS3_PYTHON", fts3)
             .env("LONGHAUL_RUCIO_CASES", cases.join(" "))

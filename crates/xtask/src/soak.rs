@@ -4,103 +4,102 @@
 use crate::runner::run_counted;
 use crate::tools::{cargo, run_command};
 
-/// One long test: its name here, the file of the tests of a room in which it stands, and how much of it.
+/// One long test: its name here, the program and the file of tests in which it stands, and how much of it.
 struct LongTest {
     name: &'static str,
-    tests: Tests,
+    program: &'static str,
     file: &'static str,
     variable: &'static str,
     full: &'static str,
 }
 
-/// The tests of a room: its package, and the program that they are.
-#[derive(Clone, Copy, PartialEq)]
-struct Tests {
-    package: &'static str,
-    program: &'static str,
-}
-
-/// Those that run the built programs.
-const PROGRAMS: Tests = Tests { package: "longhaul-testbed", program: "scenarios" };
-const SCHEDULER: Tests = Tests { package: "longhaul-scheduler", program: "scheduler" };
-const SIMULATOR: Tests = Tests { package: "longhaul-simulator", program: "simulator" };
+/// The tests that run the built programs.
+pub(crate) const SCENARIOS: &str = "scenarios";
+const SCHEDULER: &str = "scheduler";
+const SIMULATOR: &str = "simulator";
 
 const LONG_TESTS: [LongTest; 13] = [
-    LongTest { name: "kill", tests: PROGRAMS, file: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
-    LongTest { name: "away", tests: PROGRAMS, file: "away", variable: "LONGHAUL_SOAK_AWAY_S", full: "120" },
+    LongTest { name: "kill", program: SCENARIOS, file: "kill", variable: "LONGHAUL_SOAK_KILLS", full: "100" },
+    LongTest {
+        name: "away",
+        program: SCENARIOS,
+        file: "away",
+        variable: "LONGHAUL_SOAK_AWAY_S",
+        full: "120",
+    },
     LongTest {
         name: "tree",
-        tests: PROGRAMS,
+        program: SCENARIOS,
         file: "campaign",
         variable: "LONGHAUL_SOAK_TREE_FILES",
         full: "20000",
     },
     LongTest {
         name: "hostile",
-        tests: PROGRAMS,
+        program: SCENARIOS,
         file: "hostile",
         variable: "LONGHAUL_SOAK_HOSTILE_STREAMS",
         full: "1000000",
     },
     LongTest {
         name: "hostile-reporter",
-        tests: PROGRAMS,
+        program: SCENARIOS,
         file: "hostile_reporter",
         variable: "LONGHAUL_SOAK_REPORTER_S",
         full: "600",
     },
     LongTest {
         name: "resume",
-        tests: PROGRAMS,
+        program: SCENARIOS,
         file: "copy_resume",
         variable: "LONGHAUL_SOAK_RESUME_KILLS",
         full: "20",
     },
     LongTest {
         name: "path",
-        tests: PROGRAMS,
+        program: SCENARIOS,
         file: "copy_path",
         variable: "LONGHAUL_SOAK_PATH_MB",
         full: "2000",
     },
     LongTest {
         name: "memory",
-        tests: PROGRAMS,
+        program: SCENARIOS,
         file: "copy_memory",
         variable: "LONGHAUL_SOAK_MEMORY_TRANSFERS",
         full: "500",
     },
     LongTest {
         name: "worlds",
-        tests: SCHEDULER,
+        program: SCHEDULER,
         file: "worlds",
         variable: "LONGHAUL_SOAK_WORLDS",
         full: "10000",
     },
     LongTest {
         name: "forecasts",
-        tests: SIMULATOR,
+        program: SIMULATOR,
         file: "forecasts",
         variable: "LONGHAUL_SOAK_FORECAST_HOURS",
         full: "30",
     },
     LongTest {
         name: "steady",
-        tests: SIMULATOR,
+        program: SIMULATOR,
         file: "learned",
         variable: "LONGHAUL_SOAK_STEADY_MONTHS",
         full: "12",
     },
     LongTest {
         name: "third-party",
-        tests: PROGRAMS,
+        program: SCENARIOS,
         file: "third_party",
         variable: "LONGHAUL_SOAK_PAIRINGS",
         full: "16",
     },
     LongTest {
         name: SCHEMATHESIS,
-        tests: PROGRAMS,
+        program: SCENARIOS,
         file: "schemathesis",
         variable: "LONGHAUL_SOAK_EXAMPLES",
         full: "100",
@@ -133,7 +132,7 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
                 [amount] if amount.parse::<u32>().is_ok() => amount,
                 _ => return Err(USAGE.to_owned()),
             };
-            if long.tests == PROGRAMS {
+            if long.program == SCENARIOS {
                 build()?;
             }
             once(long, amount)
@@ -142,14 +141,16 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     }
 }
 
-fn build() -> Result<(), String> {
-    run_command(cargo().args(["build", "--release", "--workspace"]))
+/// Compiles the programs that the scenarios run, and the scenarios, with the features of the whole workspace:
+/// tests that are asked for with those compile nothing twice.
+pub(crate) fn build() -> Result<(), String> {
+    run_command(cargo().args(["build", "--release", "--workspace", "--bins", "--test", SCENARIOS]))
 }
 
 fn once(long: &LongTest, amount: &str) -> Result<(), String> {
     let mut command = cargo();
     command
-        .args(["test", "--release", "--package", long.tests.package, "--test", long.tests.program])
+        .args(["test", "--release", "--workspace", "--test", long.program])
         .args(["--", "--nocapture", &format!("{}::", long.file)])
         .env(long.variable, amount);
     if long.name == SCHEMATHESIS {
@@ -164,7 +165,7 @@ fn random(rooms: &[&str]) -> Result<(), String> {
     let mut command = cargo();
     command.args(["test", "--release"]).env("PROPTEST_CASES", "10000");
     match rooms {
-        [] => command.args(["--workspace", "--exclude", PROGRAMS.package]),
+        [] => command.args(["--workspace", "--exclude", "longhaul-testbed"]),
         rooms => command.args(rooms.iter().map(|room| format!("--package=longhaul-{room}"))),
     };
     run_counted(&mut command).map(drop)
