@@ -49,7 +49,7 @@ async fn job(State(operations): State<AppState>, headers: HeaderMap, Path(id): P
 }
 
 #[derive(Deserialize)]
-struct JobForm {
+pub(crate) struct JobForm {
     form_token: String,
     priority: Option<u8>,
     #[serde(default)]

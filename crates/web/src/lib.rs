@@ -11,6 +11,8 @@ mod layout;
 mod login;
 pub mod pages;
 mod plot;
+#[cfg(feature = "testing")]
+pub mod promises;
 mod router;
 mod show;
 mod steer;

@@ -51,7 +51,7 @@ async fn redirect_to_login() -> Redirect {
 }
 
 #[derive(Deserialize)]
-struct TokenForm {
+pub(crate) struct TokenForm {
     token: String,
 }
 
@@ -72,7 +72,7 @@ async fn open_session(operations: &AppState, visitor: &Visitor, token: String) -
 }
 
 #[derive(Deserialize)]
-struct PasswordForm {
+pub(crate) struct PasswordForm {
     name: String,
     password: String,
 }

@@ -342,7 +342,7 @@ async fn no_page(State(operations): State<AppState>, headers: HeaderMap, uri: Ur
 // ---- forms -----------------------------------------------------------------------------------------------
 
 #[derive(Deserialize)]
-struct SubscribeForm {
+pub(crate) struct SubscribeForm {
     form_token: String,
     storage: String,
 }
@@ -371,7 +371,7 @@ async fn subscribe(
 }
 
 #[derive(Deserialize)]
-struct SubscriptionForm {
+pub(crate) struct SubscriptionForm {
     form_token: String,
     state: Option<SubscriptionState>,
     priority: Option<u8>,

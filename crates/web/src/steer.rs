@@ -81,7 +81,7 @@ fn parse_number<T: std::str::FromStr<Err: std::fmt::Display>>(
 }
 
 #[derive(Deserialize)]
-struct ShareForm {
+pub(crate) struct ShareForm {
     form_token: String,
     community: String,
     #[serde(default)]
@@ -91,7 +91,7 @@ struct ShareForm {
 }
 
 impl ShareForm {
-    fn change(&self) -> Result<ShareChange, Problem> {
+    pub(crate) fn change(&self) -> Result<ShareChange, Problem> {
         Ok(ShareChange {
             community: self.community.trim().to_owned(),
             activity: non_empty(&self.activity).map(str::to_owned),
@@ -112,7 +112,7 @@ async fn set_share(
 }
 
 #[derive(Deserialize)]
-struct LimitForm {
+pub(crate) struct LimitForm {
     form_token: String,
     of: LimitKind,
     name: String,
@@ -123,7 +123,7 @@ struct LimitForm {
 }
 
 impl LimitForm {
-    fn change(&self) -> Result<LimitChange, Problem> {
+    pub(crate) fn change(&self) -> Result<LimitChange, Problem> {
         let rate = non_empty(&self.rate).map(|text| text.strip_suffix("/s").unwrap_or(text));
         Ok(LimitChange {
             of: self.of,
@@ -149,7 +149,7 @@ async fn set_limit(
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum LinkAct {
+pub(crate) enum LinkAct {
     /// Allows this link alone; others can be added later.
     Only,
     Add,
@@ -160,7 +160,7 @@ enum LinkAct {
 }
 
 #[derive(Deserialize)]
-struct LinkForm {
+pub(crate) struct LinkForm {
     form_token: String,
     act: LinkAct,
     #[serde(default)]
@@ -170,7 +170,7 @@ struct LinkForm {
 }
 
 impl LinkForm {
-    fn link(&self) -> Result<Vec<AllowedLink>, Problem> {
+    pub(crate) fn link(&self) -> Result<Vec<AllowedLink>, Problem> {
         let (source, target) = (parse::<StorageName>(&self.source)?, parse::<StorageName>(&self.target)?);
         Ok(vec![AllowedLink { source, target }])
     }

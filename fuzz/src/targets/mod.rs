@@ -10,10 +10,12 @@ mod journal;
 mod model;
 mod receiver;
 mod recordings;
+mod reports;
 mod security;
 mod settings;
 mod source;
 mod storages;
+mod web;
 mod wire;
 
 pub use api::{agent_documents, documents, manifests};
@@ -25,6 +27,7 @@ pub use journal::{journal_bytes, journal_records};
 pub use model::{digests, name_patterns, name_rules, names, trees, values};
 pub use receiver::{receiver, replicas};
 pub use recordings::recordings;
+pub use reports::agent_reports;
 pub use security::{
     access, certificates, gridmaps, identities, origins, permit_payloads, permits, signing_requests, tokens,
 };
@@ -33,6 +36,7 @@ pub use source::source;
 pub use storages::{
     copy_markers, door_bodies, door_headers, macaroons, registries, remote_urls, storage_answers, tape_bodies,
 };
+pub use web::{cookies, forms, submissions};
 pub use wire::{frame_bodies, frames};
 
 pub type Target = fn(&[u8]);
@@ -68,6 +72,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("issuer_answers", issuer_answers),
     ("login_answers", login_answers),
     ("agent_documents", agent_documents),
+    ("agent_reports", agent_reports),
     ("documents", documents),
     ("manifests", manifests),
     ("results", results),
@@ -77,6 +82,9 @@ pub const ALL: &[(&str, Target)] = &[
     ("directories", directories),
     ("circuit_answers", circuit_answers),
     ("recordings", recordings),
+    ("submissions", submissions),
+    ("cookies", cookies),
+    ("forms", forms),
     ("settings", settings),
     ("urls", urls),
     ("batches", batches),

@@ -42,7 +42,10 @@ pub fn get_login(headers: &HeaderMap) -> Option<String> {
 /// Leaves the cookies that are ours on this port, with the session's under one name for all handlers. What
 /// the other port's is called does not count here, and of two of one name nobody knows which one the browser
 /// got from us.
-pub(super) fn normalise(headers: &mut HeaderMap, secure: bool) -> Result<(), Fault> {
+///
+/// # Errors
+/// One of ours is sent twice.
+pub fn normalise(headers: &mut HeaderMap, secure: bool) -> Result<(), Fault> {
     let session_name = if secure { SESSION_COOKIE_TLS } else { SESSION_COOKIE };
     let mut ours = Vec::new();
     for (shown, name) in [(session_name, SESSION_COOKIE), (LOGIN_COOKIE, LOGIN_COOKIE)] {
