@@ -19,6 +19,7 @@
 
 mod bench;
 mod bench_comparison;
+mod deny;
 mod dist;
 mod fuzz;
 mod interop;
@@ -41,6 +42,7 @@ const USAGE: &str = "usage: cargo xtask <chore>
   test                 format, lints, tidy, all tests, an end-to-end demo
   circles [CRATE...]   modules that import each other, by crate
   tidy [--fix]         the rules of the rooms and of the text; --fix rewrites generated pages
+  deny                 licences, bans, sources and known vulnerabilities of what is built
   dist                 the program as users install it: stripped, at most 60 MB
   terms                the field's words for what the product does, with their hits
   mutants [--list] [FAULT...]
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["test"] => test::run(),
         ["circles", crates @ ..] => modules::run(crates),
+        ["deny"] => deny::run(),
         ["tidy"] => tidy::run(false),
         ["tidy", "--fix"] => tidy::run(true),
         ["dist"] => dist::run(),

@@ -34,6 +34,13 @@ pub(crate) fn run(fix: bool) -> Result<(), String> {
     Err(format!("{}\ntidy: {} findings", findings.join("\n"), findings.len()))
 }
 
+/// Licences and bans of third-party packages alone.
+pub(crate) fn check_licences() -> Result<(), String> {
+    let mut findings = Findings::new();
+    licences::check(&metadata()?, &mut findings);
+    if findings.is_empty() { Ok(()) } else { Err(findings.join("\n")) }
+}
+
 /// What cargo knows of every package in the build.
 fn metadata() -> Result<serde_json::Value, String> {
     let output = cargo()
