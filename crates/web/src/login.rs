@@ -145,7 +145,7 @@ async fn openid_callback(
 }
 
 #[derive(Deserialize)]
-struct LogoutForm {
+pub(crate) struct LogoutForm {
     form_token: String,
 }
 

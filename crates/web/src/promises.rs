@@ -15,7 +15,7 @@ use crate::{jobs, login, router, steer};
 /// The first byte says which form it is.
 pub fn forms(bytes: &[u8]) {
     let Some((&which, body)) = bytes.split_first() else { return };
-    match which % 8 {
+    match which % 12 {
         0 => drop(form::<login::TokenForm>(body)),
         1 => drop(form::<login::PasswordForm>(body)),
         2 => drop(form::<router::SubscribeForm>(body)),
@@ -34,10 +34,14 @@ pub fn forms(bytes: &[u8]) {
             };
             assert_eq!(change.name, change.name.trim());
         }
-        _ => {
+        7 => {
             let Some(links) = form::<steer::LinkForm>(body).and_then(|form| form.link().ok()) else { return };
             assert_eq!(links.len(), 1);
         }
+        8 => drop(form::<router::SiteForm>(body)),
+        9 => drop(form::<router::BareForm>(body)),
+        10 => drop(form::<login::LogoutForm>(body)),
+        _ => drop(form::<steer::StorageForm>(body)),
     }
 }
 

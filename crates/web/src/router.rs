@@ -394,7 +394,7 @@ async fn change_subscription(
 }
 
 #[derive(Deserialize)]
-struct SiteForm {
+pub(crate) struct SiteForm {
     form_token: String,
     state: SiteState,
 }
@@ -415,7 +415,7 @@ async fn change_site(
 }
 
 #[derive(Deserialize)]
-struct BareForm {
+pub(crate) struct BareForm {
     form_token: String,
 }
 

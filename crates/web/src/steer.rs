@@ -199,7 +199,7 @@ async fn change_link(
 }
 
 #[derive(Deserialize)]
-struct StorageForm {
+pub(crate) struct StorageForm {
     form_token: String,
     storage: String,
     strategy: String,

@@ -3,6 +3,7 @@
 //! * `test`  — everything a change must pass; `.ci/run` calls just this.
 //! * `tidy`  — the rules of the rooms and of the text, alone. `tidy --fix` rewrites generated pages.
 //! * `circles` — modules that import each other.
+//! * `deny` — licences, bans, sources and known vulnerabilities of what is built.
 //! * `dist` — the program as users install it.
 //! * `terms` — the field's words for what the product does, and where none is used.
 //! * `mutants` — faults of the last release brought back one by one, and whether their tests fail.
