@@ -8,6 +8,7 @@ use std::time::Duration;
 use longhaul_api::routes;
 use longhaul_model::Timestamp;
 use longhaul_testbed::{Deployment, Random, SERVICE, SiteOptions, tree};
+use longhaul_testkit::adler32;
 use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -105,15 +106,6 @@ fn one_block_can_be_subscribed_alone() {
         .clone();
     assert_eq!((&beta["files"], &beta["complete"]), (&json!(10), &json!(false)), "{beta}");
     deployment.check();
-}
-
-/// A plain one, of our own: RFC 1950.
-fn adler32(bytes: &[u8]) -> u32 {
-    let (a, b) = bytes.iter().fold((1u32, 0u32), |(a, b), &byte| {
-        let a = (a + u32::from(byte)) % 65_521;
-        (a, (b + a) % 65_521)
-    });
-    b << 16 | a
 }
 
 #[test]
