@@ -5,6 +5,10 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What a connection of a slow relay carries at most.
+const SLOW_BYTES_PER_S: u32 = 32 << 20;
 
 /// Listens and forwards bytes in both directions.
 pub struct Relay {
@@ -17,6 +21,7 @@ struct RelayState {
     sockets: Mutex<Vec<TcpStream>>,
     silent: AtomicBool,
     swallows: AtomicBool,
+    slow: AtomicBool,
     peers: Mutex<BTreeSet<IpAddr>>,
     bytes: AtomicU64,
 }
@@ -62,6 +67,11 @@ impl Relay {
         self.shared.swallows.store(true, Ordering::SeqCst);
     }
 
+    /// Limits each connection and direction to [`SLOW_BYTES_PER_S`].
+    pub fn slow_down(&self) {
+        self.shared.slow.store(true, Ordering::SeqCst);
+    }
+
     /// Addresses of the peers that have connected.
     pub fn peers(&self) -> Vec<IpAddr> {
         self.shared.peers.lock().unwrap().iter().copied().collect()
@@ -84,6 +94,9 @@ impl RelayState {
             }
             if self.swallows.load(Ordering::SeqCst) {
                 continue;
+            }
+            if self.slow.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_secs(read as u64) / SLOW_BYTES_PER_S);
             }
             self.bytes.fetch_add(read as u64, Ordering::SeqCst);
             if to.write_all(&bytes[..read]).is_err() {
