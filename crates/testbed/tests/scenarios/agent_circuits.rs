@@ -670,7 +670,8 @@ fn a_circuit_that_carries_less_than_the_plain_way_is_left() {
     let plan = terms.plan.map(|plan| plan.replace("slower_percent = 0\n", left));
     let terms = Terms { circuit_rate_mbit: 12.0, plan, ..terms };
     in_lab("a slow circuit", terms, |world| {
-        let jobs = ["d/1", "d/2", "d/3"];
+        // Enough to be under way still when it comes and has been judged, however slow the commands are.
+        let jobs = ["d/1", "d/2", "d/3", "d/4", "d/5", "d/6", "d/7", "d/8"];
         submit(world, &jobs);
         until(world, 0, "transfers go by the circuit of 200 Mbit/s");
         let left = until(world, 0, "the best-effort path carried");
