@@ -20,6 +20,7 @@
 
 mod bench;
 mod bench_comparison;
+mod build;
 mod deny;
 mod dist;
 mod fuzz;

@@ -1,11 +1,11 @@
-//! Runs test programs side by side and adds up what they say: a small test runner over `cargo test --no-run`.
+//! Runs test programs side by side and adds up what they say: a small test runner over what cargo built.
 //!
 //! `cargo test` runs one program after the other. Most of our longer programs wait (for processes, timers,
 //! sockets), so that several of them at once use the cores better. Each program is started as cargo would
 //! start it: in the folder of its package, with one process for all of its tests. Its output is shown when it
 //! failed.
 //!
-//! Not here: what is built and which programs of others the tests need (`test`).
+//! Not here: how they are built (`build`), and which programs of others the tests need (`test`).
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -15,7 +15,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::tools::{self, cargo};
+use serde_json::Value;
+
+use crate::tools;
 
 /// How many tests ran, from the programs' own closing lines.
 #[derive(Clone, Copy, Default)]
@@ -97,23 +99,12 @@ const LONG_SCENARIOS: [&str; 7] = [
 /// As many of them at once.
 const LONG_SCENARIOS_AT_ONCE: usize = 3;
 
-/// Builds all test programs of the workspace and returns them, the longest first.
-pub(crate) fn build(profile: &str) -> Result<Vec<TestProgram>, String> {
-    let mut command = cargo();
-    command.args(["test", "--profile", profile, "--workspace", "--lib", "--bins", "--tests", "--no-run"]);
-    command.arg("--message-format=json-render-diagnostics");
-    eprintln!("$ {}", tools::shown(&command));
-    let output =
-        command.stderr(Stdio::inherit()).output().map_err(|error| format!("cannot run cargo: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("the tests do not build: {}", output.status));
-    }
-    let mut programs: Vec<TestProgram> =
-        output.stdout.lines().map_while(Result::ok).filter_map(|line| program(&line)).collect();
+/// Test programs in the order in which they are begun, the longest first; the one of scenarios in two parts.
+pub(crate) fn arrange(mut programs: Vec<TestProgram>) -> Vec<TestProgram> {
     programs.sort_by_key(|program| {
         LONGEST_FIRST.iter().position(|name| *name == program.name).unwrap_or(usize::MAX)
     });
-    Ok(programs.into_iter().flat_map(parts).collect())
+    programs.into_iter().flat_map(parts).collect()
 }
 
 /// The program with the number of its tests at once; the one of scenarios as two, the long ones first.
@@ -135,8 +126,7 @@ fn parts(mut program: TestProgram) -> Vec<TestProgram> {
 }
 
 /// The test program that a message of cargo tells of, if it does.
-fn program(message: &str) -> Option<TestProgram> {
-    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+pub(crate) fn program(message: &Value) -> Option<TestProgram> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
     }
@@ -346,16 +336,17 @@ mod tests {
     #[test]
     fn programs_are_named_by_crate_and_file() {
         let message = |kind: &str, name: &str| {
-            format!(
+            let text = format!(
                 "{{\"reason\":\"compiler-artifact\",\"profile\":{{\"test\":true}},\"executable\":\"/t/x\",\
                  \"manifest_path\":\"/r/crates/wire/Cargo.toml\",\
                  \"target\":{{\"kind\":[\"{kind}\"],\"name\":\"{name}\"}}}}"
-            )
+            );
+            serde_json::from_str::<Value>(&text).unwrap()
         };
         assert_eq!(program(&message("lib", "longhaul_wire")).unwrap().name, "wire");
         assert_eq!(program(&message("test", "frames")).unwrap().name, "wire::frames");
         // Two programs may have one name: that of a binary and of its integration tests.
         assert_eq!(program(&message("test", "frames")).unwrap().log, Path::new("/t/x.log"));
-        assert!(program("{\"reason\":\"build-finished\"}").is_none());
+        assert!(program(&serde_json::json!({"reason": "build-finished"})).is_none());
     }
 }

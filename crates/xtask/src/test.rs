@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use crate::build::{self, CLIPPY};
 use crate::runner::{self, Counts};
 use crate::tools::{self, cargo, in_ci, run_command, target};
 use crate::{python, tidy};
@@ -78,24 +79,20 @@ pub(crate) fn run() -> Result<(), String> {
 fn run_steps(steps: &mut Steps) -> Result<Counts, String> {
     let mut missing = Vec::new();
     steps.run("format", || {
-        needed("rustfmt", &["fmt", "--version"], &mut missing, &["fmt", "--all", "--check"])
+        if !there("rustfmt", cargo().args(["fmt", "--version"]), &mut missing)? {
+            return Ok(());
+        }
+        run_command(cargo().args(["fmt", "--all", "--check"]))
     })?;
     steps.run("tidy", || tidy::run(false))?;
-    steps.run("lint", || {
-        // The second is the product alone, without the feature `testing` that its tests enable.
-        for what in [&["--workspace", "--all-targets"][..], &["--package", "longhaul"]] {
-            let lints = [&["clippy", "--profile", PROFILE], what, &["--", "-D", "warnings"]].concat();
-            needed("clippy", &["clippy", "--version"], &mut missing, &lints)?;
-        }
-        Ok(())
-    })?;
     let mut programs = Vec::new();
     let mut peers = Peers::default();
-    steps.run("build, and programs of others", || {
+    let lints = there("clippy", Command::new(CLIPPY).arg("--version"), &mut missing)?;
+    steps.run("build with lints, and programs of others", || {
         // The one computes, the other downloads.
         let (built, found) = std::thread::scope(|scope| {
             let found = scope.spawn(|| find_peers(&mut missing));
-            let built = build();
+            let built = build::build(PROFILE, lints);
             (built, found.join().unwrap_or_else(|_| Err("the search for programs of others panicked".into())))
         });
         (programs, peers) = (built?, found?);
@@ -114,14 +111,6 @@ fn run_steps(steps: &mut Steps) -> Result<Counts, String> {
         println!("S3 server of the tests: {what}");
     }
     Ok(Counts { passed: counts.passed + 1, ..counts })
-}
-
-/// All test programs, and the programs that they start: with the features that the tests enable, or most
-/// crates would be built twice.
-fn build() -> Result<Vec<runner::TestProgram>, String> {
-    let programs = runner::build(PROFILE)?;
-    run_command(cargo().args(["build", "--profile", PROFILE, "--workspace", "--bins", "--tests"]))?;
-    Ok(programs)
 }
 
 /// Programs of others that tests need, installed.
@@ -180,20 +169,19 @@ pub(crate) fn in_path(folders: &[PathBuf]) -> Result<OsString, String> {
     std::env::join_paths(path).map_err(|error| error.to_string())
 }
 
-/// Runs a cargo subcommand that may not be installed: says so, and fails where nothing may be left out.
-fn needed(tool: &str, probe: &[&str], missing: &mut Vec<String>, arguments: &[&str]) -> Result<(), String> {
-    let there =
-        cargo().args(probe).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
-    if there {
-        return run_command(cargo().args(arguments));
+/// Whether a component of the tool chain is installed, by a probe that it answers: says so where it is not,
+/// and fails where nothing may be left out.
+fn there(component: &str, probe: &mut Command, missing: &mut Vec<String>) -> Result<bool, String> {
+    if probe.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        return Ok(true);
     }
-    let what = format!("{tool} is not installed (rustup component add {tool})");
+    let what = format!("{component} is not installed (rustup component add {component})");
     if in_ci() {
         return Err(what);
     }
     println!("NOT RUN: {what}");
     missing.push(what);
-    Ok(())
+    Ok(false)
 }
 
 /// A part that some tests need: where it cannot be had that is said, and fails where nothing may be left out.
