@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::mover::Mover;
+use crate::mover::{Mover, PeerChannel};
 use crate::threads::blocking;
 
 pub(crate) struct InnerMover {
@@ -38,6 +38,17 @@ impl InnerMover {
     /// None before the start and after the stop.
     pub(crate) fn ask_mover<T>(&self, ask: impl FnOnce(&dyn Mover) -> T) -> Option<T> {
         self.mover.read().as_deref().map(ask)
+    }
+
+    /// Opens a stream for calls. Blocks.
+    pub(crate) fn open_channel(&self, addresses: &[String]) -> Result<Box<dyn PeerChannel>, Fault> {
+        let stops = || Err(Fault::new(FaultCode::Interrupted, "this agent stops"));
+        self.ask_mover(|mover| mover.open_channel(addresses)).unwrap_or_else(stops)
+    }
+
+    /// Waits on a thread that is none of the runtime's.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
     }
 
     /// Runs in the background until the mover is stopped.

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_engine::{
-    AttemptOutcome, AttemptTimeline, Clock, Config, Engine, Event, Export, FetchBatch, FetchFile, Path,
-    Snapshot, Success,
+    AttemptOutcome, AttemptTimeline, Channel, Clock, Config, Engine, Event, Export, FetchBatch, FetchFile,
+    Path, Snapshot, Success,
 };
 use longhaul_model::{AgentId, AttemptId, Fault};
 use longhaul_security::{Credentials, PermitVerifier};
@@ -26,9 +27,33 @@ pub(crate) trait Mover: Send + Sync {
     fn renew(&self, credentials: &Credentials) -> Result<(), Fault>;
     /// Exchanges nothing with these peers, whom the service refuses.
     fn refuse_peers(&self, peers: BTreeSet<AgentId>);
+    /// Opens a stream for calls to the agent at one of the addresses. Blocks.
+    fn open_channel(&self, addresses: &[String]) -> Result<Box<dyn PeerChannel>, Fault>;
     fn snapshot(&self) -> Snapshot;
     fn stop(self: Box<Self>);
 }
+
+/// A stream for calls to another agent. See [`Channel`], whose methods these are.
+pub(crate) trait PeerChannel: Send + Sync {
+    fn peer(&self) -> AgentId;
+    fn is_up(&self) -> bool;
+    fn call(&self, request: &[u8]) -> Result<Vec<u8>, Fault>;
+}
+
+impl PeerChannel for Channel {
+    fn peer(&self) -> AgentId {
+        Channel::peer(self)
+    }
+    fn is_up(&self) -> bool {
+        Channel::is_up(self)
+    }
+    fn call(&self, request: &[u8]) -> Result<Vec<u8>, Fault> {
+        Channel::call(self, request)
+    }
+}
+
+/// Time in which another agent accepts a stream for calls.
+const CHANNEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The running mover, shared by the loops. Whoever holds it last stops it.
 pub(crate) type MoverHandle = Arc<Box<dyn Mover>>;
@@ -92,6 +117,9 @@ impl Mover for Engine {
     }
     fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
         Engine::refuse_peers(self, peers);
+    }
+    fn open_channel(&self, addresses: &[String]) -> Result<Box<dyn PeerChannel>, Fault> {
+        Ok(Box::new(Engine::channel(self, addresses, CHANNEL_TIMEOUT)?))
     }
     fn snapshot(&self) -> Snapshot {
         Engine::snapshot(self)

@@ -74,6 +74,18 @@ impl Connector {
         }
         Err(last)
     }
+
+    /// Checks a host that another server is to be sent to, by every address that its name has here. That
+    /// server resolves it by itself, so this keeps out who names a forbidden host, and not who controls a
+    /// name.
+    pub async fn check_host(&self, host: &str, port: u16) -> Result<(), ConnectError> {
+        let found = self.resolver.resolve(host, port).await.map_err(ConnectError::Unresolved)?;
+        if found.is_empty() {
+            return Err(ConnectError::NoAddress);
+        }
+        let mut addresses = found.iter();
+        addresses.try_for_each(|address| self.policy.check(host, address.ip())).map_err(ConnectError::Refused)
+    }
 }
 
 /// A server can lose a connection between its kernel and itself: XRootD 5.5 does, where a socket's number is
@@ -105,6 +117,24 @@ pub async fn dial_twice<T, E>(
 mod tests {
     use super::*;
     use tokio::net::TcpListener;
+
+    /// Whoever another server is sent to may be dialled at any of its addresses.
+    #[tokio::test]
+    async fn a_host_is_allowed_by_all_of_its_addresses() {
+        let check = async |hosts: &'static [[u8; 4]]| {
+            let policy = AddressPolicy::public(vec!["127.0.0.2/32".parse().unwrap()]);
+            let answer = |port| hosts.iter().map(|host| SocketAddr::from((*host, port))).collect();
+            let connector = Connector {
+                resolver: Resolver::fixed(answer),
+                ..Connector::new(policy, 8, Duration::from_secs(20))
+            };
+            connector.check_host("storage.example", 443).await.map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&[[127, 0, 0, 2], [8, 8, 8, 8]]).await, Ok(()));
+        let refused = check(&[[127, 0, 0, 2], [169, 254, 169, 254]]).await.unwrap_err();
+        assert_eq!(refused, "a link-local address, which is not allowed here");
+        assert_eq!(check(&[]).await.unwrap_err(), "the name has no address");
+    }
 
     /// A private address that stands beside a good one in an answer is passed over.
     #[tokio::test]

@@ -88,12 +88,18 @@ impl Dialler {
         Ok(Box::new(stream))
     }
 
+    /// Whether another server may be sent to this host.
+    pub(crate) async fn check_host(&self, url: &RemoteUrl) -> Result<(), Failure> {
+        let checked = timeout(self.within, self.connector.check_host(url.host(), url.port()));
+        match checked.await {
+            Ok(checked) => checked.map_err(|error| connect_failure(url, &error)),
+            Err(_) => Err(connect_failure(url, &ConnectError::TimedOut)),
+        }
+    }
+
     async fn connect(&self, url: &RemoteUrl) -> Result<TcpStream, Failure> {
         let connected = self.connector.connect(url.host(), url.port()).await;
-        connected.map(|(stream, _)| stream).map_err(|error| match error {
-            ConnectError::Refused(_) => Failure::new(Kind::Refused, format!("{} is {error}", url.host())),
-            _ => Failure::new(Kind::Unreachable, format!("{}: {error}", url.authority())),
-        })
+        connected.map(|(stream, _)| stream).map_err(|error| connect_failure(url, &error))
     }
 
     fn tls(&self, credential: &Credential) -> Result<Arc<ClientConfig>, Failure> {
@@ -103,6 +109,13 @@ impl Dialler {
         let bad =
             |why: TlsConfigError| Failure::new(Kind::Order, format!("the certificate or its key: {why}"));
         self.tls.with_certificate(chain_pem, key_pem).map_err(bad)
+    }
+}
+
+fn connect_failure(url: &RemoteUrl, error: &ConnectError) -> Failure {
+    match error {
+        ConnectError::Refused(_) => Failure::new(Kind::Refused, format!("{} is {error}", url.host())),
+        _ => Failure::new(Kind::Unreachable, format!("{}: {error}", url.authority())),
     }
 }
 

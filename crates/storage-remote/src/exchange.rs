@@ -119,6 +119,11 @@ impl Exchange {
         Exchange::new(self.dialler.over(family), self.redirect_hosts.clone())
     }
 
+    /// Whether another server may be sent to this host.
+    pub(crate) async fn check_host(&self, url: &RemoteUrl) -> Result<(), Failure> {
+        self.dialler.check_host(url).await
+    }
+
     /// Follows redirects, and refreshes a token that is refused, if it can be. Any status comes back as an
     /// answer.
     pub(crate) async fn send(&self, call: Call<'_>) -> Result<Answer, Failure> {

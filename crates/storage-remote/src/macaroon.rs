@@ -45,20 +45,33 @@ impl Remote {
             Mode::Push => (source, target),
             Mode::Stream => return None,
         };
-        let secure = active.url.is_secure() && passive.url.is_secure();
         let certified = matches!(passive.credential, Credential::Certificate { .. });
-        let origin = passive.url.origin().to_string();
-        if !secure || !certified || self.without_macaroons.contains(&origin) {
+        if !active.url.is_secure() || !certified {
             return None;
         }
-        match self.ask_macaroon(mode, passive, lasts).await {
+        self.file_macaroon(mode, passive, lasts).await
+    }
+
+    /// For one file of a storage, to be shown by whoever copies it. None where nothing is given, or not over
+    /// TLS.
+    pub(crate) async fn file_macaroon(
+        &self,
+        mode: Mode,
+        file: Resource<'_>,
+        lasts: Duration,
+    ) -> Option<Zeroizing<String>> {
+        let origin = file.url.origin().to_string();
+        if !file.url.is_secure() || self.without_macaroons.contains(&origin) {
+            return None;
+        }
+        match self.ask_macaroon(mode, file, lasts).await {
             Ok(Some(given)) => Some(given),
             Ok(None) => {
                 self.without_macaroons.add(origin);
                 None
             }
             Err(failure) => {
-                tracing::debug!(storage = %passive.url.authority(), "no macaroon: {}", failure.text);
+                tracing::debug!(storage = %file.url.authority(), "no macaroon: {}", failure.text);
                 None
             }
         }
@@ -67,10 +80,10 @@ impl Remote {
     async fn ask_macaroon(
         &self,
         mode: Mode,
-        passive: Resource<'_>,
+        file: Resource<'_>,
         lasts: Duration,
     ) -> Result<Option<Zeroizing<String>>, Failure> {
-        let mut call = self.call(Method::POST, passive);
+        let mut call = self.call(Method::POST, file);
         call = call
             .header("content-type", "application/macaroon-request")?
             .header("accept", "application/json")?;
@@ -104,10 +117,14 @@ fn request_document(mode: Mode, lasts: Duration) -> String {
 fn parse_reply(body: &[u8]) -> Option<Zeroizing<String>> {
     let MacaroonReply { macaroon } = serde_json::from_slice(body).ok()?;
     let macaroon = Zeroizing::new(macaroon);
-    let fits = !macaroon.is_empty()
-        && macaroon.len() <= MACAROON_BYTES_MAX
-        && macaroon.bytes().all(|byte| byte.is_ascii_graphic());
-    fits.then_some(macaroon)
+    fits_header(&macaroon).then_some(macaroon)
+}
+
+/// Whether a token can be shown in a header.
+pub(crate) fn fits_header(token: &str) -> bool {
+    !token.is_empty()
+        && token.len() <= MACAROON_BYTES_MAX
+        && token.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 #[cfg(test)]

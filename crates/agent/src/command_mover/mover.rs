@@ -19,7 +19,7 @@ use crate::attempt_temps::AttemptTemps;
 use crate::command::CircuitCommands;
 use crate::config::StorageConfig;
 use crate::config::mover::MoverConfig;
-use crate::mover::{Mover, MoverStart};
+use crate::mover::{Mover, MoverStart, PeerChannel};
 use crate::stop::StopFlag;
 
 struct CommandMover {
@@ -248,6 +248,10 @@ impl Mover for CommandMover {
 
     fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
         self.engine.refuse_peers(peers);
+    }
+
+    fn open_channel(&self, addresses: &[String]) -> Result<Box<dyn PeerChannel>, Fault> {
+        self.engine.open_channel(addresses)
     }
 
     fn snapshot(&self) -> Snapshot {

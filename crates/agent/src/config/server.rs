@@ -59,8 +59,8 @@ pub struct ServerConfig {
     /// Hosts to which credentials go along when the server redirects there (`.example.org`: all below it).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub redirect_hosts: Vec<String>,
-    /// Whether the server is asked to copy between itself and other servers of this agent's storages; none:
-    /// where it can.
+    /// Whether the server is asked to copy between itself and the servers of other storages, and gives them
+    /// access to its files; none: where it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub third_party: Option<bool>,
     /// Whether names that differ only in case are one name there.

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::{Hooks, PreTransferVerdict};
 use crate::command::CircuitCommands;
 use crate::inner_mover::InnerMover;
-use crate::mover::{Mover, MoverStart, attempt_outcome};
+use crate::mover::{Mover, MoverStart, PeerChannel, attempt_outcome};
 
 struct HookedMover(Arc<HookedMoverInner>);
 
@@ -227,6 +227,10 @@ impl Mover for HookedMover {
 
     fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
         self.0.mover.ask_mover(|mover| mover.refuse_peers(peers));
+    }
+
+    fn open_channel(&self, addresses: &[String]) -> Result<Box<dyn PeerChannel>, Fault> {
+        self.0.mover.open_channel(addresses)
     }
 
     fn snapshot(&self) -> Snapshot {

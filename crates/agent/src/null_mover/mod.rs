@@ -23,7 +23,7 @@ use link_queues::{LinkQueues, QueueEvent};
 pub use links::NullLinks;
 
 use crate::command::CircuitCommands;
-use crate::mover::{Mover, MoverStart};
+use crate::mover::{Mover, MoverStart, PeerChannel};
 use crate::step::{AgentTime, PeriodicLoop};
 
 /// Events in one call.
@@ -163,6 +163,10 @@ impl Mover for NullMover {
         Ok(())
     }
     fn refuse_peers(&self, _peers: std::collections::BTreeSet<AgentId>) {}
+    /// Fails: it cannot be dialled, and dials nobody.
+    fn open_channel(&self, _addresses: &[String]) -> Result<Box<dyn PeerChannel>, Fault> {
+        Err(Fault::new(FaultCode::Unreachable, "this agent only pretends to move files"))
+    }
     fn snapshot(&self) -> Snapshot {
         let now = (self.inner.now)();
         let state = self.inner.state.lock();

@@ -9,15 +9,15 @@ use longhaul_engine::{
     AttemptOutcome, AttemptTimeline, Clock, Event, FetchBatch, FetchFile, Path, Snapshot, Success,
 };
 use longhaul_model::{
-    AgentId, AttemptId, CircuitUse, DigestSet, Epoch, Fault, Mark, Timestamp, TrafficClass, TransferId,
-    Verification,
+    AgentId, AttemptId, CircuitUse, DigestSet, Epoch, Fault, FaultCode, Mark, Timestamp, TrafficClass,
+    TransferId, Verification,
 };
 use longhaul_security::Credentials;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::command::CircuitCommands;
-use crate::mover::{Mover, MoverStart};
+use crate::mover::{Mover, MoverStart, PeerChannel};
 
 /// A test that waits longer than this has failed.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -75,7 +75,11 @@ pub(crate) struct FakeEngine {
     calls: Arc<watch::Sender<EngineCalls>>,
     events: Arc<dyn Fn(Vec<Event>) + Send + Sync>,
     pub clock: Clock,
+    /// Opens streams for calls to other agents; none: nobody answers.
+    pub channels: Option<ChannelOpener>,
 }
+
+pub(crate) type ChannelOpener = Arc<dyn Fn(&[String]) -> Box<dyn PeerChannel> + Send + Sync>;
 
 impl FakeEngine {
     pub fn start(start: MoverStart) -> FakeEngine {
@@ -83,6 +87,7 @@ impl FakeEngine {
             calls: Arc::new(watch::Sender::new(EngineCalls::default())),
             events: start.events.into(),
             clock: start.clock,
+            channels: None,
         }
     }
 
@@ -92,6 +97,7 @@ impl FakeEngine {
             calls: Arc::new(watch::Sender::new(EngineCalls::default())),
             events: Arc::new(|_| {}),
             clock: Arc::new(|| Timestamp::ZERO),
+            channels: None,
         }
     }
 
@@ -183,6 +189,10 @@ impl Mover for FakeEngine {
     }
     fn refuse_peers(&self, peers: BTreeSet<AgentId>) {
         self.calls.send_modify(|asked| asked.refused = peers);
+    }
+    fn open_channel(&self, addresses: &[String]) -> Result<Box<dyn PeerChannel>, Fault> {
+        let nobody = || Fault::new(FaultCode::Unreachable, "nobody answers");
+        self.channels.as_ref().map(|open| open(addresses)).ok_or_else(nobody)
     }
     fn snapshot(&self) -> Snapshot {
         Snapshot::default()

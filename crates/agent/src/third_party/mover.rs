@@ -6,24 +6,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use longhaul_engine::{AttemptTimeline, Clock, Event, Export, FetchBatch, FetchFile, Path, Snapshot};
+use longhaul_engine::{Clock, Config, Event, Export, FetchBatch, FetchFile, Path, Snapshot};
 use longhaul_model::{
-    AgentId, AttemptId, CircuitUse, Fault, FaultCode, StorageName, Timestamp, TrafficClass,
+    AgentId, AttemptId, CircuitUse, Fault, FaultCode, Lfn, Pfn, StorageName, Timestamp, TrafficClass,
 };
 use longhaul_security::Credentials;
 use longhaul_storage::TempName;
 use longhaul_storage_remote::{RemoteStorage, ServerCopyFault};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
 
-use super::file_copy::{CopiedFile, FileCopy};
+use super::batch_copy::{BatchSource, ServerBatch};
+use super::file_access::FileAccessServer;
 use super::pairs::{StoragePair, StoragePairs};
+use super::peer_files::PeerChannels;
 use crate::attempt_temps::AttemptTemps;
 use crate::command::CircuitCommands;
 use crate::config::StorageConfig;
 use crate::inner_mover::InnerMover;
-use crate::mover::{Mover, MoverStart, attempt_outcome};
+use crate::mover::{Mover, MoverStart, PeerChannel};
 use crate::state_dir::random_u64;
 use crate::threads::blocking;
 
@@ -33,14 +34,15 @@ const COPIES_DEFAULT: usize = 16;
 /// The storages of the agent that servers hold.
 pub(crate) type StorageServers = BTreeMap<StorageName, Arc<RemoteStorage>>;
 
-struct ServerMover(Arc<ServerMoverInner>);
+pub(super) struct ServerMover(pub(super) Arc<ServerMoverInner>);
 
 pub(super) struct ServerMoverInner {
-    storages: BTreeMap<StorageName, Arc<ServerStorage>>,
-    engine: InnerMover,
+    pub(super) storages: BTreeMap<StorageName, Arc<ServerStorage>>,
+    pub(super) engine: InnerMover,
     pub(super) clock: Clock,
     pub(super) temps: AttemptTemps,
-    agent: AgentId,
+    pub(super) agent: AgentId,
+    pub(super) channels: PeerChannels,
     state: Mutex<ServerMoverState>,
     /// Serialises handing files to the engine with cancellation.
     gate: Mutex<()>,
@@ -52,7 +54,15 @@ pub(super) struct ServerMoverInner {
 pub(super) struct ServerStorage {
     pub(super) server: Arc<RemoteStorage>,
     pub(super) export: Export,
-    slots: Arc<Semaphore>,
+    pub(super) slots: Arc<Semaphore>,
+}
+
+impl ServerStorage {
+    /// A file's name there.
+    pub(super) fn pfn(&self, lfn: &Lfn) -> Result<Pfn, ServerCopyFault> {
+        let at = self.export.rules.to_pfn(self.export.storage.name(), lfn);
+        at.map_err(|error| ServerCopyFault::of_file(error.into()))
+    }
 }
 
 #[derive(Default)]
@@ -64,28 +74,13 @@ struct ServerMoverState {
     bytes_in: u64,
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct LiveCopy {
     has_begun: bool,
     moved: Arc<AtomicU64>,
 }
 
-/// A batch with its two storages.
-struct ServerBatch {
-    batch: FetchBatch,
-    source: Arc<ServerStorage>,
-    target: Arc<ServerStorage>,
-    received: Timestamp,
-}
-
-impl ServerBatch {
-    fn pair(&self) -> StoragePair {
-        (self.batch.source_storage.clone(), self.batch.target_storage.clone())
-    }
-}
-
-/// Starts the engine with the servers of `storages` around it, or alone if none of them can copy from
-/// another.
+/// Starts the engine with the servers of `storages` around it, or alone if there are none.
 pub(crate) fn start(
     configs: &[StorageConfig],
     servers: &StorageServers,
@@ -93,7 +88,7 @@ pub(crate) fn start(
     start_engine: impl FnOnce(MoverStart) -> Result<Box<dyn Mover>, Fault>,
 ) -> Result<Box<dyn Mover>, Fault> {
     let storages = server_storages(configs, servers, &start.exports);
-    if !storages.values().any(|target| has_source(&storages, target)) {
+    if storages.is_empty() {
         return start_engine(start);
     }
     let events: Arc<dyn Fn(Vec<Event>) + Send + Sync> = start.events.into();
@@ -103,13 +98,19 @@ pub(crate) fn start(
     let (agent, clock) = (start.config.agent, start.clock.clone());
     let engine = InnerMover::new(events.clone())?;
     let inner = Arc::new(ServerMoverInner::new(storages, (agent, temps), clock, engine));
-    let engine = start_engine(MoverStart { events: Box::new(move |those| events(those)), ..start })?;
+    let responder = Arc::new(FileAccessServer {
+        mover: Arc::downgrade(&inner),
+        permits: start.permits.clone(),
+        deployment: start.config.deployment.clone(),
+    });
+    let config = Config { responder: Some(responder), ..start.config };
+    let engine = start_engine(MoverStart { config, events: Box::new(move |those| events(those)), ..start })?;
     inner.engine.set(engine);
     inner.remove_stale_temps();
     Ok(Box::new(ServerMover(inner)))
 }
 
-fn server_storages(
+pub(super) fn server_storages(
     configs: &[StorageConfig],
     servers: &StorageServers,
     exports: &[Export],
@@ -128,14 +129,9 @@ fn server_storages(
     storages
 }
 
-fn has_source(storages: &BTreeMap<StorageName, Arc<ServerStorage>>, target: &Arc<ServerStorage>) -> bool {
-    let others = storages.values().filter(|source| !Arc::ptr_eq(source, target));
-    others.into_iter().any(|source| target.server.may_copy_from(&source.server))
-}
-
 /// Whether nothing is wanted of the batch that only the engine can do: circuits, marks of packets, yielding
 /// to other traffic.
-fn suits_servers(batch: &FetchBatch) -> bool {
+pub(super) fn suits_servers(batch: &FetchBatch) -> bool {
     batch.foreign.is_none()
         && batch.replicas.is_empty()
         && batch.class == TrafficClass::Bulk
@@ -145,12 +141,12 @@ fn suits_servers(batch: &FetchBatch) -> bool {
 
 /// Whether a server can make the file: a digest shows what arrived, an empty file is nothing to move (XRootD
 /// takes two minutes to fail over it), and what is to be replaced is the engine's to judge.
-fn file_suits_servers(file: &FetchFile) -> bool {
+pub(super) fn file_suits_servers(file: &FetchFile) -> bool {
     !file.digests.is_empty() && file.size > 0 && !file.replaces_damaged
 }
 
 impl ServerMoverInner {
-    fn new(
+    pub(super) fn new(
         storages: BTreeMap<StorageName, Arc<ServerStorage>>,
         (agent, temps): (AgentId, AttemptTemps),
         clock: Clock,
@@ -162,6 +158,7 @@ impl ServerMoverInner {
             clock,
             temps,
             agent,
+            channels: PeerChannels::default(),
             state: Mutex::default(),
             gate: Mutex::default(),
             cancelled: watch::Sender::new(0),
@@ -169,16 +166,29 @@ impl ServerMoverInner {
     }
 
     /// The two storages of a batch, if their servers may copy its files.
-    fn storages_of(&self, batch: &FetchBatch) -> Option<(Arc<ServerStorage>, Arc<ServerStorage>)> {
-        if !suits_servers(batch) || batch.source_agent != self.agent {
+    pub(super) fn storages_of(&self, batch: &FetchBatch) -> Option<(BatchSource, Arc<ServerStorage>)> {
+        let target = self.storages.get(&batch.target_storage).filter(|target| target.server.may_pull())?;
+        if !suits_servers(batch) {
             return None;
         }
-        let (source, target) =
-            (self.storages.get(&batch.source_storage)?, self.storages.get(&batch.target_storage)?);
         let pair = (batch.source_storage.clone(), batch.target_storage.clone());
         let state = self.state.lock();
-        let may = !state.is_limited && state.pairs.may_copy(&pair, (self.clock)());
-        (may && target.server.may_copy_from(&source.server)).then(|| (source.clone(), target.clone()))
+        if state.is_limited || !state.pairs.may_copy(&pair, (self.clock)()) {
+            return None;
+        }
+        drop(state);
+        if batch.source_agent != self.agent {
+            // One that cannot be dialled is not asked either.
+            return (!batch.addresses.is_empty()).then(|| (BatchSource::Peer, target.clone()));
+        }
+        let source = self.storages.get(&batch.source_storage)?;
+        let may = target.server.may_copy_from(&source.server);
+        may.then(|| (BatchSource::Own(source.clone()), target.clone()))
+    }
+
+    /// A rate is to be kept, which servers know nothing of.
+    pub(super) fn is_limited(&self) -> bool {
+        self.state.lock().is_limited
     }
 
     /// Whether the attempt is still ours: neither cancelled nor handed on.
@@ -186,14 +196,14 @@ impl ServerMoverInner {
         self.state.lock().live.contains_key(&attempt)
     }
 
-    async fn until_unwanted(&self, attempt: AttemptId) {
+    pub(super) async fn until_unwanted(&self, attempt: AttemptId) {
         let mut changed = self.cancelled.subscribe();
         while self.is_wanted(attempt) && changed.changed().await.is_ok() {}
     }
 
     /// What an earlier run has left at the servers, which may be away now.
     fn remove_stale_temps(self: &Arc<Self>) {
-        for target in self.storages.values().filter(|target| has_source(&self.storages, target)).cloned() {
+        for target in self.storages.values().filter(|target| target.server.may_pull()).cloned() {
             let inner = self.clone();
             self.engine.spawn(async move {
                 let removed = target.server.remove_temporary(|temp| inner.is_stale(temp)).await;
@@ -227,7 +237,7 @@ impl ServerMoverInner {
     }
 
     /// The same off the event loop: the engine may report at once what is too late, which blocks on the disk.
-    async fn hand_over(
+    pub(super) async fn hand_over(
         self: &Arc<Self>,
         batch: &Arc<ServerBatch>,
         files: BTreeSet<AttemptId>,
@@ -243,96 +253,25 @@ impl ServerMoverInner {
         }
     }
 
-    /// Has the servers copy the files, as many at once as the target takes.
-    async fn run_batch(self: Arc<Self>, batch: Arc<ServerBatch>, files: Vec<FetchFile>) {
-        let mut running = JoinSet::new();
-        let mut left: Vec<FetchFile> = files.into_iter().rev().collect();
-        while let Some(file) = left.pop() {
-            let Ok(slot) = batch.target.slots.clone().acquire_owned().await else { return };
-            if self.storages_of(&batch.batch).is_none() || (self.clock)() > batch.batch.start_by {
-                let rest = left.iter().chain([&file]).map(|file| file.attempt).collect();
-                self.hand_over(&batch, rest, batch.batch.start_by).await;
-                break;
-            }
-            let (inner, batch) = (self.clone(), batch.clone());
-            running.spawn(async move {
-                inner.run_file(&batch, file).await;
-                drop(slot);
-            });
-        }
-        while running.join_next().await.is_some() {}
+    /// The attempt's count of bytes, if it is still wanted; it has begun.
+    pub(super) fn begin(&self, attempt: AttemptId) -> Option<Arc<AtomicU64>> {
+        let mut state = self.state.lock();
+        let live = state.live.get_mut(&attempt)?;
+        live.has_begun = true;
+        Some(live.moved.clone())
     }
 
-    async fn run_file(self: &Arc<Self>, batch: &Arc<ServerBatch>, file: FetchFile) {
-        let attempt = file.attempt;
-        let Some(live) = self.state.lock().live.get_mut(&attempt).map(|live| {
-            live.has_begun = true;
-            live.clone()
-        }) else {
-            return;
-        };
-        let started = (self.clock)();
-        self.engine.emit(vec![Event::Started { attempt, at: started }]).await;
-        let copy = FileCopy {
-            source: &batch.source,
-            target: &batch.target,
-            file: &file,
-            scitag: batch.batch.mark.scitag.map(|tag| tag.number().into()),
-            moved: &live.moved,
-            times: AttemptTimeline {
-                received: batch.received,
-                started: Some(started),
-                ..AttemptTimeline::default()
-            },
-        };
-        let ended = tokio::select! {
-            ended = copy.run(self) => Some(ended),
-            () = self.until_unwanted(attempt) => None,
-        };
-        match ended {
-            Some(Ok(copied)) => return self.finish(&batch.pair(), file, copied).await,
-            Some(Err(fault)) => self.note_fault(&batch.pair(), &file, &fault),
-            None => {}
-        }
-        let temp = self.temps.name(attempt);
-        if let Err(fault) = batch.target.server.remove_copy(&temp).await {
-            tracing::info!(%attempt, %temp, fault = %fault.chain(), "a temporary file could not be removed");
-        }
-        // It has begun here: `start_by` does not apply any more.
-        self.hand_over(batch, BTreeSet::from([attempt]), Timestamp::MAX).await;
+    /// What is known of pairs of storages.
+    pub(super) fn with_pairs<T>(&self, update: impl FnOnce(&mut StoragePairs) -> T) -> T {
+        update(&mut self.state.lock().pairs)
     }
 
-    fn note_fault(&self, pair: &StoragePair, file: &FetchFile, failed: &ServerCopyFault) {
-        let (source, target) = pair;
-        tracing::info!(
-            attempt = %file.attempt, transfer = %file.transfer, %source, %target,
-            fault = %failed.fault.chain(), "the servers did not copy a file; the engine does"
-        );
-        let now = (self.clock)();
-        if failed.is_of_servers && self.state.lock().pairs.note_refused(pair, now) {
-            tracing::warn!(%source, %target, fault = %failed.fault.chain(),
-                "these servers do not copy between themselves; they are asked again in ten minutes");
-        }
-    }
-
-    /// Whether the file is still wanted.
-    fn note_copied(&self, pair: &StoragePair, file: &FetchFile) -> bool {
+    /// The file is complete at the target. Whether it is still wanted.
+    pub(super) fn end(&self, pair: &StoragePair, file: &FetchFile) -> bool {
         let mut state = self.state.lock();
         state.pairs.note_copied(pair);
         state.bytes_in = state.bytes_in.saturating_add(file.size);
         state.live.remove(&file.attempt).is_some()
-    }
-
-    async fn finish(&self, pair: &StoragePair, file: FetchFile, copied: CopiedFile) {
-        if !self.note_copied(pair, &file) {
-            return;
-        }
-        tracing::info!(
-            attempt = %file.attempt, transfer = %file.transfer, source = %pair.0, target = %pair.1,
-            mode = %copied.mode, "the servers copied a file between themselves"
-        );
-        let outcome = attempt_outcome(&file, Ok(copied.success), copied.times);
-        self.engine.emit(vec![Event::Finished(outcome)]).await;
     }
 }
 
@@ -390,6 +329,10 @@ impl Mover for ServerMover {
         self.0.engine.ask_mover(|engine| engine.refuse_peers(peers));
     }
 
+    fn open_channel(&self, addresses: &[String]) -> Result<Box<dyn PeerChannel>, Fault> {
+        self.0.engine.open_channel(addresses)
+    }
+
     fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.0.engine.ask_mover(|engine| engine.snapshot()).unwrap_or_default();
         let state = self.0.state.lock();
@@ -405,141 +348,5 @@ impl Mover for ServerMover {
 
     fn stop(self: Box<Self>) {
         self.0.engine.stop();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use longhaul_model::mark::Dscp;
-    use longhaul_model::{DigestSet, Mark, StorageKind};
-    use tokio::io::AsyncReadExt;
-    use tokio::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::ServerConfig;
-    use crate::tests::fake_engine::{FakeEngine, fetch_batch, fetch_file};
-
-    fn file(attempt: u64) -> FetchFile {
-        fetch_file(attempt, 7)
-    }
-
-    fn batch() -> FetchBatch {
-        FetchBatch {
-            start_by: Timestamp(1),
-            withheld: BTreeSet::from([AttemptId(4)]),
-            ..fetch_batch("one", "two", (1..=4).map(file).collect())
-        }
-    }
-
-    #[test]
-    fn what_only_the_engine_can_do_is_not_asked_of_servers() {
-        assert!(suits_servers(&batch()));
-        let dscp = Some(Dscp::new(8).unwrap());
-        for other in [
-            FetchBatch { class: TrafficClass::Scavenger, ..batch() },
-            FetchBatch { circuits: CircuitUse::Only, ..batch() },
-            FetchBatch { mark: Mark { dscp, ..Mark::default() }, ..batch() },
-        ] {
-            assert!(!suits_servers(&other), "{other:?}");
-        }
-        assert!(file_suits_servers(&file(1)));
-        for other in [
-            FetchFile { digests: DigestSet::default(), ..file(1) },
-            FetchFile { size: 0, ..file(1) },
-            FetchFile { replaces_damaged: true, ..file(1) },
-        ] {
-            assert!(!file_suits_servers(&other), "{other:?}");
-        }
-    }
-
-    /// Two storages of one server, which this process plays, around an engine that does nothing.
-    async fn mover() -> (ServerMover, FakeEngine, TcpListener) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (mut configs, mut servers, mut exports) = (Vec::new(), BTreeMap::new(), Vec::new());
-        for name in ["one", "two"] {
-            let url = format!("http://{}/{name}", listener.local_addr().unwrap());
-            let allow_networks = vec!["127.0.0.0/8".to_owned()];
-            let settings = ServerConfig { url, allow_networks, ..ServerConfig::default() };
-            let name: StorageName = name.parse().unwrap();
-            let config = StorageConfig {
-                kind: StorageKind::Webdav,
-                server: Some(settings),
-                parallel: 2,
-                ..StorageConfig::new(name.clone(), "")
-            };
-            let server = Arc::new(config.open_remote().unwrap());
-            exports.push(Export { storage: server.clone(), rules: config.name_rules() });
-            servers.insert(name, server);
-            configs.push(config);
-        }
-        let engine = FakeEngine::silent();
-        let clock: Clock = Arc::new(|| Timestamp::ZERO);
-        let storages = server_storages(&configs, &servers, &exports);
-        let own = (AgentId(1), AttemptTemps::of_servers(AgentId(1), 7));
-        let nobody = InnerMover::new(Arc::new(|_| {})).unwrap();
-        let inner = ServerMoverInner::new(storages, own, clock, nobody);
-        inner.engine.set(Box::new(engine.clone()));
-        (ServerMover(Arc::new(inner)), engine, listener)
-    }
-
-    #[tokio::test]
-    async fn files_that_servers_do_not_copy_go_to_the_engine_once() {
-        let (mover, engine, listener) = mover().await;
-        // Nobody listens any more.
-        drop(listener);
-        mover.fetch(batch());
-        let calls = engine.wait_until(|calls| calls.fetched.len() == 3).await;
-        let wanted = |batch: &FetchBatch| batch.wanted().map(|file| file.attempt).collect::<Vec<_>>();
-        let mut given: Vec<AttemptId> = calls.fetched.iter().flat_map(wanted).collect();
-        given.sort();
-        assert_eq!(given, [1, 2, 3].map(AttemptId));
-        // They have begun, and the permit is for the whole list.
-        assert!(calls.fetched.iter().all(|batch| batch.start_by == Timestamp::MAX));
-        assert!(calls.fetched.iter().all(|batch| batch.files.len() == 4));
-    }
-
-    #[tokio::test]
-    async fn what_a_limit_is_for_goes_to_the_engine() {
-        let (mover, engine, _listener) = mover().await;
-        mover.set_limits(None, Some(1_000_000));
-        mover.fetch(batch());
-        let calls = engine.calls();
-        assert_eq!((calls.fetched.len(), calls.limits), (1, Some((None, Some(1_000_000)))));
-        assert_eq!(calls.fetched[0].withheld, batch().withheld);
-    }
-
-    async fn read_request(connection: &mut TcpStream) -> String {
-        let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") {
-            request.push(connection.read_u8().await.unwrap());
-        }
-        String::from_utf8(request).unwrap()
-    }
-
-    async fn until_closed(mut connection: TcpStream) {
-        let mut rest = Vec::new();
-        // A reset is an end as well.
-        let _ = connection.read_to_end(&mut rest).await;
-    }
-
-    #[tokio::test]
-    async fn a_cancelled_copy_ends_and_goes_nowhere_else() {
-        // It takes requests and answers none.
-        let (mover, engine, listener) = mover().await;
-        mover.fetch(batch());
-        let (mut one, mut two) = (listener.accept().await.unwrap().0, listener.accept().await.unwrap().0);
-        for connection in [&mut one, &mut two] {
-            let request = read_request(connection).await;
-            assert!(request.starts_with("PROPFIND /two/f"), "{request}");
-        }
-        let snapshot = mover.snapshot();
-        assert_eq!((snapshot.running.len(), snapshot.waiting), (2, 1));
-        mover.cancel(&[1, 2, 3].map(AttemptId));
-        until_closed(one).await;
-        until_closed(two).await;
-        let calls = engine.calls();
-        assert_eq!((calls.cancelled.len(), calls.fetched.len()), (3, 0));
-        Box::new(mover).stop();
-        assert!(engine.calls().stopped);
     }
 }

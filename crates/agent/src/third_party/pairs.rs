@@ -34,6 +34,12 @@ impl StoragePairs {
         self.0.remove(pair);
     }
 
+    /// Leaves the pair alone at once: its source's agent gives no access to its files.
+    pub(super) fn rest(&mut self, pair: &StoragePair, now: Timestamp) {
+        let record = self.0.entry(pair.clone()).or_default();
+        (record.refusals, record.rests_until) = (REFUSALS_MAX, now + REST);
+    }
+
     /// True if the pair is left alone from now on. After a rest a single refusal is enough.
     pub(super) fn note_refused(&mut self, pair: &StoragePair, now: Timestamp) -> bool {
         let record = self.0.entry(pair.clone()).or_default();
@@ -64,5 +70,7 @@ mod tests {
         assert!(pairs.note_refused(&pair, later), "one is enough then");
         pairs.note_copied(&pair);
         assert!(pairs.may_copy(&pair, later));
+        pairs.rest(&pair, later);
+        assert!(!pairs.may_copy(&pair, later) && pairs.may_copy(&pair, later + REST));
     }
 }

@@ -10,6 +10,7 @@
 //! Start with [`RemoteStorage`]; `upload` feeds what is sent, `read` reads ahead, `webdav` and `s3` are what
 //! differs.
 
+mod file_access;
 mod listing;
 mod read;
 mod s3;
@@ -20,6 +21,7 @@ mod upload;
 mod webdav;
 mod webdav_walk;
 
+pub use file_access::FileAccess;
 pub use storage::RemoteStorage;
 pub use third_party::{ServerCopy, ServerCopyFault};
 

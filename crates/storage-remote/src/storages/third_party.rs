@@ -1,19 +1,23 @@
 //! Third-party copies between two storages (HTTP-TPC): one of the two servers moves the bytes, into a
 //! temporary file of the target, which is verified before it gets its name.
 
+use std::time::Duration;
+
 use longhaul_model::{Algorithm, Digest, DigestSet, Fault, FaultCode, Pfn, Verification};
 use longhaul_storage::{Commit, TempName};
 use tokio::time::timeout;
 
+use super::file_access::FileAccess;
 use super::storage::{Protocol, RemoteStorage};
 use crate::copy::with_earlier;
 use crate::failure::{Failure, Kind, Scope};
 use crate::order::{Mode, Stat};
 use crate::tpc::{Terms, another_way_may_help};
 use crate::url::RemoteUrl;
+use crate::webdav::Resource;
 
 /// Connections that a server which pulls a large file is asked to use.
-const STREAMS: u16 = 4;
+pub(super) const STREAMS: u16 = 4;
 
 /// A file that a server is asked to copy.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +50,12 @@ impl RemoteStorage {
     /// Whether the two servers may be able to copy: a bucket asks nobody for anything, and what opens a file
     /// of one is told over TLS only.
     pub fn may_copy_from(&self, source: &RemoteStorage) -> bool {
-        let is_tree = matches!(self.protocol, Protocol::WebDav { .. });
-        self.options.writable && is_tree && (!source.root.url.is_s3() || self.root.url.is_secure())
+        self.may_pull() && (!source.root.url.is_s3() || self.root.url.is_secure())
+    }
+
+    /// Whether the server may be able to pull files.
+    pub fn may_pull(&self) -> bool {
+        self.options.writable && matches!(self.protocol, Protocol::WebDav { .. })
     }
 
     /// Has the servers copy a file of `source` into a temporary file of this storage: this one is asked to
@@ -63,11 +71,8 @@ impl RemoteStorage {
         file: ServerCopy<'_>,
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<Mode, ServerCopyFault> {
-        let temp = self.root.work(file.temp.as_str()).map_err(ServerCopyFault::of_file)?;
-        let found = source.root.stat_file(file.at, Scope::Source).await.map_err(ServerCopyFault::of_file)?;
-        let from = check_source(found, file).map_err(ServerCopyFault::of_file)?;
-        let made = self.root.remote.make_parents(self.root.resource(&temp)).await;
-        made.map_err(|failure| ServerCopyFault::of_file(failure.in_storage(Scope::Target)))?;
+        let from = source.find_file(file.at, file.size).await.map_err(ServerCopyFault::of_file)?;
+        let temp = self.make_place(file).await.map_err(ServerCopyFault::of_file)?;
         let copy_by = |mode| self.copy_by(mode, source, &from, &temp, file, progress);
         let (first, second) = self.modes(source);
         let Err(failure) = copy_by(first).await else { return Ok(first) };
@@ -76,6 +81,58 @@ impl RemoteStorage {
         };
         let before = [format!("{first}: {}", failure.text)];
         copy_by(second).await.map(|()| second).map_err(|failure| copy_fault(second, failure, &before))
+    }
+
+    /// Has this storage's server pull a file of a storage that another agent serves. `progress` hears of
+    /// bytes that were moved. Dropping the future ends the copy.
+    ///
+    /// # Errors
+    /// The server pulls nothing, or nothing from there; something may be left in the temporary file.
+    pub async fn pull(
+        &self,
+        access: &FileAccess,
+        file: ServerCopy<'_>,
+        progress: &(dyn Fn(u64) + Send + Sync),
+    ) -> Result<(), ServerCopyFault> {
+        let of_pull = |failure| copy_fault(Mode::Pull, failure, &[]);
+        let of_all = |failure| ServerCopyFault { is_of_servers: true, ..of_pull(failure) };
+        if access.is_secret() && !self.root.url.is_secure() {
+            let text = format!("{}: what opens a file is told over TLS only: use https", self.root.url);
+            return Err(of_all(Failure::new(Kind::Refused, text)));
+        }
+        let remote = &self.root.remote;
+        remote.exchange.check_host(access.url()).await.map_err(of_all)?;
+        let temp = self.make_place(file).await.map_err(ServerCopyFault::of_file)?;
+        let terms = Terms { streams: access.streams(), ..self.terms(file) };
+        let credential = access.credential();
+        let from = Resource { url: access.url(), credential: &credential };
+        let copied = remote.third_party(Mode::Pull, from, self.root.resource(&temp), None, terms, progress);
+        in_time(terms.lasts, copied).await.map_err(of_pull)
+    }
+
+    /// The URL of a file of this storage that has this size.
+    pub(super) async fn find_file(&self, at: &Pfn, size: u64) -> Result<RemoteUrl, Fault> {
+        let found = self.root.stat_file(at, Scope::Source).await?;
+        let (url, stat) =
+            found.ok_or_else(|| Fault::new(FaultCode::SourceMissing, format!("{at} is not there")))?;
+        if stat.size != size {
+            let detail = format!("{at} has {} bytes, {size} are registered", stat.size);
+            return Err(Fault::new(FaultCode::SourceChanged, detail));
+        }
+        Ok(url)
+    }
+
+    /// The URL of the temporary file, with the collections above it.
+    async fn make_place(&self, file: ServerCopy<'_>) -> Result<RemoteUrl, Fault> {
+        let temp = self.root.work(file.temp.as_str())?;
+        let made = self.root.remote.make_parents(self.root.resource(&temp)).await;
+        made.map_err(|failure| failure.in_storage(Scope::Target))?;
+        Ok(temp)
+    }
+
+    fn terms(&self, file: ServerCopy<'_>) -> Terms {
+        let lasts = self.root.remote.config.times.copy_of(file.size);
+        Terms { lasts, overwrite: true, streams: STREAMS, size: file.size, scitag: file.scitag }
     }
 
     /// Whether nothing has the name yet.
@@ -140,18 +197,14 @@ impl RemoteStorage {
         progress: &(dyn Fn(u64) + Send + Sync),
     ) -> Result<(), Failure> {
         let (from, temp) = (source.root.resource(from), self.root.resource(temp));
-        let lasts = self.root.remote.config.times.copy_of(file.size);
-        let terms = Terms { lasts, overwrite: true, streams: STREAMS, size: file.size, scitag: file.scitag };
+        let terms = self.terms(file);
         let (ours, theirs) = (&self.root.remote, &source.root.remote);
         let (active, passive) = if mode == Mode::Pull { (ours, theirs) } else { (theirs, ours) };
         let copied = async {
-            let macaroon = passive.macaroon(mode, from, temp, lasts).await;
+            let macaroon = passive.macaroon(mode, from, temp, terms.lasts).await;
             active.third_party(mode, from, temp, macaroon, terms, progress).await
         };
-        timeout(lasts, copied).await.unwrap_or_else(|_| {
-            let text = format!("Operation timed out: not done within {} s", lasts.as_secs());
-            Err(Failure::new(Kind::TimedOut, text))
-        })
+        in_time(terms.lasts, copied).await
     }
 
     /// Verifies a temporary file by the catalog's digests: by one that the server tells or, where it tells
@@ -203,15 +256,11 @@ fn check_copy(
     }
 }
 
-fn check_source(found: Option<(RemoteUrl, Stat)>, file: ServerCopy<'_>) -> Result<RemoteUrl, Fault> {
-    let Some((url, stat)) = found else {
-        return Err(Fault::new(FaultCode::SourceMissing, format!("{} is not there", file.at)));
-    };
-    if stat.size != file.size {
-        let detail = format!("{} has {} bytes, {} are registered", file.at, stat.size, file.size);
-        return Err(Fault::new(FaultCode::SourceChanged, detail));
-    }
-    Ok(url)
+async fn in_time(within: Duration, copied: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    timeout(within, copied).await.unwrap_or_else(|_| {
+        let text = format!("Operation timed out: not done within {} s", within.as_secs());
+        Err(Failure::new(Kind::TimedOut, text))
+    })
 }
 
 fn compare(file: ServerCopy<'_>, wanted: &DigestSet, found: DigestSet) -> Result<DigestSet, Fault> {

@@ -331,6 +331,77 @@ fn servers_copy_between_the_storages_of_an_agent() {
     deployment.check();
 }
 
+/// The target's agent asks the source's for access to each file: of an open server, of a bucket, of a door
+/// that gives macaroons.
+#[test]
+fn servers_copy_between_the_storages_of_two_agents() {
+    let Some(program) = crate::s3::program() else { return };
+    if !needs::programs("a copy between servers", &[("xrootd", "-v"), ("openssl", "version")]) {
+        return;
+    }
+    let authority = ForeignAuthority::new("storages");
+    let (one, two) = (Xrootd::start(&authority), Xrootd::start(&authority));
+    let folders = [one.data().join("beta"), two.data().join("gamma")];
+    folders.iter().for_each(|folder| make_open(folder));
+    let server = S3Server::start(&authority, &program);
+    let mut deployment = Deployment::new();
+    let write = |name: &str, text: &str| {
+        let path = deployment.directory().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let secret = write("secret", &server.secret);
+    let (certificate, key) = authority.issue("door");
+    let (certificate, key) = (write("door.pem", &certificate), write("door.key", &key));
+    let (robot, robot_key) = authority.issue("robot");
+    let (robot, robot_key) = (write("robot.pem", &robot), write("robot.key", &robot_key));
+    let (port, ca) = (free_port(), authority.ca_file());
+    let mut alpha = SiteOptions::new("alpha");
+    alpha.settings = format!(
+        "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = \
+         {certificate:?}\nkey = {key:?}\nclient_authorities = [{ca:?}]\n\
+         allow = [{{ subjects = [\"/CN=robot\"], below = \"remote\", may = \"write\" }}]\n"
+    );
+    deployment.add_site(alpha);
+    deployment.add_site(SiteOptions::new("beta").with_webdav_storage(&one.url("beta"), &ca));
+    deployment.add_site(SiteOptions::new("gamma").with_webdav_storage(&two.url("gamma"), &ca));
+    let bucket = server.url("open/data");
+    deployment.add_site(SiteOptions::new("delta").with_s3_storage(&bucket, &ca, &server.access_key, &secret));
+    let door = SiteOptions::new("eta").with_webdav_storage(&format!("https://localhost:{port}/remote"), &ca);
+    let settings = format!("{}certificate_file = {robot:?}\nkey_file = {robot_key:?}\n", door.settings);
+    deployment.add_site(SiteOptions { settings, ..door });
+
+    // From a directory no server could pull.
+    register_run(&deployment);
+    deployment.deliver("run", "beta-dav", WITHIN.as_secs());
+    assert_eq!(by_servers(&deployment, "beta"), (0, 0));
+    lose_first_copies(&deployment);
+    deployment.deliver("run", "gamma-dav", WITHIN.as_secs());
+    assert_same(&folders[0].join("run"), &folders[1].join("run"));
+    // There is nothing to move of the empty file.
+    assert_eq!(by_servers(&deployment, "gamma"), (3, 0));
+    deployment.longhaul(&["verify", "gamma-dav", "run"]).ok();
+
+    // A signed URL opens an object.
+    server.put("open/data/more/f1", &[7; 300_000]);
+    let scan = ["--scan", "delta-s3:more", "--server-digests", "--digests", "blake3,md5"];
+    deployment.json(&[&["dataset", "register", "more"], &scan[..]].concat());
+    deployment.deliver("more", "gamma-dav", WITHIN.as_secs());
+    assert_eq!(fs::read(folders[1].join("more/f1")).unwrap(), [7; 300_000]);
+    assert_eq!(by_servers(&deployment, "gamma"), (4, 0));
+
+    // The storage's certificate opens all of it, and stays with its agent: a macaroon opens one file.
+    let remote = deployment.storage("alpha").join("remote/held");
+    fs::create_dir_all(&remote).unwrap();
+    fs::write(remote.join("f1"), vec![8; 200_000]).unwrap();
+    deployment.json(&["dataset", "register", "held", "--scan", "eta-dav:held"]);
+    deployment.deliver("held", "gamma-dav", WITHIN.as_secs());
+    assert_eq!(fs::read(folders[1].join("held/f1")).unwrap(), [8; 200_000]);
+    assert_eq!(by_servers(&deployment, "gamma"), (5, 0));
+    deployment.check();
+}
+
 /// A credential that has expired stops a storage, and loses nothing.
 #[test]
 fn files_wait_while_a_server_refuses_the_token() {
