@@ -58,7 +58,8 @@ fn figures_of_line(line: &str) -> Vec<Figure> {
     if let Ok(row) = serde_json::from_str::<serde_json::Value>(line) {
         let text = |field: &str| row[field].as_str().unwrap_or_default();
         let (name, value) = (text("figure"), text("value").replace(',', "").parse());
-        let more_is_better = text("bar").starts_with('≥') || name.contains("/s");
+        let bar = text("bar");
+        let more_is_better = bar.starts_with('≥') || name.contains("/s") && !bar.starts_with('≤');
         return value
             .map(|value| Figure { name: name.to_owned(), value, more_is_better })
             .into_iter()
@@ -123,6 +124,9 @@ mod tests {
         let row = r#"{"case":"fts","figure":"the same, p95 ms","value":"1,024.5","bar":"≤ 50"}"#;
         let figure = |name: &str, value, more_is_better| Figure { name: name.into(), value, more_is_better };
         assert_eq!(figures_of_line(row), [figure("the same, p95 ms", 1_024.5, false)]);
+        let polls =
+            r#"{"case":"fts","figure":"poll, 200/s over 20 connections, ms","value":"4","bar":"≤ 15"}"#;
+        assert_eq!(figures_of_line(polls), [figure("poll, 200/s over 20 connections, ms", 4.0, false)]);
         let decisions = "| 1000 | 100 | 1000 | 250000 | 4.00 | 90000 | 11.1 | 12 |";
         let expected = [
             figure("decisions/s, 1000 wait", 250_000.0, true),
