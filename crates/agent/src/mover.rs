@@ -84,6 +84,7 @@ pub(crate) fn attempt_outcome(
         bytes_resent: 0,
         times,
         shares: Vec::new(),
+        executor: None,
     }
 }
 

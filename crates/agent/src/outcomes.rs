@@ -162,6 +162,7 @@ pub(crate) fn never_started(attempt: AttemptId, epoch: Epoch, fault: Fault) -> O
         bytes_moved: 0,
         bytes_resent: 0,
         times: AttemptTimes::default(),
+        executor: None,
     }
 }
 
@@ -181,6 +182,7 @@ fn to_outcome(finished: AttemptOutcome) -> Outcome {
         bytes_moved: finished.bytes_moved,
         bytes_resent: finished.bytes_resent,
         times: to_attempt_times(finished.times),
+        executor: finished.executor.filter(|_| finished.bytes_moved > 0),
     }
 }
 

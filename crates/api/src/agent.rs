@@ -14,8 +14,8 @@
 use std::sync::Arc;
 
 use longhaul_model::{
-    AgentId, AttemptId, CircuitUse, DatasetName, DigestOrigin, DigestSet, Epoch, Fault, Lfn, Mark, NameRules,
-    SiteName, StorageKind, StorageName, TaskId, Timestamp, TrafficClass, TransferId, Verification,
+    AgentId, AttemptId, CircuitUse, DatasetName, DigestOrigin, DigestSet, Epoch, Executor, Fault, Lfn, Mark,
+    NameRules, SiteName, StorageKind, StorageName, TaskId, Timestamp, TrafficClass, TransferId, Verification,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -276,6 +276,10 @@ pub struct Outcome {
     pub bytes_resent: u64,
     /// When the attempt passed its phases.
     pub times: AttemptTimes,
+    /// The party that moved the bytes; absent if nobody did, and from agents of release 0.1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::Executor>)]
+    pub executor: Option<Executor>,
 }
 
 /// When an attempt passed its phases, by the service's clock.

@@ -163,6 +163,7 @@ words! {
     SubscriptionState: "State of a subscription.";
     TransferState: "State of a transfer.";
     DigestOrigin: "Where digests come from.";
+    Executor: "Who moved the bytes of an attempt.";
     StorageKind: "What holds the files of a storage.";
     TrafficClass: "Traffic class of a transfer.";
     CircuitUse: "Whether transfers use a circuit.";

@@ -166,6 +166,7 @@ fn outcome(sequence: &mut u64, lease: &NewAttempt) -> ReportItem {
             already_there: false,
             bytes_moved: 64_000,
             bytes_resent: 0,
+            executor: None,
             times: AttemptTimes {
                 received: NOW,
                 started: Some(NOW),

@@ -254,7 +254,7 @@ mod tests {
             ("UPDATE live SET block = 99", "live transfers are wanted"),
             ("INSERT INTO history SELECT id, 1, 1, 1, 1, file, dataset, source, target, agent, 0, 0, 0, 0, \
                 0, 0, 0, 0,
-               0, 0, 0, NULL, NULL, NULL FROM live", "a transfer ends once"),
+               0, 0, 0, NULL, NULL, NULL, NULL FROM live", "a transfer ends once"),
             ("UPDATE links SET files = files + 1", "arrivals at datasets and over links are those at their \
                 blocks"),
             ("UPDATE block_replicas SET deleting = 5", "what is being deleted has an open task"),

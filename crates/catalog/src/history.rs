@@ -1,7 +1,7 @@
 //! Lists of live and finished transfers, and the history of attempts.
 
 use crate::sql::{Optional, Row, Transaction};
-use longhaul_model::{StorageId, Timestamp, TransferId, TransferState};
+use longhaul_model::{Executor, StorageId, Timestamp, TransferId, TransferState};
 
 use crate::database::SCAN_TIME_MAX;
 use crate::rows::codec::{Columns, encode_digests, key, maybe_json, number};
@@ -130,10 +130,10 @@ pub(crate) fn record_end(
         "INSERT INTO history (transfer, number, state, attempt, epoch, file, dataset, source, target, agent, \
             created,
            chosen, finished, received, started, first_byte, last_byte, committed, bytes_moved, bytes_resent,
-           already_there, verification, digests, fault)
+           already_there, verification, digests, fault, executor)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, \
          ?21, ?22,
-           ?23, ?24)",
+           ?23, ?24, ?25)",
     )?;
     insert.execute_deferred(crate::sql::params![
         key!(live.id),
@@ -160,6 +160,7 @@ pub(crate) fn record_end(
         success.map(|outcome| outcome.verification.word()),
         success.map(|outcome| encode_digests(&outcome.digests)),
         maybe_json(ending.fault),
+        outcome.and_then(|outcome| outcome.executor).map(Executor::word),
     ])?;
     Ok(())
 }
@@ -262,7 +263,7 @@ fn finished_attempts(tx: &Transaction<'_>, id: TransferId) -> Result<Vec<Attempt
             h.received,
          h.started, h.first_byte, h.last_byte, h.committed, h.bytes_moved, h.bytes_resent, h.fault, \
          h.verification,
-         h.digests, h.already_there FROM history h JOIN storages s ON s.id = h.source
+         h.digests, h.already_there, h.executor FROM history h JOIN storages s ON s.id = h.source
          LEFT JOIN choices c ON c.attempt = h.attempt WHERE h.transfer = ?1 AND h.attempt > 0 ORDER BY \
          h.number",
     )?;
@@ -279,6 +280,7 @@ fn finished_attempts(tx: &Transaction<'_>, id: TransferId) -> Result<Vec<Attempt
             },
             bytes_moved: row.number(13)?,
             bytes_resent: row.number(14)?,
+            executor: if row.is_null(19)? { None } else { Some(row.parsed(19)?) },
             fault: row.fault(15)?,
             verification: if verified { Some(row.parsed(16)?) } else { None },
             digests: if verified { row.digests(17)? } else { Default::default() },

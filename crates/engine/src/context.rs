@@ -174,6 +174,7 @@ impl EngineContext {
             bytes_resent: 0,
             times: AttemptTimeline { received, ..AttemptTimeline::default() },
             shares: Vec::new(),
+            executor: None,
         }));
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_model::{
-    AgentId, AttemptId, CircuitUse, DataSecurity, DigestSet, Epoch, Fault, Lfn, Mark, NameRules, StorageName,
-    Timestamp, TrafficClass, TransferId, Tree, Verification,
+    AgentId, AttemptId, CircuitUse, DataSecurity, DigestSet, Epoch, Executor, Fault, Lfn, Mark, NameRules,
+    StorageName, Timestamp, TrafficClass, TransferId, Tree, Verification,
 };
 use longhaul_security::Access;
 use longhaul_storage::Storage;
@@ -288,6 +288,8 @@ pub struct AttemptOutcome {
     pub times: AttemptTimeline,
     /// For a file with a hash tree: the batch's source, then its replicas in order.
     pub shares: Vec<SourceShare>,
+    /// The party that moved the bytes; none if nobody did.
+    pub executor: Option<Executor>,
 }
 
 /// A file that is complete at the target.

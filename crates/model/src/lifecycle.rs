@@ -114,6 +114,39 @@ pub enum Verification {
     Readback,
 }
 
+/// The party that moved the bytes of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Executor {
+    /// The engines of the agents.
+    Engines,
+    /// The target's server pulled the file from the source's (HTTP-TPC).
+    TargetServer,
+    /// The source's server pushed the file to the target's, or copied it within itself.
+    SourceServer,
+    /// A command of the site.
+    Command,
+}
+
+words!(Executor {
+    Engines = "engines",
+    TargetServer = "target-server",
+    SourceServer = "source-server",
+    Command = "command",
+});
+
+impl Executor {
+    /// What happened to the bytes, for people.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Executor::Engines => "moved by the agents",
+            Executor::TargetServer => "pulled by the target's server; no byte passed an agent",
+            Executor::SourceServer => "pushed by the source's server; no byte passed an agent",
+            Executor::Command => "moved by the site's command",
+        }
+    }
+}
+
 /// Where the digests of a file that a scan found come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

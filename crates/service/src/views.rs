@@ -162,6 +162,7 @@ pub fn attempt(row: catalog::AttemptRow) -> AttemptView {
         times,
         bytes_moved: end.map_or(0, |end| end.bytes_moved),
         bytes_resent: end.map_or(0, |end| end.bytes_resent),
+        executor: end.and_then(|end| end.executor),
         fault: end.and_then(|end| end.fault.clone()),
         verification: end.and_then(|end| end.verification),
         digests: end.map(|end| end.digests.clone()).unwrap_or_default(),

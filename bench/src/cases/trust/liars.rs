@@ -95,6 +95,7 @@ fn claim(number: u64) -> Fact {
         already_there: false,
         bytes_moved: 1,
         bytes_resent: 0,
+        executor: None,
         times: AttemptTimes::default(),
     })
 }

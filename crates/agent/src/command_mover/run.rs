@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_engine::{AttemptOutcome, AttemptTimeline, Event, FetchFile, Success};
-use longhaul_model::{AgentId, AttemptId, CircuitUse, Fault, FaultCode, Pfn, StorageName, Timestamp};
+use longhaul_model::{
+    AgentId, AttemptId, CircuitUse, Executor, Fault, FaultCode, Pfn, StorageName, Timestamp,
+};
 use longhaul_storage::{Identity, Storage, TempName};
 
 use super::command_circuits::at_host;
@@ -291,6 +293,7 @@ fn finished_file(
 ) -> AttemptOutcome {
     let committed = result.is_ok().then(|| (mover.clock)());
     let one = attempt_outcome(&item.file, result, AttemptTimeline { committed, ..times });
+    let one = AttemptOutcome { executor: Some(Executor::Command), ..one };
     tracing::debug!(
         attempt = %one.attempt, transfer = %one.transfer, lfn = %item.file.lfn, arrived = one.result.is_ok(),
         "a mover command finished a file"

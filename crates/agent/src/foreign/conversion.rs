@@ -73,6 +73,7 @@ pub(super) fn copy_outcome(
         already_there: false,
         bytes_moved,
         bytes_resent: 0,
+        executor: None,
         times,
     }
 }

@@ -195,6 +195,7 @@ fn finished_attempt(
         epoch: item.file.epoch,
         bytes_moved: bytes,
         bytes_resent: 0,
+        executor: None,
         times: AttemptTimeline {
             received: item.received,
             started,

@@ -59,6 +59,7 @@ fn outcome(attempt: u64) -> Outcome {
         already_there: false,
         bytes_moved: attempt,
         bytes_resent: 0,
+        executor: None,
         times: AttemptTimes::default(),
     }
 }

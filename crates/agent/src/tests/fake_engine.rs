@@ -140,6 +140,7 @@ impl FakeEngine {
                 result: result.clone(),
                 bytes_moved: 7,
                 bytes_resent: 0,
+                executor: None,
                 times: AttemptTimeline {
                     received: now,
                     started: Some(now),

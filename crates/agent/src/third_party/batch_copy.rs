@@ -4,9 +4,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use longhaul_engine::{AttemptTimeline, Event, FetchBatch, FetchFile};
-use longhaul_model::Timestamp;
-use longhaul_storage_remote::{FileAccess, ServerCopyFault};
+use longhaul_engine::{AttemptOutcome, AttemptTimeline, Event, FetchBatch, FetchFile};
+use longhaul_model::{Executor, Timestamp};
+use longhaul_storage_remote::{FileAccess, Mode, ServerCopyFault};
 use tokio::task::JoinSet;
 
 use super::file_calls::ACCESS_FILES_MAX;
@@ -167,7 +167,13 @@ impl ServerMoverInner {
             attempt = %file.attempt, transfer = %file.transfer, source = %pair.0, target = %pair.1,
             mode = %copied.mode, "the servers copied a file between themselves"
         );
+        let executor = match copied.mode {
+            Mode::Pull => Executor::TargetServer,
+            Mode::Push => Executor::SourceServer,
+            Mode::Stream => Executor::Engines,
+        };
         let outcome = attempt_outcome(&file, Ok(copied.success), copied.times);
+        let outcome = AttemptOutcome { executor: Some(executor), ..outcome };
         self.engine.emit(vec![Event::Finished(outcome)]).await;
     }
 }

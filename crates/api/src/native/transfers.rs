@@ -1,8 +1,8 @@
 //! Transfers and their attempts, with the reasons for each choice of a source.
 
 use longhaul_model::{
-    AttemptId, DatasetName, DigestSet, Fault, Lfn, StorageName, Timestamp, TransferId, TransferState,
-    Verification,
+    AttemptId, DatasetName, DigestSet, Executor, Fault, Lfn, StorageName, Timestamp, TransferId,
+    TransferState, Verification,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -110,6 +110,11 @@ pub struct AttemptView {
     /// Digests computed from the received bytes.
     #[schema(value_type = Vec<String>)]
     pub digests: DigestSet,
+    /// The party that moved the bytes, once the attempt has ended; absent if nobody did, or an agent of
+    /// release 0.1 reported it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<formats::Executor>)]
+    pub executor: Option<Executor>,
     /// True if the target already held the right file and nothing was moved.
     pub already_there: bool,
     /// True once the attempt has ended, well or not.

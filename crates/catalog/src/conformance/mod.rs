@@ -291,6 +291,7 @@ fn outcome(attempt: &NewAttempt, fault: Option<Fault>) -> ReportedOutcome {
         already_there: false,
         bytes_moved: 100,
         bytes_resent: 0,
+        executor: None,
         times: AttemptTimes { received: NOW, ..AttemptTimes::default() },
     }
 }

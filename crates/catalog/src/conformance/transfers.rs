@@ -1,6 +1,6 @@
 //! Leases, outcomes, history.
 
-use longhaul_model::{Blame, DigestSet, Epoch, Fault, FaultCode, TransferState, Verification};
+use longhaul_model::{Blame, DigestSet, Epoch, Executor, Fault, FaultCode, TransferState, Verification};
 
 use super::{ALPHA, BETA, GAMMA, NOW, World, agent, digests, lfn, outcome};
 use crate::{
@@ -16,6 +16,7 @@ pub(super) const SCENARIOS: &[fn(&mut World)] = &[
     a_success_without_digests_is_a_failure,
     a_copy_is_never_recorded_as_better_verified_than_shown,
     an_attempt_moves_no_more_than_it_can,
+    who_moved_the_bytes_is_kept,
     expansion_skips_live_and_present_files,
     transfers_are_listed_newest_first,
     history_is_pruned,
@@ -225,6 +226,17 @@ fn an_attempt_moves_no_more_than_it_can(world: &mut World) {
         assert_eq!((transfer.bytes_moved, transfer.bytes_resent), (most, most));
         let detail = world.catalog.transfer(attempt.transfer).unwrap().unwrap();
         assert_eq!(detail.attempts[0].finished.as_ref().unwrap().bytes_moved, most);
+    }
+}
+
+fn who_moved_the_bytes_is_kept(world: &mut World) {
+    let files = wanted(world, 3);
+    for (file, executor) in files.iter().zip([None, Some(Executor::TargetServer), Some(Executor::Command)]) {
+        let attempt = world.lease(file.id, ALPHA, BETA);
+        let told = ReportedOutcome { executor, ..world.outcome(&attempt, None) };
+        world.report(BETA, vec![ReportedFact::Outcome(told)]);
+        let detail = world.catalog.transfer(attempt.transfer).unwrap().unwrap();
+        assert_eq!(detail.attempts[0].finished.as_ref().unwrap().executor, executor);
     }
 }
 

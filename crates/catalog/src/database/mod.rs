@@ -66,6 +66,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0022.sql"),
     include_str!("../migrations/0023.sql"),
     include_str!("../migrations/0024.sql"),
+    include_str!("../migrations/0025.sql"),
 ];
 
 /// A handle on the catalog; clones share it.

@@ -1,8 +1,9 @@
 //! Transfers and attempts, reports of agents, and their results.
 
 use longhaul_model::{
-    AgentId, AttemptId, BlockId, DatasetId, DatasetName, DigestOrigin, DigestSet, Epoch, Fault, FileId, Lfn,
-    StorageId, StorageName, SubscriptionId, TaskId, Timestamp, TransferId, TransferState, Verification,
+    AgentId, AttemptId, BlockId, DatasetId, DatasetName, DigestOrigin, DigestSet, Epoch, Executor, Fault,
+    FileId, Lfn, StorageId, StorageName, SubscriptionId, TaskId, Timestamp, TransferId, TransferState,
+    Verification,
 };
 
 use super::datasets::{BlockTotals, LeftOutRow, ReplicaChange};
@@ -154,6 +155,8 @@ pub struct ReportedOutcome {
     pub already_there: bool,
     pub bytes_moved: u64,
     pub bytes_resent: u64,
+    /// The party that moved the bytes, as the target's agent says.
+    pub executor: Option<Executor>,
     pub times: AttemptTimes,
 }
 
@@ -299,6 +302,7 @@ pub struct FinishedAttempt {
     pub times: AttemptTimes,
     pub bytes_moved: u64,
     pub bytes_resent: u64,
+    pub executor: Option<Executor>,
     pub fault: Option<Fault>,
     pub verification: Option<Verification>,
     pub digests: DigestSet,

@@ -26,6 +26,7 @@ fn fact(fact: Fact, site: &SiteName, now: Timestamp) -> ReportedFact {
             already_there: outcome.already_there,
             bytes_moved: outcome.bytes_moved,
             bytes_resent: outcome.bytes_resent,
+            executor: outcome.executor,
             times: AttemptTimes {
                 received: outcome.times.received,
                 started: outcome.times.started,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 
-use longhaul_model::{Blame, Fault, FaultCode, Hasher, Pfn, StorageName};
+use longhaul_model::{Blame, Executor, Fault, FaultCode, Hasher, Pfn, StorageName};
 use longhaul_storage::{Commit, Identity, TargetFile, TempName};
 use longhaul_wire::journal::OriginId;
 use longhaul_wire::{Coverage, FileKey, FileNumber, OriginNumber};
@@ -263,6 +263,7 @@ impl Job {
             bytes_resent: state.bytes_resent,
             times: state.times,
             shares: std::mem::take(&mut state.shares),
+            executor: Some(Executor::Engines),
         };
         state.end = Some(Box::new(finished));
         drop(state);

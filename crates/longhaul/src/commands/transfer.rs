@@ -248,6 +248,9 @@ fn explain_text(detail: &TransferDetail, now: Timestamp, style: Style, width: Op
         if !attempt.choice.charged_to.is_empty() {
             text.push_str(&format!("  charged to {}\n", printable(&attempt.choice.charged_to)));
         }
+        if let Some(executor) = attempt.executor {
+            text.push_str(&format!("  {}\n", executor.sentence()));
+        }
         let table = candidates_table(Some((&attempt.choice, attempt.chosen)), now);
         let table = table.human(style, width.map(|width| width.saturating_sub(2)));
         table.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
@@ -411,6 +414,7 @@ mod tests {
                 },
                 bytes_moved: 4_100_000_000,
                 bytes_resent: 0,
+                executor: None,
                 fault: None,
                 verification: Some(Verification::EndToEnd),
                 digests: "adler32:0a1b2c3d".parse().unwrap(),

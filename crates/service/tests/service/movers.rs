@@ -62,6 +62,7 @@ async fn report_success(agent: &mut Agent, copy: &ForeignCopy) {
         already_there: false,
         bytes_moved: 1,
         bytes_resent: 0,
+        executor: None,
         times: AttemptTimes::default(),
     }));
     agent.send(vec![entry]).await.unwrap();

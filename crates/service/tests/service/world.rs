@@ -395,6 +395,7 @@ impl Agent {
             verification: Verification::EndToEnd,
             already_there: false,
             bytes_resent: 0,
+            executor: None,
             times,
         };
         self.entry(Fact::Outcome(outcome))

@@ -283,6 +283,16 @@ fn by_servers(deployment: &Deployment, site: &str) -> (usize, usize) {
     (count("copied a file between themselves"), count("did not copy a file"))
 }
 
+/// What is said of who moved a file of a dataset to a storage.
+fn explained(deployment: &Deployment, dataset: &str, target: &str, lfn: &str) -> String {
+    let transfers = deployment.json(&["transfer", "list", "--dataset", dataset, "--target", target]);
+    let of_file = |transfer: &&serde_json::Value| transfer["lfn"] == lfn;
+    let transfer = transfers["items"].as_array().unwrap().iter().find(of_file).unwrap();
+    let shown = deployment.longhaul(&["transfer", "explain", transfer["id"].as_str().unwrap()]).ok().stdout;
+    let said = shown.lines().find(|line| line.contains("by the agents") || line.contains("no byte passed"));
+    said.unwrap_or_default().trim().to_owned()
+}
+
 /// Two servers that can, and one that cannot: then the bytes go through the agent.
 #[test]
 fn servers_copy_between_the_storages_of_an_agent() {
@@ -381,6 +391,10 @@ fn servers_copy_between_the_storages_of_two_agents() {
     assert_same(&folders[0].join("run"), &folders[1].join("run"));
     // There is nothing to move of the empty file.
     assert_eq!(by_servers(&deployment, "gamma"), (3, 0));
+    let said = |target, lfn| explained(&deployment, "run", target, lfn);
+    assert_eq!(said("beta-dav", "run/large"), "moved by the agents");
+    assert_eq!(said("gamma-dav", "run/large"), "pulled by the target's server; no byte passed an agent");
+    assert_eq!(said("gamma-dav", "run/empty"), "");
     deployment.longhaul(&["verify", "gamma-dav", "run"]).ok();
 
     // A signed URL opens an object.

@@ -211,6 +211,7 @@ mod tests {
             times: AttemptTimes::default(),
             bytes_moved: 0,
             bytes_resent: 0,
+            executor: None,
             fault: None,
             verification: None,
             digests: DigestSet::default(),
@@ -408,6 +409,19 @@ mod tests {
             text.matches("<option value=\"beta\">").count()
         });
         assert_eq!(offered, [2, 0]);
+    }
+
+    #[test]
+    fn an_attempt_that_has_ended_says_who_moved_its_bytes() {
+        let shown = |executor| {
+            let mut detail = detail();
+            let attempt = detail.attempts.remove(0);
+            detail.attempts.push(AttemptView { finished: true, executor, ..attempt });
+            transfer(context(Some(admin())), &detail).into_string()
+        };
+        let by_server = longhaul_model::Executor::TargetServer;
+        assert!(shown(Some(by_server)).contains(by_server.sentence()));
+        assert!(!shown(None).contains("moved by"));
     }
 
     #[test]

@@ -196,6 +196,7 @@ fn attempt_card(context: Context<'_>, attempt: &AttemptView) -> Markup {
                 } @else if attempt.finished {
                     (show::state("good", "done"))
                     @if let Some(how) = attempt.verification { ", verified " (how) }
+                    @if let Some(executor) = attempt.executor { ", " (executor.sentence()) }
                 } @else {
                     (show::state("good", "running"))
                 }

@@ -8,8 +8,8 @@ use longhaul_api::probe::{PathSample, ProbeResult, UplinkSample};
 use longhaul_api::{AGENT_PROTOCOL, routes};
 use longhaul_catalog::Claim;
 use longhaul_model::{
-    AgentId, AttemptId, Blame, DigestOrigin, DigestSet, Epoch, Fault, FaultCode, Lfn, StorageName, TaskId,
-    Timestamp, Verification,
+    AgentId, AttemptId, Blame, DigestOrigin, DigestSet, Epoch, Executor, Fault, FaultCode, Lfn, StorageName,
+    TaskId, Timestamp, Verification,
 };
 use longhaul_security::agent_client_tls;
 use longhaul_testbed::http::{Api, Reply};
@@ -198,6 +198,7 @@ impl HostileReporter {
             bytes_moved,
             bytes_resent,
             times,
+            executor: Some(Executor::ALL[self.random.below(Executor::ALL.len() as u64) as usize]),
         })
     }
 
