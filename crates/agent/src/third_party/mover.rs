@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use longhaul_engine::{Clock, Config, Event, Export, FetchBatch, FetchFile, Path, Snapshot};
 use longhaul_model::{
@@ -31,6 +32,9 @@ use crate::threads::blocking;
 /// Files that one target's server copies at once, unless the storage's `parallel` says otherwise.
 const COPIES_DEFAULT: usize = 16;
 
+/// Time for another agent and its server to give access to files.
+const ACCESS_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The storages of the agent that servers hold.
 pub(crate) type StorageServers = BTreeMap<StorageName, Arc<RemoteStorage>>;
 
@@ -43,6 +47,8 @@ pub(super) struct ServerMoverInner {
     pub(super) temps: AttemptTemps,
     pub(super) agent: AgentId,
     pub(super) channels: PeerChannels,
+    /// How long another agent may take to give access to files; then the engine moves them.
+    pub(super) access_timeout: Duration,
     state: Mutex<ServerMoverState>,
     /// Serialises handing files to the engine with cancellation.
     gate: Mutex<()>,
@@ -159,6 +165,7 @@ impl ServerMoverInner {
             temps,
             agent,
             channels: PeerChannels::default(),
+            access_timeout: ACCESS_TIMEOUT,
             state: Mutex::default(),
             gate: Mutex::default(),
             cancelled: watch::Sender::new(0),

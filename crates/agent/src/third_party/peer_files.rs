@@ -8,6 +8,7 @@ use longhaul_engine::{FetchBatch, FetchFile};
 use longhaul_model::{AgentId, Fault, FaultCode};
 use longhaul_storage_remote::{FileAccess, ServerCopyFault};
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use super::file_calls::{AgentCall, FileAccessRequest, read_answer};
 use super::mover::ServerMoverInner;
@@ -32,7 +33,9 @@ impl ServerMoverInner {
         let request = encode_request(batch, files).map_err(ServerCopyFault::of_file)?;
         let (mover, agent, addresses) = (self.clone(), batch.source_agent, batch.addresses.clone());
         let asked = blocking(move || mover.channels.open(&mover.engine, agent, &addresses)?.call(&request));
-        let answer = asked.await.map_err(|fault| ServerCopyFault {
+        let silent = |_| Err(Fault::new(FaultCode::Stalled, format!("agent {agent} does not answer")));
+        let asked = timeout(self.access_timeout, asked).await.unwrap_or_else(silent);
+        let answer = asked.map_err(|fault| ServerCopyFault {
             // A list that is too long is one of this batch.
             is_of_servers: fault.code != FaultCode::TooLarge,
             fault,

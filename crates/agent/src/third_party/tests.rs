@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_engine::{Clock, Export, FetchBatch, FetchFile, Responder};
 use longhaul_model::mark::Dscp;
 use longhaul_model::{
-    AgentId, AttemptId, CircuitUse, DigestSet, Fault, Mark, StorageKind, StorageName, Timestamp, TrafficClass,
+    AgentId, AttemptId, CircuitUse, DigestSet, Fault, FaultCode, Mark, StorageKind, StorageName, Timestamp,
+    TrafficClass,
 };
 use longhaul_security::{Authority, Permit, PermitVerifier, list_digest};
 use parking_lot::Mutex;
@@ -63,6 +65,10 @@ fn what_only_the_engine_can_do_is_not_asked_of_servers() {
 
 /// A mover of this agent, whose storages are collections of one server, around this engine.
 fn mover_of(agent: u64, names: &[&str], server: &TcpListener, engine: FakeEngine) -> ServerMover {
+    ServerMover(Arc::new(inner_of(agent, names, server, engine)))
+}
+
+fn inner_of(agent: u64, names: &[&str], server: &TcpListener, engine: FakeEngine) -> ServerMoverInner {
     let (mut configs, mut servers, mut exports) = (Vec::new(), BTreeMap::new(), Vec::new());
     for name in names {
         let url = format!("http://{}/{name}", server.local_addr().unwrap());
@@ -86,7 +92,7 @@ fn mover_of(agent: u64, names: &[&str], server: &TcpListener, engine: FakeEngine
     let nobody = InnerMover::new(Arc::new(|_| {})).unwrap();
     let inner = ServerMoverInner::new(storages, own, clock, nobody);
     inner.engine.set(Box::new(engine));
-    ServerMover(Arc::new(inner))
+    inner
 }
 
 /// Two storages of one server and one agent.
@@ -407,4 +413,26 @@ async fn no_answer_of_a_source_leads_a_server_astray() {
         let is_copy = |request: &String| request.starts_with("COPY");
         assert!(!requests.borrow().iter().any(is_copy), "{}", String::from_utf8_lossy(&answer));
     }
+}
+
+#[tokio::test]
+async fn files_of_an_agent_that_does_not_answer_go_to_the_engine() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = Arc::new(Mutex::new(held));
+    let mut engine = FakeEngine::silent();
+    engine.channels = Some(Arc::new(move |_: &[String]| {
+        let held = held.clone();
+        Box::new(Answers(move |_: &[u8]| {
+            let _ = held.lock().recv();
+            Err(Fault::new(FaultCode::ConnectionLost, "it is gone"))
+        })) as Box<dyn PeerChannel>
+    }));
+    let mut inner = inner_of(2, &["two"], &listener, engine.clone());
+    inner.access_timeout = Duration::from_millis(1);
+    let target = ServerMover(Arc::new(inner));
+    target.fetch(batch_of_peer("", vec![file(1), file(2)]));
+    let calls = engine.wait_until(|calls| wanted_attempts(&calls.fetched).len() == 2).await;
+    assert_eq!(wanted_attempts(&calls.fetched), [1, 2].map(AttemptId));
+    drop(release);
 }
