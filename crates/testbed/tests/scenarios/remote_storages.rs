@@ -24,6 +24,14 @@ fn make_open(directory: &Path) {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
 }
 
+/// A file beside the deployment that its owner alone may read.
+fn write_secret(deployment: &Deployment, name: &str, text: &str) -> PathBuf {
+    let path = deployment.directory().join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
 /// A client that trusts the authority and may dial this machine.
 fn client(authority: &ForeignAuthority) -> (Arc<Remote>, Runtime) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -230,9 +238,7 @@ fn a_dataset_goes_through_storages_of_every_kind() {
     make_open(&apache.data().join("beta"));
     let server = S3Server::start(&authority, &program);
     let mut deployment = Deployment::new();
-    let secret = deployment.directory().join("secret");
-    fs::write(&secret, &server.secret).unwrap();
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+    let secret = write_secret(&deployment, "secret", &server.secret);
     let ca = authority.ca_file();
     deployment.add_site(SiteOptions::new("alpha"));
     deployment.add_site(SiteOptions::new("beta").with_webdav_storage(&apache.url("beta"), &ca));
@@ -355,12 +361,7 @@ fn servers_copy_between_the_storages_of_two_agents() {
     folders.iter().for_each(|folder| make_open(folder));
     let server = S3Server::start(&authority, &program);
     let mut deployment = Deployment::new();
-    let write = |name: &str, text: &str| {
-        let path = deployment.directory().join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        path
-    };
+    let write = |name: &str, text: &str| write_secret(&deployment, name, text);
     let secret = write("secret", &server.secret);
     let (certificate, key) = authority.issue("door");
     let (certificate, key) = (write("door.pem", &certificate), write("door.key", &key));
@@ -424,12 +425,7 @@ fn files_wait_while_a_server_refuses_the_token() {
     }
     let authority = ForeignAuthority::new("authority");
     let mut deployment = Deployment::new();
-    let write = |name: &str, text: &str| {
-        let path = deployment.directory().join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        path
-    };
+    let write = |name: &str, text: &str| write_secret(&deployment, name, text);
     let (certificate, key) = authority.issue("door");
     let (certificate, key) = (write("door.pem", &certificate), write("door.key", &key));
     let tokens = write("tokens", "write /remote writer-0123456789abcdef\n");
