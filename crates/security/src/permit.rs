@@ -48,15 +48,19 @@ struct Payload {
 }
 
 impl Permit {
-    /// Checks that this permit is for exactly these agents, storage and list, after its signature. `source`
-    /// is the agent that checks, `target` the peer.
+    /// Checks that this permit is for exactly this deployment, these agents, this storage and this list,
+    /// after its signature. `source` is the agent that checks, `target` the peer.
     pub fn covers(
         &self,
+        deployment: &str,
         source: AgentId,
         target: AgentId,
         storage: &StorageName,
         list_digest: &[u8; 32],
     ) -> Result<(), Fault> {
+        if self.deployment != deployment {
+            return refuse("it is of another deployment".to_owned());
+        }
         if self.target_agent != target {
             return refuse(format!("it is for the agent {}, {target} shows it", self.target_agent));
         }
@@ -234,12 +238,13 @@ mod tests {
         let (one, two) = (AgentId(1), AgentId(2));
         let alpha: StorageName = "alpha".parse().unwrap();
         let beta: StorageName = "beta".parse().unwrap();
-        assert!(permit.covers(two, one, &alpha, &[7; 32]).is_ok());
+        assert!(permit.covers("tier0", two, one, &alpha, &[7; 32]).is_ok());
         for (refused, word) in [
-            (permit.covers(two, AgentId(3), &alpha, &[7; 32]), "shows it"),
-            (permit.covers(AgentId(3), one, &alpha, &[7; 32]), "this is"),
-            (permit.covers(two, one, &beta, &[7; 32]), "storage"),
-            (permit.covers(two, one, &alpha, &[9; 32]), "list"),
+            (permit.covers("tier1", two, one, &alpha, &[7; 32]), "another deployment"),
+            (permit.covers("tier0", two, AgentId(3), &alpha, &[7; 32]), "shows it"),
+            (permit.covers("tier0", AgentId(3), one, &alpha, &[7; 32]), "this is"),
+            (permit.covers("tier0", two, one, &beta, &[7; 32]), "storage"),
+            (permit.covers("tier0", two, one, &alpha, &[9; 32]), "list"),
         ] {
             let fault = refused.unwrap_err();
             assert!(fault.code == FaultCode::PermitRefused && fault.detail.contains(word), "{fault}");

@@ -67,23 +67,21 @@ fn assert_narrow(permit: &Permit) {
     let lfn = Lfn::parse("a").expect("it is a name");
     let list = list_digest([(AttemptId(1), &lfn, 1)].into_iter());
     let storage: StorageName = "elsewhere".parse().expect("it is a name");
-    assert!(
-        permit
-            .covers(permit.source_agent, permit.target_agent, &permit.source_storage, &permit.list_digest)
-            .is_ok()
-    );
+    let (source, target) = (permit.source_agent, permit.target_agent);
+    let covers = |target: AgentId, storage: &StorageName, list: &[u8; 32]| {
+        permit.covers(&permit.deployment, source, target, storage, list).is_ok()
+    };
+    assert!(covers(target, &permit.source_storage, &permit.list_digest));
     if permit.list_digest != list {
-        assert!(
-            permit.covers(permit.source_agent, permit.target_agent, &permit.source_storage, &list).is_err()
-        );
+        assert!(!covers(target, &permit.source_storage, &list));
     }
     if permit.source_storage != storage {
-        assert!(
-            permit.covers(permit.source_agent, permit.target_agent, &storage, &permit.list_digest).is_err()
-        );
+        assert!(!covers(target, &storage, &permit.list_digest));
     }
-    let other = AgentId(permit.target_agent.0 ^ 1);
-    assert!(permit.covers(permit.source_agent, other, &permit.source_storage, &permit.list_digest).is_err());
+    let other = AgentId(target.0 ^ 1);
+    assert!(!covers(other, &permit.source_storage, &permit.list_digest));
+    let elsewhere = format!("{}x", permit.deployment);
+    assert!(permit.covers(&elsewhere, source, target, &permit.source_storage, &permit.list_digest).is_err());
 }
 
 /// Texts that nobody signed are refused.

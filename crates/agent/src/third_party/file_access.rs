@@ -7,7 +7,6 @@ use longhaul_engine::Responder;
 use longhaul_model::{AgentId, Fault, FaultCode, Lfn, StorageName};
 use longhaul_security::{PermitVerifier, list_digest};
 use longhaul_storage_remote::{FileAccess, ServerCopyFault};
-use tokio::task::JoinSet;
 
 use super::file_calls::{ACCESS_FILES_MAX, AgentAnswer, AgentCall, FileAccessRequest, Refusal};
 use super::mover::{ServerMoverInner, ServerStorage};
@@ -51,11 +50,8 @@ impl FileAccessServer {
     ) -> Result<Vec<(Lfn, u64)>, Refusal> {
         let of_permit = |fault: Fault| Refusal { detail: fault.to_string(), is_of_servers: false };
         let permit = self.permits.verify(&request.permit, (mover.clock)()).map_err(of_permit)?;
-        if permit.deployment != self.deployment {
-            return Err(of_permit(Fault::new(FaultCode::PermitRefused, "it is of another deployment")));
-        }
         let list = list_digest(request.files.iter().map(|(attempt, lfn, size)| (*attempt, lfn, *size)));
-        permit.covers(mover.agent, peer, &request.storage, &list).map_err(of_permit)?;
+        permit.covers(&self.deployment, mover.agent, peer, &request.storage, &list).map_err(of_permit)?;
         if request.wanted.len() > ACCESS_FILES_MAX {
             let detail = format!("{} files are asked for, {ACCESS_FILES_MAX} at most", request.wanted.len());
             return Err(Refusal::of_storage(detail));
@@ -89,16 +85,14 @@ async fn open_files(
         let fault = Fault::new(FaultCode::Internal, "asking the storage's server ended abnormally");
         Err(ServerCopyFault::of_file(fault))
     };
-    let mut opened: Vec<_> = files.iter().map(|_| abnormal()).collect();
-    let mut running = JoinSet::new();
-    for (place, (lfn, size)) in files.into_iter().enumerate() {
+    let open = |(lfn, size): (Lfn, u64)| {
         let storage = storage.clone();
-        running.spawn(async move { (place, storage.open_file(&lfn, size).await) });
-    }
-    while let Some(ended) = running.join_next().await {
-        if let Ok((place, access)) = ended {
-            opened[place] = access;
-        }
+        tokio::spawn(async move { storage.open_file(&lfn, size).await })
+    };
+    let opening: Vec<_> = files.into_iter().map(open).collect();
+    let mut opened = Vec::with_capacity(opening.len());
+    for file in opening {
+        opened.push(file.await.unwrap_or_else(|_| abnormal()));
     }
     opened
 }

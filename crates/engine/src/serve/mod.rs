@@ -394,11 +394,9 @@ impl ServedSession {
         };
         shared.refused_peers.check(self.peer).map_err(refused)?;
         let permit = shared.permits.verify(&batch.permit, shared.wall()).map_err(refused)?;
-        if permit.deployment != *shared.deployment {
-            return Err(refused(Fault::new(FaultCode::PermitRefused, "it is of another deployment")));
-        }
         let list = list_digest(batch.files.iter().map(|file| (file.attempt, &file.lfn, file.size)));
-        permit.covers(shared.config.agent, self.peer, &batch.storage, &list).map_err(refused)?;
+        let (source, target) = (shared.config.agent, self.peer);
+        permit.covers(&shared.deployment, source, target, &batch.storage, &list).map_err(refused)?;
         if !shared.serve.exports.contains_key(&batch.storage) {
             let detail = format!("the storage {} is not exported here", batch.storage);
             return Err(refused(Fault::new(FaultCode::PermitRefused, detail)));
