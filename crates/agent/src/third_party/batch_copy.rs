@@ -47,7 +47,7 @@ impl ServerMoverInner {
         let mut left: VecDeque<FetchFile> = files.into();
         let mut opened: VecDeque<OpenedFile> = VecDeque::new();
         loop {
-            if opened.is_empty() {
+            if opened.is_empty() && !left.is_empty() {
                 let next = left.drain(..left.len().min(ACCESS_FILES_MAX)).collect();
                 opened = self.open_sources(&batch, next).await.into();
             }
@@ -70,7 +70,6 @@ impl ServerMoverInner {
     /// Where the files are copied from.
     async fn open_sources(self: &Arc<Self>, batch: &ServerBatch, files: Vec<FetchFile>) -> Vec<OpenedFile> {
         let source = match &batch.source {
-            BatchSource::Peer if files.is_empty() => return Vec::new(),
             BatchSource::Own(source) => {
                 let own = |file| (file, Ok(FileSource::Own(source.clone())));
                 return files.into_iter().map(own).collect();

@@ -308,7 +308,7 @@ async fn access_is_given_to_the_files_of_a_permit_alone() {
     let [FileAnswer::Access { url, token: None }] = &given[..] else { panic!("no access") };
     assert_eq!(*url, format!("http://{server}/one/f2"));
 
-    // Of another size than in the catalog.
+    // The file has another size than in the catalog.
     let longer = [fetch_file(1, 8)];
     let answer = source.answer_of(2, source.request(&source.permit("one", &longer), &longer, &[0])).await;
     let AgentAnswer::Files(given) = answer else { panic!("refused") };
