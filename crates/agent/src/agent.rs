@@ -1,6 +1,7 @@
 //! Lifecycle of an agent: opens its parts, drives its loops, shuts down in order.
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,9 @@ const STOP_CHECKS_MAX: u32 = 1_000;
 /// Interval of those checks: short, since steps are.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
+/// A future that is compiled here and not once more in every crate that awaits it (decision 0036).
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// The site daemon.
 pub struct Agent {
     pub(crate) context: Arc<AgentContext>,
@@ -72,7 +76,19 @@ impl Agent {
     /// Runs the agent that has joined with `config.state_dir` until `shutdown` completes (returns `Ok`, and
     /// all leases go on with the next start) or until it cannot go on. `clock` is this host's, and never
     /// steps.
-    pub async fn run(config: Config, clock: Clock, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
+    pub fn run(
+        config: Config,
+        clock: Clock,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> BoxFuture<Result<(), Fault>> {
+        Agent::run_boxed(config, clock, Box::pin(shutdown))
+    }
+
+    fn run_boxed(config: Config, clock: Clock, shutdown: BoxFuture<()>) -> BoxFuture<Result<(), Fault>> {
+        Box::pin(Agent::open_and_run(config, clock, shutdown))
+    }
+
+    async fn open_and_run(config: Config, clock: Clock, shutdown: BoxFuture<()>) -> Result<(), Fault> {
         config.check()?;
         let state = StateDir::open(&config.state_dir)?;
         let identity = state.identity()?.ok_or_else(|| {
@@ -247,7 +263,7 @@ impl Agent {
         Ok(())
     }
 
-    pub(crate) async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<(), Fault> {
+    pub(crate) async fn run_until(self, shutdown: BoxFuture<()>) -> Result<(), Fault> {
         let Agent { context, uplinks, expiry, doors, watches: _, mut broken } = self;
         let (close, closed) = watch::channel(false);
         let alive = Arc::downgrade(&context);

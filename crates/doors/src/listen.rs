@@ -38,6 +38,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Requests that are being answered at a stop.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
+/// A future that is compiled here and not once more in every crate that awaits it (decision 0036).
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// One storage, open at some addresses.
 pub struct Door {
     shared: Arc<DoorContext>,
@@ -46,7 +49,15 @@ pub struct Door {
 
 impl Door {
     /// Listens, and removes what a killed predecessor left of files that were on their way in.
-    pub async fn open(settings: Settings, access: Access, listen: &[SocketAddr]) -> Result<Door, Fault> {
+    pub fn open(
+        settings: Settings,
+        access: Access,
+        listen: &[SocketAddr],
+    ) -> BoxFuture<'_, Result<Door, Fault>> {
+        Box::pin(Door::open_at(settings, access, listen))
+    }
+
+    async fn open_at(settings: Settings, access: Access, listen: &[SocketAddr]) -> Result<Door, Fault> {
         let mut listeners = Vec::with_capacity(listen.len());
         for address in listen {
             let listener = TcpListener::bind(address).await.map_err(|error| {
@@ -77,7 +88,11 @@ impl Door {
     }
 
     /// Serves until `stop` is true or its sender is gone; requests under way have a moment to end.
-    pub async fn run(self, stop: watch::Receiver<bool>) {
+    pub fn run(self, stop: watch::Receiver<bool>) -> BoxFuture<'static, ()> {
+        Box::pin(self.serve_until(stop))
+    }
+
+    async fn serve_until(self, stop: watch::Receiver<bool>) {
         let bounds = Arc::new(ConnectionLimits::new(&self.shared.settings.limits));
         let mut listening = JoinSet::new();
         for listener in self.listeners {

@@ -1,6 +1,7 @@
 //! Starting and stopping.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -33,6 +34,11 @@ use crate::state::State;
 use crate::wiring::{Wiring, public_url};
 use crate::{Clock, Clocks, Config, Operations};
 
+/// A future that is compiled here and not once more in every crate that awaits it (decision 0036).
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// Adds what is shown to browsers.
+type Pages = Box<dyn FnOnce(&Arc<Operations>) -> Router + Send>;
+
 /// A running service. Dropping it without [`Service::stop`] ends it in the midst of things, and loses nothing
 /// either.
 pub struct Service {
@@ -55,25 +61,42 @@ struct Threads {
 impl Service {
     /// Opens the state directory, takes up what was live, and listens. `pages` adds what is shown to
     /// browsers.
-    pub async fn start(
+    pub fn start(
         config: Config,
         clocks: impl Into<Clocks>,
-        pages: impl FnOnce(&Arc<Operations>) -> Router,
-    ) -> Result<Service, Fault> {
+        pages: impl FnOnce(&Arc<Operations>) -> Router + Send + 'static,
+    ) -> BoxFuture<Result<Service, Fault>> {
         // What is wrong with the configuration is told by the check that follows.
         let mover = jobs::mover(&config.jobs, &config.state_dir);
-        Service::start_with(config, clocks, mover, pages).await
+        Service::start_with(config, clocks, mover, pages)
     }
 
     /// As [`Service::start`]; copies of jobs are done by `mover`, and wait where there is none.
-    pub async fn start_with(
+    pub fn start_with(
         config: Config,
         clocks: impl Into<Clocks>,
         mover: Option<Arc<dyn ForeignMover>>,
-        pages: impl FnOnce(&Arc<Operations>) -> Router,
+        pages: impl FnOnce(&Arc<Operations>) -> Router + Send + 'static,
+    ) -> BoxFuture<Result<Service, Fault>> {
+        Service::start_boxed(config, clocks.into(), mover, Box::new(pages))
+    }
+
+    fn start_boxed(
+        config: Config,
+        clocks: Clocks,
+        mover: Option<Arc<dyn ForeignMover>>,
+        pages: Pages,
+    ) -> BoxFuture<Result<Service, Fault>> {
+        Box::pin(Service::open(config, clocks, mover, pages))
+    }
+
+    async fn open(
+        config: Config,
+        clocks: Clocks,
+        mover: Option<Arc<dyn ForeignMover>>,
+        pages: Pages,
     ) -> Result<Service, Fault> {
         config.check()?;
-        let clocks = clocks.into();
         let clock = clocks.steady.clone();
         let now = clock();
         let opening = config.clone();
@@ -116,9 +139,9 @@ impl Service {
             threads,
         };
         let tape = jobs::tape::run(shared.job_control.clone(), remote, stopped.clone());
-        service.spawn_optional_task("tape", tape);
+        service.spawn_optional_task("tape", Box::pin(tape));
         let tokens = jobs::run_tokens(shared.job_control.clone(), tokens_wanted, stopped.clone());
-        service.spawn_optional_task("tokens", tokens);
+        service.spawn_optional_task("tokens", Box::pin(tokens));
         service.listen(sockets, pages, stopped)?;
         tracing::info!(deployment = shared.control.authority.deployment(), url = %shared.public_url,
             "service \
@@ -129,7 +152,7 @@ impl Service {
     fn listen(
         &mut self,
         sockets: Sockets,
-        pages: impl FnOnce(&Arc<Operations>) -> Router,
+        pages: Pages,
         stopped: watch::Receiver<bool>,
     ) -> Result<(), Fault> {
         let shared = self.operations.shared.clone();
@@ -153,27 +176,25 @@ impl Service {
                 limits: limits.clone(),
                 stop: stopped.clone(),
             };
-            self.spawn_task("listener", listening.run(), &stopped);
+            self.spawn_task("listener", Box::pin(listening.run()), &stopped);
         }
         for (place, archive) in shared.config.perfsonar.iter().enumerate() {
             let pull = puller::run(shared.netops.clone(), place, archive.clone(), stopped.clone());
-            self.spawn_optional_task("puller", pull);
+            self.spawn_optional_task("puller", Box::pin(pull));
         }
         if shared.config.circuits.level == Level::Service {
-            self.spawn_task("circuit-plan", plan::run(shared.netops.clone(), stopped.clone()), &stopped);
+            let plan = plan::run(shared.netops.clone(), stopped.clone());
+            self.spawn_task("circuit-plan", Box::pin(plan), &stopped);
         }
-        self.spawn_optional_task("messages", messages::run(shared.clone(), stopped.clone()));
-        self.spawn_task("housekeeping", housekeeping::run(shared, tls, stopped.clone()), &stopped);
+        let messages = messages::run(shared.clone(), stopped.clone());
+        self.spawn_optional_task("messages", Box::pin(messages));
+        let housekeeping = housekeeping::run(shared, tls, stopped.clone());
+        self.spawn_task("housekeeping", Box::pin(housekeeping), &stopped);
         Ok(())
     }
 
     /// Starts a task that is needed until the service stops: it ends the process if it panics or ends before.
-    fn spawn_task(
-        &mut self,
-        name: &'static str,
-        task: impl Future<Output = ()> + Send + 'static,
-        stopped: &watch::Receiver<bool>,
-    ) {
+    fn spawn_task(&mut self, name: &'static str, task: BoxFuture<()>, stopped: &watch::Receiver<bool>) {
         let stopped = stopped.clone();
         let task = async move {
             task.await;
@@ -181,12 +202,12 @@ impl Service {
                 end_process(name, "it ended before it was asked to");
             }
         };
-        self.spawn_optional_task(name, task);
+        self.spawn_optional_task(name, Box::pin(task));
     }
 
     /// Starts a task that ends by itself where nothing is configured for it: a panic ends the process. It is
     /// aborted when the service is dropped.
-    fn spawn_optional_task(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+    fn spawn_optional_task(&mut self, name: &'static str, task: BoxFuture<()>) {
         self.tasks.spawn(async move {
             let mut core = JoinSet::new();
             core.spawn(task);
@@ -219,7 +240,11 @@ impl Service {
     }
 
     /// Answers what is being asked, finishes what is being written, and ends.
-    pub async fn stop(mut self) {
+    pub fn stop(self) -> BoxFuture<()> {
+        Box::pin(self.stop_all())
+    }
+
+    async fn stop_all(mut self) {
         let _ = self.stop.send(true);
         self.operations.shared.control.agents.wake_all();
         while self.tasks.join_next().await.is_some() {}
@@ -409,10 +434,9 @@ mod tests {
                 let kernel = &service.operations.shared.kernel;
                 kernel.notify_scheduler(Input::Ask(Box::new(|_, _| panic!("attempt to add with overflow"))));
             }
-            "messages" => {
-                service.spawn_optional_task("messages", async { panic!("attempt to add with overflow") })
-            }
-            _ => service.spawn_task("listener", async {}, &stopped),
+            "messages" => service
+                .spawn_optional_task("messages", Box::pin(async { panic!("attempt to add with overflow") })),
+            _ => service.spawn_task("listener", Box::pin(async {}), &stopped),
         }
         std::future::pending().await
     }

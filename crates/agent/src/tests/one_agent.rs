@@ -63,7 +63,7 @@ impl TestSite {
         };
         let agent = Agent::start(config, clock, state, identity, self.service.clone(), start_mover).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let end = tokio::spawn(agent.run_until(async { drop(stopped.await) }));
+        let end = tokio::spawn(agent.run_until(Box::pin(async { drop(stopped.await) })));
         Running { engine: engine.unwrap(), stop, end }
     }
 
@@ -413,7 +413,7 @@ async fn a_null_mover_reports_what_its_file_says() {
         null_mover::start(links, start)
     });
     let (stop, stopped) = oneshot::channel::<()>();
-    let end = tokio::spawn(agent.unwrap().run_until(async { drop(stopped.await) }));
+    let end = tokio::spawn(agent.unwrap().run_until(Box::pin(async { drop(stopped.await) })));
     let all: Vec<u64> = (1..=200).collect();
     site.lease(&all);
     let outcomes = site.service.wait_for_outcomes(200).await;

@@ -18,6 +18,7 @@ mod events;
 mod failure;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Http = hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, RequestBody>;
+
+/// A future that is compiled here and not once more in every crate that awaits it (decision 0036).
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Talks to one service. Cheap to clone; clones share connections.
 #[derive(Clone)]
@@ -221,7 +225,11 @@ impl Request {
     ///
     /// # Errors
     /// The service's problem, or one that says why there is no reply.
-    pub async fn send_bytes(self) -> Result<Bytes, Problem> {
+    pub fn send_bytes(self) -> BoxFuture<Result<Bytes, Problem>> {
+        Box::pin(self.exchange())
+    }
+
+    async fn exchange(self) -> Result<Bytes, Problem> {
         let timeout = self.timeout;
         let base = self.client.base_url();
         let whole = async { read_whole(self.start().await?).await };
@@ -232,7 +240,11 @@ impl Request {
     ///
     /// # Errors
     /// The service's problem, or one that says why there is no reply.
-    pub async fn send_events(self) -> Result<Events, Problem> {
+    pub fn send_events(self) -> BoxFuture<Result<Events, Problem>> {
+        Box::pin(self.open_events())
+    }
+
+    async fn open_events(self) -> Result<Events, Problem> {
         let timeout = self.timeout;
         let base = self.client.base_url();
         match tokio::time::timeout(timeout, self.start()).await {
