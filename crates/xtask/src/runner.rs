@@ -27,7 +27,7 @@ pub(crate) struct Counts {
 }
 
 /// One executable with tests, as cargo built it, or a part of its tests.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct TestProgram {
     /// `scheduler` for the unit tests of a crate, `scheduler::worlds` for a program of integration tests.
     name: String,
@@ -54,6 +54,10 @@ struct Outcome {
 
 /// Programs side by side: more than cores, since the long ones wait most of the time.
 const PROGRAMS_AT_ONCE: usize = 3;
+
+/// Crates whose tests wait for nothing: no process, timer, network or disk. One program of theirs at a time
+/// runs beside all others, at the lowest priority, with what these leave of the processors.
+const COMPUTING: [&str; 6] = ["circuits", "model", "network", "scheduler", "simulator", "wire"];
 
 /// A program that runs longer than this hangs: the longest takes some six minutes on two cores, and several
 /// times that where others use them too.
@@ -145,17 +149,20 @@ pub(crate) fn program(message: &Value) -> Option<TestProgram> {
 /// # Errors
 /// If a test failed, a program could not be run or hung, or no test ran.
 pub(crate) fn run(programs: Vec<TestProgram>, environment: &[(&str, OsString)]) -> Result<Counts, String> {
-    let queue = Mutex::new(VecDeque::from(programs));
+    let queue = Mutex::new(Queue::new(programs));
     let outcome = Mutex::new(Outcome::default());
+    let run_all = |next: fn(&mut Queue) -> Option<TestProgram>| {
+        let take = || next(&mut queue.lock().unwrap_or_else(PoisonError::into_inner));
+        while let Some(program) = take() {
+            let ran = run_program(&program, environment);
+            add(&mut outcome.lock().unwrap_or_else(PoisonError::into_inner), &program, ran);
+        }
+    };
     std::thread::scope(|scope| {
         for _ in 0..PROGRAMS_AT_ONCE {
-            scope.spawn(|| {
-                while let Some(program) = next(&queue) {
-                    let ran = run_program(&program, environment);
-                    add(&mut outcome.lock().unwrap_or_else(PoisonError::into_inner), &program, ran);
-                }
-            });
+            scope.spawn(|| run_all(Queue::next));
         }
+        scope.spawn(|| run_all(Queue::next_computing));
     });
     let mut outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcome.times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
@@ -176,8 +183,43 @@ pub(crate) fn run(programs: Vec<TestProgram>, environment: &[(&str, OsString)]) 
     Ok(outcome.counts)
 }
 
-fn next(queue: &Mutex<VecDeque<TestProgram>>) -> Option<TestProgram> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+/// Programs that are still to be begun.
+#[derive(Debug)]
+struct Queue {
+    computing: VecDeque<TestProgram>,
+    others: VecDeque<TestProgram>,
+}
+
+impl Queue {
+    fn new(programs: Vec<TestProgram>) -> Queue {
+        let (computing, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(TestProgram::computes);
+        Queue { computing: computing.into(), others: others.into() }
+    }
+
+    /// Those that compute come last: they fill the gaps of the others as long as there are any.
+    fn next(&mut self) -> Option<TestProgram> {
+        self.others.pop_front().or_else(|| self.next_computing())
+    }
+
+    fn next_computing(&mut self) -> Option<TestProgram> {
+        self.computing.pop_front()
+    }
+}
+
+impl TestProgram {
+    fn computes(&self) -> bool {
+        self.name.split("::").next().is_some_and(|name| COMPUTING.contains(&name))
+    }
+
+    /// The command that runs it, at the lowest priority if it computes.
+    fn command(&self) -> Command {
+        if !self.computes() {
+            return Command::new(&self.executable);
+        }
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(&self.executable);
+        command
+    }
 }
 
 /// What a program printed, and how it ended.
@@ -201,7 +243,7 @@ fn run_to_end(
 ) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", program.executable.display());
     let file = std::fs::File::create(&program.log).map_err(failed)?;
-    let mut command = Command::new(&program.executable);
+    let mut command = program.command();
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
     // Each test's time is an unstable option of the test harness, which this variable allows.
     command.env("RUSTC_BOOTSTRAP", "1").args(["-Z", "unstable-options", "--report-time"]);
@@ -315,15 +357,56 @@ mod tests {
         assert_eq!(times, [("x a::b".to_owned(), 0.25), ("x d".to_owned(), 12.5)]);
     }
 
-    #[test]
-    fn each_scenario_is_in_one_of_two_parts() {
-        let named = |name: &str| TestProgram {
+    fn named(name: &str) -> TestProgram {
+        TestProgram {
             name: name.to_owned(),
             executable: PathBuf::from("/t/scenarios-1"),
             folder: PathBuf::new(),
             arguments: Vec::new(),
             log: PathBuf::from("/t/scenarios-1.log"),
+        }
+    }
+
+    #[test]
+    fn programs_that_compute_fill_the_gaps_of_the_others() {
+        let programs = ["wire", "scheduler::scheduler", "service::service", "scheduler_of_others"];
+        let names = |next: fn(&mut Queue) -> Option<TestProgram>| {
+            let mut queue = Queue::new(programs.map(named).to_vec());
+            std::iter::from_fn(|| next(&mut queue)).map(|program| program.name).collect::<Vec<_>>()
         };
+        assert_eq!(names(Queue::next_computing), ["wire", "scheduler::scheduler"]);
+        let all = ["service::service", "scheduler_of_others", "wire", "scheduler::scheduler"];
+        assert_eq!(names(Queue::next), all);
+        assert_eq!(named("wire").command().get_program(), "nice");
+        assert_eq!(named("service").command().get_program(), "/t/scenarios-1");
+    }
+
+    /// A lock that was held while a program ran made all of them wait for each other.
+    #[test]
+    fn programs_run_side_by_side() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        assert!(Command::new("mkfifo").args([at("one"), at("other")]).status().unwrap().success());
+        // Each waits until the other has begun.
+        let meeting = |own: &str, other: &str| {
+            let mut program = named(own);
+            program.log = at(own).with_extension("log");
+            program.folder = directory.path().to_owned();
+            program.executable = at(own).with_extension("sh");
+            let script = format!(
+                "#!/bin/sh\necho here > {other} &\ntimeout 30 cat {own} > /dev/null || exit 1\n\
+                 echo 'test result: ok. 1 passed; 0 failed'\n"
+            );
+            std::fs::write(&program.executable, script).unwrap();
+            assert!(Command::new("chmod").arg("+x").arg(&program.executable).status().unwrap().success());
+            program
+        };
+        let counts = run(vec![meeting("one", "other"), meeting("other", "one")], &[]);
+        assert_eq!(counts.unwrap().passed, 2);
+    }
+
+    #[test]
+    fn each_scenario_is_in_one_of_two_parts() {
         let [long, others] = &parts(named(SCENARIOS))[..] else { panic!("two parts") };
         let chosen: Vec<&str> = long.arguments.iter().skip(1).map(String::as_str).collect();
         assert_eq!(chosen, LONG_SCENARIOS);

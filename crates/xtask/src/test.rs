@@ -63,7 +63,7 @@ const FILES: [(&str, (&str, &str)); 4] = [
     ("doors with gfal", ("/usr/lib/*/gfal2-plugins/libgfal_plugin_file.so", "gfal2-plugin-file")),
 ];
 
-/// The profile in which lints, tests and the demo are built, so that nothing is built twice (decision 0009).
+/// The profile in which all is built: the product, its tests and the demo (decision 0024).
 pub(crate) const PROFILE: &str = "ci";
 
 pub(crate) fn run() -> Result<(), String> {

@@ -155,8 +155,10 @@ pub(crate) fn go_program((module, version): (&str, &str)) -> Result<Option<PathB
     command.args([go, "install", &format!("{module}@{version}")]).current_dir(&build).env("GOBIN", &bin);
     command.env("GOPATH", build.join("path")).env("GOCACHE", build.join("cache"));
     // What Go keeps for reading only could not be removed with the target folder. A program that serves tests
-    // for seconds is not worth the minute that optimising takes.
-    command.env("GOFLAGS", "-modcacherw '-gcflags=all=-N -l'");
+    // for seconds is not worth the time that optimising it, describing it to debuggers and collecting the
+    // compiler's garbage take.
+    command.env("GOFLAGS", "-modcacherw -ldflags=-s '-gcflags=all=-N -l -dwarf=false'");
+    command.env("CGO_ENABLED", "0").env("GOGC", "400");
     run_command(&mut command)?;
     std::fs::remove_dir_all(&build).map_err(told)?;
     std::fs::write(&mark, version).map_err(told)?;
