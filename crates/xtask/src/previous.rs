@@ -69,10 +69,16 @@ fn upgrade() -> Result<(), String> {
     run_command(cargo().args(test).args(only).env("LONGHAUL_PREVIOUS_BINARY", previous))
 }
 
-/// The benchmarks of both versions, case by case.
+/// The benchmarks of both versions, case by case, each as its users have it: the last release optimised every
+/// build as this one does what packages hold (profile `dist`, decision 0030).
 fn bench(cases: &[&str]) -> Result<(), String> {
     let sources = sources()?;
-    cases.iter().try_for_each(|case| bench_comparison::compare(case, || cargo_in(&sources), cargo))
+    let packaged = || {
+        let mut command = cargo();
+        command.env("CARGO_PROFILE_RELEASE_LTO", "false");
+        command
+    };
+    cases.iter().try_for_each(|case| bench_comparison::compare(case, || cargo_in(&sources), packaged))
 }
 
 /// The simulator's reports over the shipped scenarios: same decisions, same numbers, only other words.
