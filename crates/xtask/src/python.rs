@@ -67,9 +67,10 @@ impl Environment {
         let path = std::iter::once(folder.join("bin")).chain(std::env::split_paths(&path));
         let path = std::env::join_paths(path).map_err(|error| error.to_string())?;
         fill(&|words| {
-            let quiet =
-                ["-m", "pip", "install", "-q", "--disable-pip-version-check", "--root-user-action=ignore"];
-            run_command(Command::new(&python).args(quiet).args(words).env("PATH", &path))
+            // What is imported is compiled then; most of it never is.
+            let install = ["-m", "pip", "install", "-q", "--no-compile"];
+            let quiet = ["--disable-pip-version-check", "--root-user-action=ignore"];
+            run_command(Command::new(&python).args(install).args(quiet).args(words).env("PATH", &path))
         })?;
         if there() { Ok(python) } else { Err(format!("{} was installed and cannot be imported", self.name)) }
     }
