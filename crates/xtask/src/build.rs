@@ -18,6 +18,9 @@ use crate::tools::{self, cargo};
 /// The compiler with lints, as a tool chain with clippy has it in the search path.
 pub(crate) const CLIPPY: &str = "clippy-driver";
 
+/// Package and program of the product.
+const PRODUCT: &str = "longhaul";
+
 /// Builds the product, all test programs and the programs that they start, and returns the test programs in
 /// the order in which they are to be run.
 ///
@@ -25,10 +28,12 @@ pub(crate) const CLIPPY: &str = "clippy-driver";
 /// What cargo says when something does not build; any warning of the compiler and, with `lints`, of clippy.
 pub(crate) fn build(profile: &str, lints: bool) -> Result<Vec<TestProgram>, String> {
     let mut programs = Vec::new();
-    let mut warnings = 0;
+    let (mut warnings, mut products) = (0, 0);
     // The product first, alone: without the feature `testing`, that its tests and with them all else enable.
-    let all = ["--workspace", "--bins", "--tests", "--examples"];
-    for what in [&["--package", "longhaul"][..], &all] {
+    // What follows has no target for which cargo would build it again.
+    let others = ["--bin", "longhaul-bench", "--bin", "xtask"];
+    let tests = [&["--workspace", "--tests", "--examples"][..], &others].concat();
+    for what in [&["--package", PRODUCT][..], &tests] {
         let mut command = cargo();
         command.args(["build", "--profile", profile]).args(what);
         if lints {
@@ -36,6 +41,7 @@ pub(crate) fn build(profile: &str, lints: bool) -> Result<Vec<TestProgram>, Stri
         }
         run_cargo(&mut command, |message| {
             programs.extend(runner::program(message));
+            products += u32::from(is_product(message));
             if let Some(warning) = read_warning(message) {
                 eprint!("{warning}");
                 warnings += 1;
@@ -47,7 +53,19 @@ pub(crate) fn build(profile: &str, lints: bool) -> Result<Vec<TestProgram>, Stri
             "{warnings} warnings, shown above: each is to be mended, or allowed where it stands"
         ));
     }
+    if products != 1 {
+        return Err(format!(
+            "{PRODUCT} was built {products} times: once with what only tests need, which they then run"
+        ));
+    }
     Ok(runner::arrange(programs))
+}
+
+/// Whether a message of cargo says that the program of users was built, or need not be.
+fn is_product(message: &Value) -> bool {
+    message["reason"] == "compiler-artifact"
+        && message["target"]["name"] == PRODUCT
+        && message["profile"]["test"] == false
 }
 
 /// Runs a command of cargo that builds, handing on each of its messages.
@@ -79,6 +97,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_program_of_users_is_not_its_tests() {
+        let built = |name: &str, test: bool| {
+            let (target, profile) = (json!({"name": name}), json!({"test": test}));
+            json!({"reason": "compiler-artifact", "target": target, "profile": profile})
+        };
+        assert!(is_product(&built("longhaul", false)));
+        assert!(!is_product(&built("longhaul", true)) && !is_product(&built("xtask", false)));
+    }
 
     #[test]
     fn warnings_are_read_from_messages_of_the_compiler_alone() {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use longhaul_testbed::binary;
 use longhaul_testkit::wait_until;
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
 const BYTES: usize = 48 << 20;
 /// A rate that makes the copy last seconds, so that it can be interrupted.
 const SLOW: &str = "8MB";
@@ -22,7 +22,7 @@ struct Running(Child);
 
 impl Running {
     fn start(home: &Path, arguments: &[&str]) -> Running {
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(binary());
         command.args(arguments).current_dir(home).stdout(Stdio::piped()).stderr(Stdio::null());
         Running(command.spawn().unwrap())
     }
@@ -87,7 +87,7 @@ fn ground() -> tempfile::TempDir {
 
 /// The last line of `--json`.
 fn summary(home: &Path, arguments: &[&str]) -> Value {
-    let ran = Command::new(PROGRAM).args(arguments).current_dir(home).output().unwrap();
+    let ran = Command::new(binary()).args(arguments).current_dir(home).output().unwrap();
     let text = String::from_utf8(ran.stdout).unwrap();
     let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert!(ran.status.success() && last["event"] == "summary", "{last}");

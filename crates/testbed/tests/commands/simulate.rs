@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use longhaul_testbed::binary;
 use serde_json::Value;
 
 /// 100 GB through a port of 500 MB/s: 200 s, and the first round trips.
@@ -49,7 +50,7 @@ impl Bench {
 
     /// Runs in the directory, which is also its home.
     fn simulate(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_longhaul"))
+        Command::new(binary())
             .env_clear()
             .env("HOME", self.path())
             .env("PATH", "/usr/bin:/bin")

@@ -4,8 +4,10 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
+use longhaul_testbed::binary;
+
 fn longhaul(home: &std::path::Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    let mut command = Command::new(binary());
     command.env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
     command
 }

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use longhaul_testbed::binary;
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// System accounts and their ids.
 const GAMES: (&str, u32, u32) = ("games", 5, 60);
@@ -65,7 +65,7 @@ impl Ground {
     }
 
     fn copy(&self, from: &str, to: &str) -> Output {
-        Command::new(PROGRAM).args(["copy", from, to]).current_dir(self.home.path()).output().unwrap()
+        Command::new(binary()).args(["copy", from, to]).current_dir(self.home.path()).output().unwrap()
     }
 
     fn good(&self, from: &str, to: &str) {
@@ -88,7 +88,7 @@ struct Served {
 
 impl Served {
     fn new(ground: &Ground, more: &[&str]) -> Served {
-        let mut child = Command::new(PROGRAM)
+        let mut child = Command::new(binary())
             .args(["serve", "--json", "--grid-map", "map", "--url-dir", "urls", "--listen", "127.0.0.1:0"])
             .args(more)
             .arg("far")
@@ -256,7 +256,7 @@ fn a_map_that_others_can_change_is_refused() {
     let ground = prepared();
     let refused = |why: &str| {
         let arguments = ["serve", "--grid-map", "map", "--url-dir", "urls", "far"];
-        let ran = Command::new(PROGRAM).args(arguments).current_dir(ground.home.path()).output().unwrap();
+        let ran = Command::new(binary()).args(arguments).current_dir(ground.home.path()).output().unwrap();
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();
         assert!(!ran.status.success() && said.contains(why), "{why}: {said}");
     };

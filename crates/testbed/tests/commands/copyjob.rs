@@ -5,14 +5,14 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
+use longhaul_testbed::binary;
 
 /// `longhaul serve`, killed at the end of the test.
 struct Served(Child);
 
 impl Served {
     fn new(directory: &Path, url_file: &Path) -> Served {
-        let mut child = Command::new(PROGRAM)
+        let mut child = Command::new(binary())
             .args(["serve", "--listen", "127.0.0.1:0", "--url-file"])
             .args([url_file, directory])
             .stdout(Stdio::piped())
@@ -36,7 +36,7 @@ impl Drop for Served {
 fn copyjob(home: &Path, job: &str) -> Output {
     fs::write(home.join("job.txt"), job).unwrap();
     let arguments = ["copy", "--copyjobfile", "job.txt", "--report", "report.txt"];
-    Command::new(PROGRAM).args(arguments).current_dir(home).output().unwrap()
+    Command::new(binary()).args(arguments).current_dir(home).output().unwrap()
 }
 
 #[test]

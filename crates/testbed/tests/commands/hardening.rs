@@ -10,7 +10,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
+use longhaul_testbed::binary;
+
 /// An account that every Debian has, by its ids.
 const GAMES: (u32, u32) = (5, 60);
 const CANARY: &str = "secret-of-the-environment";
@@ -33,7 +34,7 @@ impl User {
         chown(home.path(), Some(GAMES.0), Some(GAMES.1)).unwrap();
         // The directory of the program may be closed to others.
         let program = home.path().join("longhaul");
-        fs::hard_link(PROGRAM, &program).or_else(|_| fs::copy(PROGRAM, &program).map(drop)).unwrap();
+        fs::hard_link(binary(), &program).or_else(|_| fs::copy(binary(), &program).map(drop)).unwrap();
         Some(User { home })
     }
 

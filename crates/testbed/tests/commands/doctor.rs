@@ -5,10 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use longhaul_testbed::binary;
 use serde_json::Value;
 
 fn longhaul(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    let mut command = Command::new(binary());
     command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null()).args(arguments);
     command
 }

@@ -1,4 +1,5 @@
-//! The program by its command line. One test program, since each program is linked anew.
+//! Commands that need no deployment, as a person calls them. One test program, since each program is linked
+//! anew.
 
 // clippy.toml allows these in tests, which does not reach the helpers of an integration test.
 #![allow(clippy::expect_used, clippy::print_stderr, clippy::unwrap_used)]
