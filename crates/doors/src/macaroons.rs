@@ -1,6 +1,6 @@
-//! Macaroons of a door: who comes with a certificate, which cannot be lent, may have a token for one file or
-//! directory, for some activities and for some time, which another server can show here in a third-party
-//! copy. As dCache and XRootD give them.
+//! Macaroons of a door: who comes with a certificate, which cannot be lent, or with a token of the door's
+//! file, which should not be, may have a token for one file or directory, for some activities and for some
+//! time, which another server can show here in a third-party copy. As dCache and XRootD give them.
 //!
 //! A macaroon has no rights of its own. It counts for as much as whoever was given it may do at the time when
 //! it is shown, and is good until the door is opened anew. Conditions that its holder has added hold as well;
@@ -54,10 +54,12 @@ struct MacaroonRequest {
     validity: Option<String>,
 }
 
-/// In a macaroon: the names whose rights it delegates.
+/// In a macaroon: the names whose rights it delegates, and the pseudonym of a token of the door's file.
 #[derive(Serialize, Deserialize)]
 struct Grantor {
     who: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
 }
 
 /// Which conditions it sets on what is done; those on when and from where have been checked.
@@ -72,6 +74,8 @@ pub(crate) struct Restrictions {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct VerifiedMacaroon {
     pub(crate) who: Vec<String>,
+    /// Pseudonym of the token that it was given for, if one was shown.
+    pub(crate) token: Option<String>,
     pub(crate) terms: Restrictions,
 }
 
@@ -116,11 +120,12 @@ pub(crate) fn is_macaroon_request(headers: &HeaderMap) -> bool {
 }
 
 /// `subjects` are the names in the client's certificate, which ends at `certificate_ends`: the macaroon does
-/// too.
+/// too. The names and a token of the door's file count together, as in every request.
 pub(crate) async fn issue(mut call: Call, subjects: &[String], certificate_ends: Timestamp) -> Outcome {
-    if subjects.is_empty() {
-        let text =
-            "macaroons are given to who comes with a client certificate: a token can be handed on itself";
+    let token = call.granted.own_token();
+    if subjects.is_empty() && token.is_none() {
+        let text = "macaroons are given for a client certificate or a token of this door's file; a macaroon \
+                    is narrowed by its holder, an issuer's token by its issuer";
         let refusal = match call.granted.who.is_empty() {
             true => not_authenticated(text, None),
             false => Refusal::new(StatusCode::FORBIDDEN, text),
@@ -131,7 +136,8 @@ pub(crate) async fn issue(mut call: Call, subjects: &[String], certificate_ends:
     let now = whole_second(Timestamp::now());
     let allowed = |action| call.granted.may(action, &call.place.path);
     let (caveats, ends) = caveats(&body, &call.place, allowed, now, certificate_ends)?;
-    let identifier = serde_json::to_string(&Grantor { who: subjects.to_vec() })
+    let token = token.map(|hash| call.shared.macaroons.pseudonym(&hash));
+    let identifier = serde_json::to_string(&Grantor { who: subjects.to_vec(), token })
         .map_err(|error| Refusal::bad(error.to_string()))?;
     let given = call.shared.macaroons.give(LOCATION, &Macaroon { identifier, caveats });
     let given = given.ok_or_else(|| Refusal::bad("the macaroon would be too long: ask for fewer caveats"))?;
@@ -265,7 +271,7 @@ pub(crate) fn terms(macaroon: &Macaroon, from: IpAddr, now: Timestamp) -> Outcom
             Caveat::From(_) => return Err(void("the macaroon does not count from this address")),
         }
     }
-    Ok(VerifiedMacaroon { who: giver.who, terms })
+    Ok(VerifiedMacaroon { who: giver.who, token: giver.token, terms })
 }
 
 #[cfg(test)]

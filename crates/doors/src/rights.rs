@@ -10,6 +10,7 @@ use std::path::Path;
 use http::{HeaderMap, StatusCode, header};
 use longhaul_model::units::printable;
 use longhaul_security::grid::canonical;
+use longhaul_security::macaroon::Macaroons;
 use longhaul_security::{PeerIdentity, SubjectPattern, constant_time_eq, hash_secret, read_private};
 
 use crate::answer::{Outcome, Refusal};
@@ -166,7 +167,7 @@ pub(crate) struct GrantedRights {
     grants: Vec<Grant>,
     scoped: Option<TokenScope>,
     lent: Option<DelegatedRights>,
-    /// Hash of the token of the door's file that counts, if one does.
+    /// Hash of the token of the door's file that counts, by itself or by a macaroon that was given for it.
     token: Option<[u8; 32]>,
     /// The subjects of verified credentials: names of certificates, holders of tokens of issuers, "a
     /// token".
@@ -208,11 +209,24 @@ impl Rights {
     }
 
     /// The same with a macaroon of this door: what its giver may do now, as far as it goes.
-    pub(crate) fn delegated(&self, subjects: &[String], shown: VerifiedMacaroon) -> GrantedRights {
+    pub(crate) fn delegated(
+        &self,
+        subjects: &[String],
+        shown: VerifiedMacaroon,
+        macaroons: &Macaroons,
+    ) -> GrantedRights {
         let mut granted = self.without_token(subjects);
-        granted.who.extend(shown.who.first().map(|name| format!("{name} by macaroon")));
+        let giver = shown.who.first().map_or("a token", String::as_str);
+        granted.who.push(format!("{giver} by macaroon"));
         granted.by = "macaroon";
-        granted.lent = Some(DelegatedRights { grants: self.of_subjects(&shown.who), terms: shown.terms });
+        let mut grants = self.of_subjects(&shown.who);
+        if let Some(pseudonym) = &shown.token {
+            let of_giver = |(hash, _): &&([u8; 32], Grant)| macaroons.pseudonym(hash) == *pseudonym;
+            let of_token: Vec<_> = self.tokens.iter().filter(of_giver).collect();
+            granted.token = of_token.first().map(|(hash, _)| *hash);
+            grants.extend(of_token.into_iter().map(|(_, grant)| grant.clone()));
+        }
+        granted.lent = Some(DelegatedRights { grants, terms: shown.terms });
         granted
     }
 
@@ -279,6 +293,11 @@ impl GrantedRights {
             (None, Some(_)) => "the macaroon, within the rights of its giver",
             (None, None) => "rules of the door",
         }
+    }
+
+    /// Hash of the token of the door's file that was shown itself.
+    pub(crate) fn own_token(&self) -> Option<[u8; 32]> {
+        self.token.filter(|_| self.lent.is_none())
     }
 
     /// Whether the token that counted is still one of the door's.

@@ -322,7 +322,7 @@ async fn answer(
     }
     let rights = &shared.access().rights;
     let granted = match macaroons::verify_bearer(&shared.macaroons, request.headers(), peer.address.ip())? {
-        Some(shown) => rights.delegated(subjects, shown),
+        Some(shown) => rights.delegated(subjects, shown, &shared.macaroons),
         None => rights.check(subjects, request.headers(), issued).await?,
     };
     who.clone_from(&granted.who);

@@ -10,6 +10,7 @@
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
+use longhaul_model::hex;
 use zeroize::Zeroizing;
 
 use crate::authority::random_bytes;
@@ -22,6 +23,8 @@ const CAVEATS_MAX: usize = 64;
 const SIGNATURE_BYTES: usize = 32;
 /// The key from which libmacaroons derives its first key.
 const GENERATOR: &[u8] = b"macaroons-key-generator";
+/// The text from which the key of pseudonyms is derived. No identifier is like it.
+const PSEUDONYMS: &[u8] = b"macaroons-pseudonyms";
 /// Hexadecimal digits of a packet's length.
 const LENGTH_DIGITS: usize = 4;
 
@@ -73,6 +76,13 @@ impl Macaroons {
             aws_lc_rs::constant_time::verify_slices_are_equal(self.signature(&macaroon).as_ref(), &signature);
         genuine.map_err(|_| MacaroonFault::NotGenuine)?;
         Ok(macaroon)
+    }
+
+    /// What stands for a secret in the identifier of a macaroon, which its holder can read: the same for the
+    /// same secret, and of no use for guessing it, since it is made with the key of these macaroons.
+    pub fn pseudonym(&self, secret: &[u8]) -> String {
+        // A key of its own: a signature of an identifier would sign more than that.
+        hex::encode(mac(&key(mac(&self.0, PSEUDONYMS).as_ref()), secret).as_ref())
     }
 
     fn signature(&self, macaroon: &Macaroon) -> hmac::Tag {
@@ -158,7 +168,6 @@ fn packet<'a>(rest: &mut &'a [u8]) -> Option<(&'a str, &'a [u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_model::hex;
     use proptest::prelude::*;
 
     fn some(caveats: &[&str]) -> Macaroon {
@@ -184,6 +193,17 @@ mod tests {
             hex(ours.signature(&macaroon)),
             "1efe4763f290dbce0c1d08477367e11f4eee456a64933cf662d79772dbb82128"
         );
+    }
+
+    #[test]
+    fn a_secret_has_one_pseudonym_and_each_key_another() {
+        let (ours, others) = (Macaroons::new(), Macaroons::new());
+        assert_eq!(ours.pseudonym(b"token"), ours.pseudonym(b"token"));
+        assert_ne!(ours.pseudonym(b"token"), ours.pseudonym(b"tokem"));
+        assert_ne!(ours.pseudonym(b"token"), others.pseudonym(b"token"));
+        // It is no signature of anything.
+        let macaroon = Macaroon { identifier: "token".into(), caveats: Vec::new() };
+        assert_ne!(ours.pseudonym(b"token"), hex::encode(ours.signature(&macaroon).as_ref()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a door gives to those who come with a certificate, for others to show.
+//! What a door gives to those who come with a certificate or a token of its file, for others to show.
 
 use longhaul_security::{ForeignServerTrust, foreign_client_tls_with_certificate};
 use serde_json::Value;
@@ -75,7 +75,8 @@ fn it_is_given_to_nobody_else() {
     let house = House::new();
     let bearer = |token: &str| format!("Bearer {token}");
     assert_eq!(asked(&house, None, &[], "/f", SMOKE).status, 401);
-    assert_eq!(asked(&house, None, &[("Authorization", &bearer(WRITER))], "/f", SMOKE).status, 403);
+    let unknown = bearer("nobody-0123456789abcdef");
+    assert_eq!(asked(&house, None, &[("Authorization", &unknown)], "/f", SMOKE).status, 401);
     assert_eq!(asked(&house, Some("mallory"), &[], "/f", SMOKE).status, 403, "known, and allowed nothing");
     let macaroon = given(&house, "/f", SMOKE);
     assert_eq!(asked(&house, None, &[("Authorization", &bearer(&macaroon))], "/f", SMOKE).status, 403);
@@ -85,6 +86,33 @@ fn it_is_given_to_nobody_else() {
     let large = format!("{{\"validity\":\"{}\"}}", "x".repeat(20_000));
     assert_eq!(asked(&house, Some("alice"), &[], "/f", &large).status, 413);
     assert_eq!(house.request("POST", "/f", &[("Content-Type", "text/plain")], b"x").status, 405);
+}
+
+/// A token of the file opens all of its path for as long as its line stands there. What was given for it
+/// opens one file, and ends with it.
+#[test]
+fn it_is_given_for_a_token_of_the_file() {
+    let house = House::new();
+    std::fs::write(house.root.join("f"), "content").unwrap();
+    let for_token = |token: &str, wish: &str| {
+        let reply = asked(&house, None, &[("Authorization", &format!("Bearer {token}"))], "/f", wish);
+        let answer: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+        (reply.status, answer["macaroon"].as_str().unwrap_or_default().to_owned())
+    };
+    let (status, reads) = for_token(READER, SMOKE);
+    assert_eq!(status, 200);
+    assert_eq!(with(&house, &reads, "GET", "/f", b""), 200);
+    assert_eq!(with(&house, &reads, "GET", "/g", b""), 403);
+    assert_eq!(with(&house, &reads, "PUT", "/f", b"x"), 403, "its giver may only read");
+    let (_, writes) = for_token(WRITER, r#"{"caveats":["activity:UPLOAD,DELETE"]}"#);
+    assert_eq!(with(&house, &writes, "PUT", "/f", b"newer"), 204);
+    assert_eq!(with(&house, &writes, "GET", "/f", b""), 403, "not asked for");
+    assert_eq!(for_token(&writes, SMOKE).0, 403, "a macaroon obtains none, which would last longer");
+    assert_eq!(for_token(READER, r#"{"caveats":["activity:UPLOAD"]}"#).0, 403, "nothing is left of it");
+
+    house.revoke(READER);
+    assert_eq!(with(&house, &reads, "GET", "/f", b""), 403, "its giver may nothing any more");
+    assert_eq!(with(&house, &writes, "PUT", "/f", b"again"), 204, "another's");
 }
 
 /// As FTS has doors copy for users with certificates.

@@ -367,11 +367,13 @@ fn servers_copy_between_the_storages_of_two_agents() {
     let (certificate, key) = (write("door.pem", &certificate), write("door.key", &key));
     let (robot, robot_key) = authority.issue("robot");
     let (robot, robot_key) = (write("robot.pem", &robot), write("robot.key", &robot_key));
+    let tokens = write("tokens", "write /kept writer-0123456789abcdef\n");
+    let token = write("token", "writer-0123456789abcdef");
     let (port, ca) = (free_port(), authority.ca_file());
     let mut alpha = SiteOptions::new("alpha");
     alpha.settings = format!(
         "[[agent.doors]]\nstorage = \"alpha\"\nlisten = [\"127.0.0.1:{port}\"]\ncertificate = \
-         {certificate:?}\nkey = {key:?}\nclient_authorities = [{ca:?}]\n\
+         {certificate:?}\nkey = {key:?}\nclient_authorities = [{ca:?}]\ntokens = {tokens:?}\n\
          allow = [{{ subjects = [\"/CN=robot\"], below = \"remote\", may = \"write\" }}]\n"
     );
     deployment.add_site(alpha);
@@ -381,6 +383,9 @@ fn servers_copy_between_the_storages_of_two_agents() {
     deployment.add_site(SiteOptions::new("delta").with_s3_storage(&bucket, &ca, &server.access_key, &secret));
     let door = SiteOptions::new("eta").with_webdav_storage(&format!("https://localhost:{port}/remote"), &ca);
     let settings = format!("{}certificate_file = {robot:?}\nkey_file = {robot_key:?}\n", door.settings);
+    deployment.add_site(SiteOptions { settings, ..door });
+    let door = SiteOptions::new("theta").with_webdav_storage(&format!("https://localhost:{port}/kept"), &ca);
+    let settings = format!("{}token_file = {token:?}\n", door.settings);
     deployment.add_site(SiteOptions { settings, ..door });
 
     // From a directory no server could pull.
@@ -406,14 +411,18 @@ fn servers_copy_between_the_storages_of_two_agents() {
     assert_eq!(fs::read(folders[1].join("more/f1")).unwrap(), [7; 300_000]);
     assert_eq!(by_servers(&deployment, "gamma"), (4, 0));
 
-    // The storage's certificate opens all of it, and stays with its agent: a macaroon opens one file.
-    let remote = deployment.storage("alpha").join("remote/held");
-    fs::create_dir_all(&remote).unwrap();
-    fs::write(remote.join("f1"), vec![8; 200_000]).unwrap();
-    deployment.json(&["dataset", "register", "held", "--scan", "eta-dav:held"]);
-    deployment.deliver("held", "gamma-dav", WITHIN.as_secs());
-    assert_eq!(fs::read(folders[1].join("held/f1")).unwrap(), [8; 200_000]);
-    assert_eq!(by_servers(&deployment, "gamma"), (5, 0));
+    // Its certificate or token opens all of a storage, and stays with its agent: a macaroon opens one file.
+    for (dataset, storage, place, copied) in
+        [("held", "eta-dav", "remote", (5, 0)), ("lent", "theta-dav", "kept", (6, 0))]
+    {
+        let folder = deployment.storage("alpha").join(place).join(dataset);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("f1"), vec![8; 200_000]).unwrap();
+        deployment.json(&["dataset", "register", dataset, "--scan", &format!("{storage}:{dataset}")]);
+        deployment.deliver(dataset, "gamma-dav", WITHIN.as_secs());
+        assert_eq!(fs::read(folders[1].join(dataset).join("f1")).unwrap(), [8; 200_000]);
+        assert_eq!(by_servers(&deployment, "gamma"), copied);
+    }
     deployment.check();
 }
 
