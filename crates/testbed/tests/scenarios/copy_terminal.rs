@@ -22,6 +22,8 @@ const OVERHEAD: f64 = 1.03;
 /// would be twice as much.
 const IN_FLIGHT: u64 = 25_000_000;
 const WITHIN: Duration = Duration::from_secs(120);
+/// Width of the terminal.
+const COLUMNS: u16 = 120;
 const CTRL_C: &[u8] = b"\x03";
 
 /// A copy on a terminal of its own, which `script` makes and records.
@@ -37,7 +39,9 @@ impl Screen {
         let words: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
         let recorded = folder.join("recorded");
         let mut command = Command::new("script");
-        command.args(["-qefc", &format!("exec {}", words.join(" "))]).arg(&recorded);
+        // As wide as what is expected of each line, whatever numbers stand in it.
+        let on_terminal = format!("stty columns {COLUMNS}; exec {}", words.join(" "));
+        command.args(["-qefc", &on_terminal]).arg(&recorded);
         for (name, value) in copy.get_envs() {
             match value {
                 Some(value) => command.env(name, value),
