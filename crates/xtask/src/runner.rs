@@ -55,9 +55,12 @@ struct Outcome {
 /// Programs side by side: more than cores, since the long ones wait most of the time.
 const PROGRAMS_AT_ONCE: usize = 3;
 
-/// Crates whose tests wait for nothing: no process, timer, network or disk. One program of theirs at a time
-/// runs beside all others, at the lowest priority, with what these leave of the processors.
+/// Crates whose tests wait for nothing: no process, timer, network or disk. Their programs run beside all
+/// others, at the lowest priority, with what these leave of the processors.
 const COMPUTING: [&str; 6] = ["circuits", "model", "network", "scheduler", "simulator", "wire"];
+
+/// As many of them side by side: both of the two long ones, each of which has long tests of its own.
+const COMPUTING_AT_ONCE: usize = 2;
 
 /// A program that runs longer than this hangs: the longest takes some six minutes on two cores, and several
 /// times that where others use them too.
@@ -162,7 +165,9 @@ pub(crate) fn run(programs: Vec<TestProgram>, environment: &[(&str, OsString)]) 
         for _ in 0..PROGRAMS_AT_ONCE {
             scope.spawn(|| run_all(Queue::next));
         }
-        scope.spawn(|| run_all(Queue::next_computing));
+        for _ in 0..COMPUTING_AT_ONCE {
+            scope.spawn(|| run_all(Queue::next_computing));
+        }
     });
     let mut outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcome.times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
