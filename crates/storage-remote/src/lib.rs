@@ -28,6 +28,7 @@ mod refreshing_token;
 mod remote;
 mod retry;
 mod s3;
+mod space_report;
 mod storages;
 mod stream;
 mod tape;
@@ -49,7 +50,9 @@ pub use order::{
 pub use refreshing_token::{RefreshResult, RefreshingToken, TokenRefresher};
 pub use remote::Remote;
 pub use s3::{S3Keys, bucket_of};
-pub use storages::{FileAccess, RemoteStorage, RemoteStorageOptions, ServerCopy, ServerCopyFault};
+pub use storages::{
+    FileAccess, RemoteStorage, RemoteStorageOptions, ServerCopy, ServerCopyFault, SpaceReport,
+};
 pub use tape::{StageFile, TapeApi, plain_path};
 pub use tape_answers::{ArchiveInfo, StageState, StagedFile};
 pub use url::{RemoteUrl, SCHEMES, is_host, on_host};

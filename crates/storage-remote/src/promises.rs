@@ -6,7 +6,15 @@ use longhaul_model::percent::decode_lenient;
 
 use crate::markers::{Markers, Outcome};
 use crate::s3::answer;
-use crate::{RemoteUrl, multistatus, tape_answers};
+use crate::{RemoteUrl, multistatus, space_report, tape_answers};
+
+/// A report of space: what it tells can be.
+pub fn space_reports(bytes: &[u8]) {
+    match space_report::read_share(bytes, "DATA") {
+        Ok(space) => assert!(space.free_bytes <= space.total_bytes && space.total_bytes > 0),
+        Err(why) => assert!(is_one_line(&why)),
+    }
+}
 
 /// The first byte says which answer of a storage it is.
 pub fn answers(bytes: &[u8]) {

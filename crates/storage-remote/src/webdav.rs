@@ -15,6 +15,7 @@ use crate::order::{Credential, Entry, Stat};
 use crate::remote::Remote;
 use crate::retry::{BACKOFF, RETRY_AFTER_MAX};
 use crate::s3::told_checksum;
+use crate::space_report::REPORT_BYTES_MAX;
 use crate::url::RemoteUrl;
 
 /// A file or collection, and the credential for it.
@@ -135,6 +136,12 @@ impl Remote {
             .and_then(|members| members.into_iter().next())
             .map(|member| member.quota)
             .unwrap_or_default())
+    }
+
+    /// A report of the space of storages (SRR).
+    pub(crate) async fn storage_report(&self, place: Resource<'_>) -> Result<Bytes, Failure> {
+        let answer = self.exchange.send(self.call(Method::GET, place)).await?.ok("GET").await?;
+        answer.bytes(REPORT_BYTES_MAX, self.config.times.stall).await
     }
 
     async fn propfind(&self, place: Resource<'_>, depth: &str) -> Result<Option<Vec<Member>>, Failure> {

@@ -34,7 +34,8 @@ pub use security::{
 pub use settings::settings;
 pub use source::source;
 pub use storages::{
-    copy_markers, door_bodies, door_headers, macaroons, registries, remote_urls, storage_answers, tape_bodies,
+    copy_markers, door_bodies, door_headers, macaroons, registries, remote_urls, space_reports,
+    storage_answers, tape_bodies,
 };
 pub use web::{cookies, forms, submissions};
 pub use wire::{frame_bodies, frames};
@@ -91,6 +92,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("filters", filters),
     ("storage_answers", storage_answers),
     ("copy_markers", copy_markers),
+    ("space_reports", space_reports),
     ("remote_urls", remote_urls),
     ("door_bodies", door_bodies),
     ("door_headers", door_headers),

@@ -14,6 +14,11 @@ pub fn copy_markers(bytes: &[u8]) {
     storage::markers(bytes);
 }
 
+/// A site's report of space.
+pub fn space_reports(bytes: &[u8]) {
+    storage::space_reports(bytes);
+}
+
 pub fn remote_urls(bytes: &[u8]) {
     storage::urls(bytes);
 }

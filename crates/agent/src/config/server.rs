@@ -9,7 +9,7 @@ use longhaul_model::{Fault, FaultCode, StorageKind};
 use longhaul_security::{read_private, read_secret};
 use longhaul_storage_remote::{
     Credential, RefreshResult, RefreshingToken, Remote, RemoteConfig, RemoteStorage, RemoteStorageOptions,
-    RemoteUrl, S3Keys, TokenRefresher, Trust,
+    RemoteUrl, S3Keys, SpaceReport, TokenRefresher, Trust,
 };
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -69,9 +69,16 @@ pub struct ServerConfig {
     /// Longest name of a file or directory there, in bytes; none: 255.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name_bytes_max: Option<u8>,
-    /// Bytes that the storage may hold, for a server that tells no quota (RFC 4331).
+    /// Bytes that the storage may hold, where neither the server (RFC 4331) nor a report tells what is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_bytes: Option<u64>,
+    /// Address of a document in which the site reports the space of its storages (WLCG Storage Resource
+    /// Reporting).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub space_report: Option<String>,
+    /// Name or path of the storage's share in that report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub space_share: Option<String>,
 }
 
 impl ServerConfig {
@@ -94,6 +101,7 @@ impl ServerConfig {
         if self.key_file.is_some() && self.certificate_file.is_none() {
             return Err("key_file needs certificate_file".into());
         }
+        self.space_report()?;
         if self.allow_networks.len() > NETWORKS_MAX {
             return Err(format!("allow_networks holds {NETWORKS_MAX} entries at most"));
         }
@@ -113,6 +121,24 @@ impl ServerConfig {
             );
         }
         Ok(())
+    }
+
+    fn space_report(&self) -> Result<Option<SpaceReport>, String> {
+        match (&self.space_report, &self.space_share) {
+            (Some(url), Some(share)) => {
+                let parsed =
+                    RemoteUrl::parse(url).map_err(|fault| format!("space_report: {}", fault.detail))?;
+                if parsed.is_s3() {
+                    return Err("space_report: a report is read by https or http".into());
+                }
+                Ok(Some(SpaceReport { url: url.clone(), share: share.clone() }))
+            }
+            (None, None) => Ok(None),
+            _ => {
+                Err("space_report and space_share belong together: an address, and a share in what is there"
+                    .into())
+            }
+        }
     }
 
     fn networks(&self) -> Result<Vec<IpNetwork>, String> {
@@ -166,6 +192,7 @@ impl StorageConfig {
             name_bytes_max: server.name_bytes_max.unwrap_or(u8::MAX).into(),
             parallel: (self.parallel > 0).then_some(self.parallel),
             capacity_bytes: server.capacity_bytes,
+            space_report: server.space_report().map_err(wrong)?,
             path_style: !server.bucket_in_host,
         };
         RemoteStorage::open(Arc::new(Remote::new(config)?), options, Handle::current())
@@ -215,6 +242,9 @@ mod tests {
             ("url = 'https://a/'\nkey_file = '/k'", "needs certificate_file"),
             ("url = 'https://a/'\naccess_key = 'AKIA'", "belong to buckets"),
             ("url = 'https://a/'\nallow_networks = ['10.0.0.0/99']", "allow_networks"),
+            ("url = 'https://a/'\nspace_report = 'https://a/srr'", "belong together"),
+            ("url = 'https://a/'\nspace_share = 'DATA'", "belong together"),
+            ("url = 'https://a/'\nspace_report = 's3://a/srr'\nspace_share = 'DATA'", "by https or http"),
         ] {
             assert!(webdav(text).unwrap_err().contains(why), "{text}");
         }
@@ -229,5 +259,6 @@ mod tests {
         assert!(bucket(&keys.replace("s3s", "https")).unwrap_err().contains("a bucket by s3s"));
         assert!(bucket(&format!("{keys}token_file = '/t'")).unwrap_err().contains("knows keys only"));
         assert!(bucket(&format!("{keys}capacity_bytes = 1")).unwrap_err().contains("capacity_bytes"));
+        assert_eq!(bucket(&format!("{keys}space_report = 'https://a/srr'\nspace_share = 'DATA'")), Ok(()));
     }
 }

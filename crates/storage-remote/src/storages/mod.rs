@@ -15,6 +15,7 @@ mod listing;
 mod read;
 mod s3;
 mod s3_walk;
+mod space;
 mod storage;
 mod third_party;
 mod upload;
@@ -22,6 +23,7 @@ mod webdav;
 mod webdav_walk;
 
 pub use file_access::FileAccess;
+pub use space::SpaceReport;
 pub use storage::RemoteStorage;
 pub use third_party::{ServerCopy, ServerCopyFault};
 
@@ -75,8 +77,10 @@ pub struct RemoteStorageOptions {
     pub name_bytes_max: usize,
     /// Concurrent reads, and concurrent writes; none: the engine's default.
     pub parallel: Option<u16>,
-    /// How many bytes it may hold, for servers that tell no quota (RFC 4331).
+    /// How many bytes it may hold, where neither its server (RFC 4331) nor a report tells what is free.
     pub capacity_bytes: Option<u64>,
+    /// Where its site reports the space; what a server tells as its quota counts as well.
+    pub space_report: Option<SpaceReport>,
     /// In the URL of a bucket, the bucket stands before the key, whatever the host is called.
     pub path_style: bool,
 }
@@ -93,6 +97,7 @@ impl RemoteStorageOptions {
             name_bytes_max: 255,
             parallel: None,
             capacity_bytes: None,
+            space_report: None,
             path_style: true,
         }
     }

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use super::read::RemoteSource;
 use super::s3::{Bucket, OBJECT_BYTES_MAX, ObjectUpload};
+use super::space::{SpaceKnowledge, SpaceReport};
 use super::upload::{Destination, FileUpload, RemoteTarget};
 use super::{ROOT_MARK, ROOT_MARK_BYTES_MAX, RemoteStorageOptions, Root, commit_all, identity};
 use crate::failure::Scope;
@@ -26,15 +27,12 @@ pub struct RemoteStorage {
     pub(super) runtime: Handle,
     /// Files that are being sent, and those that were sent and not yet committed.
     uploads: Mutex<BTreeMap<TempName, Arc<FileUpload>>>,
+    pub(super) space: Mutex<SpaceKnowledge>,
 }
 
 /// What the storage speaks.
 pub(super) enum Protocol {
-    WebDav {
-        /// As the server told it last, less what was announced since; at most as large as it tells when it is
-        /// asked anew. None: nobody knows.
-        free_bytes: Mutex<Option<u64>>,
-    },
+    WebDav,
     S3(Bucket),
 }
 
@@ -49,11 +47,13 @@ impl RemoteStorage {
         runtime: Handle,
     ) -> Result<RemoteStorage, Fault> {
         let root = Arc::new(Root::new(remote, &options)?);
+        options.space_report.as_ref().map(SpaceReport::parse_url).transpose()?;
         let protocol = match root.url.is_s3() {
             true => Protocol::S3(Bucket::parse(&root.url, options.path_style)?),
-            false => Protocol::WebDav { free_bytes: Mutex::default() },
+            false => Protocol::WebDav,
         };
-        Ok(RemoteStorage { root, protocol, options, runtime, uploads: Mutex::default() })
+        let (uploads, space) = (Mutex::default(), Mutex::default());
+        Ok(RemoteStorage { root, protocol, options, runtime, uploads, space })
     }
 
     pub(super) fn wait<T>(&self, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
@@ -67,7 +67,7 @@ impl RemoteStorage {
     /// Where a new file is sent.
     fn destination(&self, temp: &TempName, target: Option<&Pfn>) -> Result<Destination, Fault> {
         Ok(match (&self.protocol, target) {
-            (Protocol::WebDav { .. }, _) => Destination::Temporary(self.root.work(temp.as_str())?),
+            (Protocol::WebDav, _) => Destination::Temporary(self.root.work(temp.as_str())?),
             (Protocol::S3(_), Some(at)) => {
                 Destination::Object(Arc::new(ObjectUpload::new(self.root.url_of(at)?)))
             }
@@ -84,7 +84,7 @@ impl Storage for RemoteStorage {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let is_tree = matches!(self.protocol, Protocol::WebDav { .. });
+        let is_tree = matches!(self.protocol, Protocol::WebDav);
         Capabilities {
             writable: self.options.writable,
             case_insensitive: self.options.case_insensitive,
@@ -103,11 +103,7 @@ impl Storage for RemoteStorage {
     }
 
     fn space(&self) -> Result<Space, Fault> {
-        match &self.protocol {
-            Protocol::WebDav { free_bytes } => self.ask_quota(free_bytes),
-            // It tells none.
-            Protocol::S3(_) => Ok(Space { total_bytes: 0, free_bytes: 0 }),
-        }
+        self.ask_space()
     }
 
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
@@ -132,14 +128,11 @@ impl Storage for RemoteStorage {
 
     fn create(&self, temp: &TempName, target: Option<&Pfn>, size: u64) -> Result<Box<dyn TargetFile>, Fault> {
         self.root.check_writable()?;
-        match &self.protocol {
-            Protocol::WebDav { free_bytes } => self.reserve(free_bytes, size)?,
-            Protocol::S3(_) if size > OBJECT_BYTES_MAX => {
-                let detail = format!("{}: {size} bytes: S3 holds no object above 5 TiB", self.root.name);
-                return Err(Fault::new(FaultCode::TargetFull, detail));
-            }
-            Protocol::S3(_) => {}
+        if matches!(self.protocol, Protocol::S3(_)) && size > OBJECT_BYTES_MAX {
+            let detail = format!("{}: {size} bytes: S3 holds no object above 5 TiB", self.root.name);
+            return Err(Fault::new(FaultCode::TargetFull, detail));
         }
+        self.reserve(size)?;
         let destination = self.destination(temp, target)?;
         let older = self.uploads.lock().remove(temp);
         if let Some(older) = older {
@@ -157,7 +150,7 @@ impl Storage for RemoteStorage {
     }
 
     fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>> {
-        let is_tree = matches!(self.protocol, Protocol::WebDav { .. });
+        let is_tree = matches!(self.protocol, Protocol::WebDav);
         let results = commit_all(&self.runtime, batch, |item| {
             let (root, item, upload) = (self.root.clone(), item.clone(), self.upload(&item.temp));
             async move {
@@ -186,7 +179,7 @@ impl Storage for RemoteStorage {
     /// Uploads to buckets are listed while this process lives: what an earlier one has begun has no name.
     fn temps(&self) -> Result<Vec<TempName>, Fault> {
         let mut temps: Vec<TempName> = self.uploads.lock().keys().cloned().collect();
-        if matches!(self.protocol, Protocol::WebDav { .. }) {
+        if matches!(self.protocol, Protocol::WebDav) {
             temps.extend(self.wait(self.root.list_temporary())?);
         }
         temps.sort();
@@ -203,7 +196,7 @@ impl Storage for RemoteStorage {
                 self.root.end_upload(&upload).await;
             }
             match &self.protocol {
-                Protocol::WebDav { .. } => self.root.delete(&url, None).await,
+                Protocol::WebDav => self.root.delete(&url, None).await,
                 Protocol::S3(_) => Ok(()),
             }
         })
@@ -235,7 +228,7 @@ impl Storage for RemoteStorage {
 
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
         match &self.protocol {
-            Protocol::WebDav { .. } => self.walk_collections(path, visit),
+            Protocol::WebDav => self.walk_collections(path, visit),
             Protocol::S3(bucket) => self.walk_bucket(bucket, path, visit),
         }
     }

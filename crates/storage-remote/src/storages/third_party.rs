@@ -55,7 +55,7 @@ impl RemoteStorage {
 
     /// Whether the server may be able to pull files.
     pub fn may_pull(&self) -> bool {
-        self.options.writable && matches!(self.protocol, Protocol::WebDav { .. })
+        self.options.writable && matches!(self.protocol, Protocol::WebDav)
     }
 
     /// Has the servers copy a file of `source` into a temporary file of this storage: this one is asked to

@@ -5,63 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use longhaul_model::{Fault, FaultCode};
-use longhaul_storage::{Commit, Space, TempName};
-use parking_lot::Mutex;
+use longhaul_storage::{Commit, TempName};
 
 use super::Root;
-use super::storage::RemoteStorage;
 use super::upload::FileUpload;
 use crate::exchange::Payload;
 use crate::failure::{Failure, Kind, Scope};
 use crate::url::RemoteUrl;
 use crate::webdav::RenameOutcome;
-
-impl RemoteStorage {
-    /// The server's quota, as space.
-    pub(super) fn ask_quota(&self, known: &Mutex<Option<u64>>) -> Result<Space, Fault> {
-        let root = &self.root;
-        let quota = self.wait(async {
-            let found = root.remote.quota(root.resource(&root.url)).await;
-            found.map_err(|failure| failure.in_storage(Scope::Target))
-        })?;
-        let space = match (quota.available_bytes, quota.used_bytes, self.options.capacity_bytes) {
-            (Some(free_bytes), used_bytes, _) => {
-                Space { total_bytes: free_bytes.saturating_add(used_bytes.unwrap_or(0)), free_bytes }
-            }
-            (None, Some(used_bytes), Some(total_bytes)) => {
-                Space { total_bytes, free_bytes: total_bytes.saturating_sub(used_bytes) }
-            }
-            (None, None, Some(total_bytes)) => Space { total_bytes, free_bytes: total_bytes },
-            // Nobody can tell: shown as unknown, and nothing is refused for it.
-            (None, _, None) => Space { total_bytes: 0, free_bytes: 0 },
-        };
-        *known.lock() = (space.total_bytes > 0).then_some(space.free_bytes);
-        Ok(space)
-    }
-
-    /// Fails for a file that does not fit, asking the server anew before it says so: what it told last may be
-    /// old.
-    pub(super) fn reserve(&self, known: &Mutex<Option<u64>>, size: u64) -> Result<(), Fault> {
-        let take = |free_bytes: &mut Option<u64>| match free_bytes {
-            None => true,
-            Some(free_bytes) if *free_bytes >= size => {
-                *free_bytes -= size;
-                true
-            }
-            Some(_) => false,
-        };
-        if take(&mut known.lock()) {
-            return Ok(());
-        }
-        let space = self.ask_quota(known)?;
-        if take(&mut known.lock()) {
-            return Ok(());
-        }
-        let detail =
-            format!("{}: {size} bytes do not fit into {} free ones", self.root.name, space.free_bytes);
-        Err(Fault::new(FaultCode::TargetFull, detail))
-    }
-}
 
 impl Root {
     /// The names of temporary files that the server has.

@@ -9,6 +9,7 @@ mod credentials;
 mod leaving;
 mod listings;
 mod server;
+mod space;
 mod terms;
 
 use std::sync::Arc;
