@@ -27,7 +27,7 @@ pub(crate) struct Counts {
 }
 
 /// One executable with tests, as cargo built it, or a part of its tests.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct TestProgram {
     /// `scheduler` for the unit tests of a crate, `scheduler::worlds` for a program of integration tests.
     name: String,
@@ -55,13 +55,6 @@ struct Outcome {
 /// Programs side by side: more than cores, since the long ones wait most of the time.
 const PROGRAMS_AT_ONCE: usize = 3;
 
-/// Crates whose tests wait for nothing: no process, timer, network or disk. Their programs run beside all
-/// others, at the lowest priority, with what these leave of the processors.
-const COMPUTING: [&str; 6] = ["circuits", "model", "network", "scheduler", "simulator", "wire"];
-
-/// As many of them side by side: both of the two long ones, each of which has long tests of its own.
-const COMPUTING_AT_ONCE: usize = 2;
-
 /// A program that runs longer than this hangs: the longest takes some six minutes on two cores, and several
 /// times that where others use them too.
 const PROGRAM_TIME_MAX: Duration = Duration::from_secs(60 * 60);
@@ -76,9 +69,9 @@ const SLOWEST_SHOWN: usize = 20;
 /// decides how long the whole takes, so the longest must not begin last.
 const LONGEST_FIRST: [&str; 7] = [
     SCENARIOS,
+    "scheduler::scheduler",
     "service::service",
     "simulator::simulator",
-    "scheduler::scheduler",
     "engine::engine",
     "catalog",
     "provider::suite",
@@ -152,21 +145,16 @@ pub(crate) fn program(message: &Value) -> Option<TestProgram> {
 /// # Errors
 /// If a test failed, a program could not be run or hung, or no test ran.
 pub(crate) fn run(programs: Vec<TestProgram>, environment: &[(&str, OsString)]) -> Result<Counts, String> {
-    let queue = Mutex::new(Queue::new(programs));
+    let queue = Mutex::new(VecDeque::from(programs));
     let outcome = Mutex::new(Outcome::default());
-    let run_all = |next: fn(&mut Queue) -> Option<TestProgram>| {
-        let take = || next(&mut queue.lock().unwrap_or_else(PoisonError::into_inner));
-        while let Some(program) = take() {
-            let ran = run_program(&program, environment);
-            add(&mut outcome.lock().unwrap_or_else(PoisonError::into_inner), &program, ran);
-        }
-    };
     std::thread::scope(|scope| {
         for _ in 0..PROGRAMS_AT_ONCE {
-            scope.spawn(|| run_all(Queue::next));
-        }
-        for _ in 0..COMPUTING_AT_ONCE {
-            scope.spawn(|| run_all(Queue::next_computing));
+            scope.spawn(|| {
+                while let Some(program) = next(&queue) {
+                    let ran = run_program(&program, environment);
+                    add(&mut outcome.lock().unwrap_or_else(PoisonError::into_inner), &program, ran);
+                }
+            });
         }
     });
     let mut outcome = outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -188,43 +176,8 @@ pub(crate) fn run(programs: Vec<TestProgram>, environment: &[(&str, OsString)]) 
     Ok(outcome.counts)
 }
 
-/// Programs that are still to be begun.
-#[derive(Debug)]
-struct Queue {
-    computing: VecDeque<TestProgram>,
-    others: VecDeque<TestProgram>,
-}
-
-impl Queue {
-    fn new(programs: Vec<TestProgram>) -> Queue {
-        let (computing, others): (Vec<_>, Vec<_>) = programs.into_iter().partition(TestProgram::computes);
-        Queue { computing: computing.into(), others: others.into() }
-    }
-
-    /// Those that compute come last: they fill the gaps of the others as long as there are any.
-    fn next(&mut self) -> Option<TestProgram> {
-        self.others.pop_front().or_else(|| self.next_computing())
-    }
-
-    fn next_computing(&mut self) -> Option<TestProgram> {
-        self.computing.pop_front()
-    }
-}
-
-impl TestProgram {
-    fn computes(&self) -> bool {
-        self.name.split("::").next().is_some_and(|name| COMPUTING.contains(&name))
-    }
-
-    /// The command that runs it, at the lowest priority if it computes.
-    fn command(&self) -> Command {
-        if !self.computes() {
-            return Command::new(&self.executable);
-        }
-        let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(&self.executable);
-        command
-    }
+fn next(queue: &Mutex<VecDeque<TestProgram>>) -> Option<TestProgram> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
 }
 
 /// What a program printed, and how it ended.
@@ -248,7 +201,7 @@ fn run_to_end(
 ) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", program.executable.display());
     let file = std::fs::File::create(&program.log).map_err(failed)?;
-    let mut command = program.command();
+    let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
     // Each test's time is an unstable option of the test harness, which this variable allows.
     command.env("RUSTC_BOOTSTRAP", "1").args(["-Z", "unstable-options", "--report-time"]);
@@ -370,20 +323,6 @@ mod tests {
             arguments: Vec::new(),
             log: PathBuf::from("/t/scenarios-1.log"),
         }
-    }
-
-    #[test]
-    fn programs_that_compute_fill_the_gaps_of_the_others() {
-        let programs = ["wire", "scheduler::scheduler", "service::service", "scheduler_of_others"];
-        let names = |next: fn(&mut Queue) -> Option<TestProgram>| {
-            let mut queue = Queue::new(programs.map(named).to_vec());
-            std::iter::from_fn(|| next(&mut queue)).map(|program| program.name).collect::<Vec<_>>()
-        };
-        assert_eq!(names(Queue::next_computing), ["wire", "scheduler::scheduler"]);
-        let all = ["service::service", "scheduler_of_others", "wire", "scheduler::scheduler"];
-        assert_eq!(names(Queue::next), all);
-        assert_eq!(named("wire").command().get_program(), "nice");
-        assert_eq!(named("service").command().get_program(), "/t/scenarios-1");
     }
 
     /// A lock that was held while a program ran made all of them wait for each other.
