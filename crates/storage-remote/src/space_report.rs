@@ -18,7 +18,7 @@ use serde_json::Value;
 pub(crate) const REPORT_BYTES_MAX: usize = 32 << 20;
 /// A share that was measured longer ago tells nothing any more: what publishes reports may go on when what
 /// measures has stopped.
-const REPORT_AGE_MAX: Duration = Duration::from_secs(24 * 3_600);
+pub(crate) const REPORT_AGE_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Names of shares in a message, and bytes of each.
 const NAMES_SHOWN_MAX: usize = 8;
 const NAME_BYTES_SHOWN_MAX: usize = 60;

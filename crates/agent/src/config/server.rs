@@ -126,12 +126,8 @@ impl ServerConfig {
     fn space_report(&self) -> Result<Option<SpaceReport>, String> {
         match (&self.space_report, &self.space_share) {
             (Some(url), Some(share)) => {
-                let parsed =
-                    RemoteUrl::parse(url).map_err(|fault| format!("space_report: {}", fault.detail))?;
-                if parsed.is_s3() {
-                    return Err("space_report: a report is read by https or http".into());
-                }
-                Ok(Some(SpaceReport { url: url.clone(), share: share.clone() }))
+                let report = SpaceReport::new(url, share);
+                report.map(Some).map_err(|fault| format!("space_report: {}", fault.detail))
             }
             (None, None) => Ok(None),
             _ => {

@@ -12,7 +12,7 @@ use crate::exchange::now;
 use crate::failure::{Failure, Scope};
 use crate::multistatus::Quota;
 use crate::order::Credential;
-use crate::space_report::{self, ShareSpace};
+use crate::space_report::{self, REPORT_AGE_MAX, ShareSpace};
 use crate::url::RemoteUrl;
 use crate::webdav::Resource;
 
@@ -24,20 +24,22 @@ const SENT_INTERVAL: Duration = Duration::from_secs(60);
 /// Where a site publishes the space of its storages (WLCG Storage Resource Reporting).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceReport {
-    /// Address of the document.
-    pub url: String,
-    /// Name or path of the share in it.
-    pub share: String,
+    url: RemoteUrl,
+    share: String,
 }
 
 impl SpaceReport {
-    pub(super) fn parse_url(&self) -> Result<RemoteUrl, Fault> {
-        let url = RemoteUrl::parse(&self.url)?;
+    /// The share with this name or path in the document at this address.
+    ///
+    /// # Errors
+    /// `BadRequest` if the address is malformed, or one of S3.
+    pub fn new(url: &str, share: &str) -> Result<SpaceReport, Fault> {
+        let url = RemoteUrl::parse(url)?;
         if url.is_s3() {
             let detail = format!("{url}: a storage report is read by https or http");
             return Err(Fault::new(FaultCode::BadRequest, detail));
         }
-        Ok(url)
+        Ok(SpaceReport { url, share: share.to_owned() })
     }
 }
 
@@ -71,6 +73,15 @@ impl ReportKnowledge {
             Some((since, sent)) if now.since(*since) < SENT_INTERVAL => *sent = sent.saturating_add(bytes),
             _ => self.sent.push_back((now, bytes)),
         }
+        // What was measured before that is stale.
+        self.forget_sent(now - REPORT_AGE_MAX);
+    }
+
+    /// Forgets what was sent before this time. An interval that had begun before may have ended after.
+    fn forget_sent(&mut self, until: Timestamp) {
+        while self.sent.front().is_some_and(|(since, _)| *since + SENT_INTERVAL <= until) {
+            self.sent.pop_front();
+        }
     }
 
     /// Takes note of an answer; what was told before counts on until it is too old. Returns a trouble that is
@@ -82,10 +93,7 @@ impl ReportKnowledge {
                 // A clock that is ahead must not hide what was sent since.
                 let told = ShareSpace { measured_at: told.measured_at.min(now), ..told };
                 self.told = Some(told);
-                // An interval that had begun before may have ended after.
-                while self.sent.front().is_some_and(|(since, _)| *since + SENT_INTERVAL <= told.measured_at) {
-                    self.sent.pop_front();
-                }
+                self.forget_sent(told.measured_at);
                 told.is_stale(now).then(|| format!("the share was measured at {}", told.measured_at))
             }
             Err(why) => Some(why),
@@ -147,10 +155,10 @@ impl RemoteStorage {
         let report = self.options.space_report.as_ref()?;
         let is_due = self.space.lock().report.is_due(now());
         if is_due {
-            let answer = self.wait(async { Ok(self.read_report(report).await) }).ok()?;
+            let answer = self.runtime.block_on(self.read_report(report));
             let mut known = self.space.lock();
             if let Some(trouble) = known.report.note_answer(answer, now()) {
-                tracing::warn!(storage = %self.root.name, url = report.url, share = report.share, trouble,
+                tracing::warn!(storage = %self.root.name, url = %report.url, share = report.share, trouble,
                     "the storage report tells nothing");
             }
         }
@@ -158,11 +166,11 @@ impl RemoteStorage {
     }
 
     async fn read_report(&self, report: &SpaceReport) -> Result<ShareSpace, String> {
-        let url = report.parse_url().map_err(|fault| fault.detail)?;
+        let url = &report.url;
         // Nobody else is shown the storage's credential.
         let own = !self.root.url.is_s3() && url.origin() == self.root.url.origin();
         let credential = if own { &self.root.credential } else { &Credential::None };
-        let document = self.root.remote.storage_report(Resource { url: &url, credential }).await;
+        let document = self.root.remote.storage_report(Resource { url, credential }).await;
         let document = document.map_err(|failure: Failure| failure.text)?;
         space_report::read_share(&document, &report.share)
     }
@@ -245,6 +253,9 @@ mod tests {
         report.note_sent(u64::MAX, at(700));
         report.note_sent(u64::MAX, at(800));
         assert_eq!(free(&report, 800), Some(0));
+        // Nor is it remembered for ever where no report can be read any more.
+        report.note_sent(1, at(800) + DAY + SENT_INTERVAL);
+        assert_eq!(report.sent.len(), 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 
 use super::read::RemoteSource;
 use super::s3::{Bucket, OBJECT_BYTES_MAX, ObjectUpload};
-use super::space::{SpaceKnowledge, SpaceReport};
+use super::space::SpaceKnowledge;
 use super::upload::{Destination, FileUpload, RemoteTarget};
 use super::{ROOT_MARK, ROOT_MARK_BYTES_MAX, RemoteStorageOptions, Root, commit_all, identity};
 use crate::failure::Scope;
@@ -47,7 +47,6 @@ impl RemoteStorage {
         runtime: Handle,
     ) -> Result<RemoteStorage, Fault> {
         let root = Arc::new(Root::new(remote, &options)?);
-        options.space_report.as_ref().map(SpaceReport::parse_url).transpose()?;
         let protocol = match root.url.is_s3() {
             true => Protocol::S3(Bucket::parse(&root.url, options.path_style)?),
             false => Protocol::WebDav,

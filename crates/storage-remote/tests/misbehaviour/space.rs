@@ -48,7 +48,7 @@ impl Site {
         let token = Credential::Bearer(Zeroizing::new("TOKEN".to_owned()));
         let url = server.url("/data/");
         let options = RemoteStorageOptions {
-            space_report: Some(SpaceReport { url: reports.url("/srr"), share: "DATA".to_owned() }),
+            space_report: Some(SpaceReport::new(&reports.url("/srr"), "DATA").unwrap()),
             ..RemoteStorageOptions::new("disk".parse().unwrap(), url, token)
         };
         let remote = Arc::new(Remote::new(config).unwrap());
