@@ -1,10 +1,10 @@
-//! The state of each limit by its scope: tables indexed by storage, community and site, because six of them
-//! are looked at for each file that could be leased. Only the limits of single links, of which there are
-//! few, are searched for.
+//! The state of each limit by its scope: tables indexed by storage, community and site, because limits are
+//! looked at for each source of each file that could be leased, but for kinds of which there are none. Only
+//! the limits of single links, of which there are few, are searched for.
 
 use std::collections::BTreeMap;
 
-use crate::limits::{LimitScope, LimitState};
+use crate::limits::{LimitKind, LimitScope, LimitState};
 
 /// The scopes that have a table, in the order of the tables.
 const SCOPES: [fn(u32) -> LimitScope; 5] =
@@ -14,7 +14,37 @@ const SCOPES: [fn(u32) -> LimitScope; 5] =
 pub(crate) struct LimitStates {
     links: BTreeMap<(u32, u32), LimitState>,
     tables: [Vec<Option<LimitState>>; SCOPES.len()],
-    count: usize,
+    /// Limits of each kind.
+    counts: [usize; LimitKind::ALL.len()],
+    kinds: LimitKinds,
+}
+
+/// A set of kinds of limits, which yields them in their order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LimitKinds(u8);
+
+impl LimitKinds {
+    /// Whether it has no kinds but those of sites, which are rates.
+    #[inline]
+    pub(crate) fn are_of_sites(self) -> bool {
+        self.0 & !(1 << LimitKind::IntoSite as u8 | 1 << LimitKind::OutOfSite as u8) == 0
+    }
+
+    fn set(&mut self, kind: LimitKind, is_there: bool) {
+        let bit = 1 << kind as u8;
+        self.0 = if is_there { self.0 | bit } else { self.0 & !bit };
+    }
+}
+
+impl Iterator for LimitKinds {
+    type Item = LimitKind;
+
+    #[inline]
+    fn next(&mut self) -> Option<LimitKind> {
+        let kind = *LimitKind::ALL.get(self.0.trailing_zeros() as usize)?;
+        self.0 &= self.0 - 1;
+        Some(kind)
+    }
 }
 
 /// Where the state of a limit is kept.
@@ -37,7 +67,13 @@ fn slot(scope: LimitScope) -> Slot {
 
 impl LimitStates {
     pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.kinds.0 == 0
+    }
+
+    /// The kinds of which there are limits.
+    #[inline]
+    pub(crate) fn kinds(&self) -> LimitKinds {
+        self.kinds
     }
 
     #[inline]
@@ -67,7 +103,7 @@ impl LimitStates {
                 table[index].replace(state)
             }
         };
-        self.count += usize::from(former.is_none());
+        self.count(scope.kind(), usize::from(former.is_none()), 0);
     }
 
     pub(crate) fn remove(&mut self, scope: LimitScope) {
@@ -75,7 +111,13 @@ impl LimitStates {
             Slot::Link(source, target) => self.links.remove(&(source, target)),
             Slot::Table(table, index) => self.tables[table].get_mut(index).and_then(Option::take),
         };
-        self.count -= usize::from(former.is_some());
+        self.count(scope.kind(), 0, usize::from(former.is_some()));
+    }
+
+    fn count(&mut self, kind: LimitKind, added: usize, removed: usize) {
+        let count = &mut self.counts[kind as usize];
+        *count = *count + added - removed;
+        self.kinds.set(kind, *count > 0);
     }
 
     /// All that are set, in no order that means anything.
@@ -114,6 +156,7 @@ mod tests {
             assert_eq!(states.get(scope).map(|state| state.paid_until), Some(state(index).paid_until));
             assert_eq!(states.get_mut(scope).map(|state| state.paid_until), Some(state(index).paid_until));
         }
+        assert_eq!(states.kinds().collect::<Vec<_>>(), LimitKind::ALL);
         assert!(states.get(LimitScope::Into(2)).is_none() && states.get(LimitScope::Into(9)).is_none());
         let mut found: Vec<LimitScope> = states.iter().map(|(scope, _)| scope).collect();
         found.sort();
@@ -124,7 +167,7 @@ mod tests {
             assert!(!states.is_empty());
             states.remove(scope);
             states.remove(scope);
-            assert!(states.get(scope).is_none());
+            assert!(states.get(scope).is_none() && states.kinds().all(|kind| kind != scope.kind()));
         }
         assert!(states.is_empty() && states.iter().next().is_none());
     }

@@ -108,7 +108,30 @@ pub enum LimitKind {
     OutOfSite,
 }
 
+impl LimitKind {
+    /// In the order in which limits are named as the reason.
+    pub(crate) const ALL: [LimitKind; 6] = [
+        LimitKind::Link,
+        LimitKind::Into,
+        LimitKind::Out,
+        LimitKind::Community,
+        LimitKind::IntoSite,
+        LimitKind::OutOfSite,
+    ];
+}
+
 impl LimitScope {
+    pub(crate) fn kind(self) -> LimitKind {
+        match self {
+            LimitScope::Link(..) => LimitKind::Link,
+            LimitScope::Into(_) => LimitKind::Into,
+            LimitScope::Out(_) => LimitKind::Out,
+            LimitScope::Community(_) => LimitKind::Community,
+            LimitScope::IntoSite(_) => LimitKind::IntoSite,
+            LimitScope::OutOfSite(_) => LimitKind::OutOfSite,
+        }
+    }
+
     fn is_of_site(self) -> bool {
         matches!(self, LimitScope::IntoSite(_) | LimitScope::OutOfSite(_))
     }
@@ -126,10 +149,14 @@ pub(crate) struct LimitState {
 }
 
 impl LimitState {
+    #[inline]
+    fn is_blocked(&self, now: Timestamp) -> bool {
+        self.limit.bytes_per_s.is_some() && self.paid_until > now + BURST_LENGTH
+    }
+
     /// None if open; otherwise when to try again.
     fn blocked_until(&self, now: Timestamp) -> Option<Timestamp> {
-        (self.limit.bytes_per_s.is_some() && self.paid_until > now + BURST_LENGTH)
-            .then(|| self.paid_until - BURST_LENGTH / 2)
+        self.is_blocked(now).then(|| self.paid_until - BURST_LENGTH / 2)
     }
 
     fn time_for(&self, bytes: u64, scope: LimitScope) -> Duration {
@@ -323,18 +350,39 @@ impl Scheduler {
         self.is_link(source, target) && self.commissioned(source, target, party)
     }
 
-    /// Which limit keeps a file of a party from a link now.
+    /// Which limit keeps a file of a party from a link now. Asked of every source of every file that could be
+    /// leased, so that the usual case, rates of sites alone or no limit at all, is decided in place.
+    #[inline]
     pub(crate) fn limited(&self, source: u32, target: u32, party: u32, now: Timestamp) -> Option<Unusable> {
+        let is_plain = self.limits.by_scope.kinds().are_of_sites() && !self.may_have_job_limit(source);
+        if is_plain && !self.is_site_rate_reached(source, target, now) {
+            return None;
+        }
+        self.limited_by_any(source, target, party, now)
+    }
+
+    #[inline]
+    fn may_have_job_limit(&self, source: u32) -> bool {
+        !self.limits.each_link_of_jobs.is_empty() && of_jobs(self.storages[source].id.0)
+    }
+
+    #[inline]
+    fn is_site_rate_reached(&self, source: u32, target: u32, now: Timestamp) -> bool {
+        let is_blocked = |of| self.limits.by_scope.get(of).is_some_and(|state| state.is_blocked(now));
+        is_blocked(LimitScope::IntoSite(self.storages[target].site))
+            || is_blocked(LimitScope::OutOfSite(self.storages[source].site))
+    }
+
+    #[inline(never)]
+    fn limited_by_any(&self, source: u32, target: u32, party: u32, now: Timestamp) -> Option<Unusable> {
         if let Some(limit) = self.job_limit(source, target)
             && self.active_of(&LimitScope::Link(source, target)) >= limit
         {
             return Some(Unusable::LimitActive { of: LimitKind::Link, limit });
         }
-        if self.limits.by_scope.is_empty() {
-            return None;
-        }
         let community = self.parties.community(party);
-        for (of, kind) in self.limit_scopes(source, target, community) {
+        for kind in self.limits.by_scope.kinds() {
+            let of = self.limit_scope(kind, source, target, community);
             let Some(gate) = self.limits.by_scope.get(of) else { continue };
             if let Some(limit) = gate.limit.active
                 && self.active_of(&of) >= limit
@@ -349,24 +397,20 @@ impl Scheduler {
         None
     }
 
-    fn limit_scopes(&self, source: u32, target: u32, community: u32) -> [(LimitScope, LimitKind); 6] {
-        let (from, to) = (self.storages[source].site, self.storages[target].site);
-        [
-            (LimitScope::Link(source, target), LimitKind::Link),
-            (LimitScope::Into(target), LimitKind::Into),
-            (LimitScope::Out(source), LimitKind::Out),
-            (LimitScope::Community(community), LimitKind::Community),
-            (LimitScope::IntoSite(to), LimitKind::IntoSite),
-            (LimitScope::OutOfSite(from), LimitKind::OutOfSite),
-        ]
+    fn limit_scope(&self, kind: LimitKind, source: u32, target: u32, community: u32) -> LimitScope {
+        match kind {
+            LimitKind::Link => LimitScope::Link(source, target),
+            LimitKind::Into => LimitScope::Into(target),
+            LimitKind::Out => LimitScope::Out(source),
+            LimitKind::Community => LimitScope::Community(community),
+            LimitKind::IntoSite => LimitScope::IntoSite(self.storages[target].site),
+            LimitKind::OutOfSite => LimitScope::OutOfSite(self.storages[source].site),
+        }
     }
 
     fn job_limit(&self, source: u32, target: u32) -> Option<u32> {
-        if self.limits.each_link_of_jobs.is_empty() {
-            return None;
-        }
-        let is_of_jobs = |storage: u32| of_jobs(self.storages[storage].id.0);
-        (is_of_jobs(source) && is_of_jobs(target)).then(|| self.limits.job_link_limit(source, target))?
+        let is_of_jobs = self.may_have_job_limit(source) && of_jobs(self.storages[target].id.0);
+        is_of_jobs.then(|| self.limits.job_link_limit(source, target))?
     }
 
     fn active_of(&self, of: &LimitScope) -> u32 {
@@ -412,7 +456,8 @@ impl Scheduler {
     }
 
     fn charge_limits(&mut self, source: u32, target: u32, community: u32, bytes: u64, now: Timestamp) {
-        for (of, _) in self.limit_scopes(source, target, community) {
+        for kind in self.limits.by_scope.kinds() {
+            let of = self.limit_scope(kind, source, target, community);
             if let Some(gate) = self.limits.by_scope.get_mut(of)
                 && gate.limit.bytes_per_s.is_some()
             {
@@ -452,7 +497,8 @@ impl Scheduler {
         if self.limits.by_scope.is_empty() {
             return;
         }
-        for (of, _) in self.limit_scopes(source, target, community) {
+        for kind in self.limits.by_scope.kinds() {
+            let of = self.limit_scope(kind, source, target, community);
             let Some(gate) = self.limits.by_scope.get_mut(of) else { continue };
             if gate.limit.bytes_per_s.is_some() && lease.limits == self.limits.version {
                 gate.paid_until = (gate.paid_until - gate.time_for(back, of)).max(now - BURST_LENGTH);
