@@ -16,6 +16,7 @@
 pub mod conformance;
 mod digest;
 mod directories;
+mod fencing;
 #[cfg(feature = "testing")]
 pub mod hooked;
 mod interface;
@@ -27,6 +28,7 @@ mod virtual_store;
 
 pub use digest::digest_file;
 pub use directories::{Directories, Entry, Listing};
+pub use fencing::{FenceResult, WriterFencing, WriterId};
 pub use interface::{
     Capabilities, Commit, DirectoryCache, Identity, MODE_BITS, PARALLEL_MAX, SkipReason, SourceFile, Space,
     Storage, TargetFile, TempName, TempNameError, Visit,

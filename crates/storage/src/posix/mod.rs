@@ -11,6 +11,7 @@ mod directories;
 mod directory_cache;
 mod fault;
 mod fault_injector;
+mod fencing;
 mod file;
 mod flush;
 mod names;
@@ -38,12 +39,13 @@ use rustix::io::{self, Errno};
 
 use crate::{
     Capabilities, Commit, Directories, DirectoryCache, Identity, SourceFile, Space, Storage, TargetFile,
-    TempName, Visit,
+    TempName, Visit, WriterId,
 };
 pub use direct::DirectIo;
 use direct::{Direct, DirectIoSwitch};
 use fault::{Role, fault};
 use fault_injector::{FaultInjector, Syscall};
+use fencing::WriterLock;
 use flush::Flusher;
 pub use names::NamePage;
 pub use rooted_tree::NoLinks;
@@ -97,6 +99,9 @@ pub struct Posix {
     rooted_tree: RootedTree,
     root_path: PathBuf,
     work_elsewhere: Option<PathBuf>,
+    /// This one of several programs that write here; none if it is the only one.
+    writer: Option<WriterId>,
+    writer_lock: Mutex<Option<WriterLock>>,
     work: Mutex<Option<Arc<WorkDirectory>>>,
     flusher: Arc<Flusher>,
     fault_injector: FaultInjector,
@@ -121,7 +126,28 @@ impl Posix {
         Posix::open_with(options, tuning, None, FaultInjector::default())
     }
 
+    /// As [`Posix::open_in`], for one of several writers of the root, which can fence each other. Nothing can
+    /// be written before [`rejoin`](crate::WriterFencing::rejoin) was called once. Its temporary files always
+    /// lie in `.longhaul` in the root, where the others find them.
+    ///
+    /// # Errors
+    /// As [`Posix::open`].
+    pub fn open_shared(options: PosixOptions, tuning: PosixTuning, writer: WriterId) -> Result<Posix, Fault> {
+        let options = PosixOptions { work: None, ..options };
+        Posix::open_as(Some(writer), options, tuning, None, FaultInjector::default())
+    }
+
     fn open_with(
+        options: PosixOptions,
+        tuning: PosixTuning,
+        resolver: Option<Resolver>,
+        fault_injector: FaultInjector,
+    ) -> Result<Posix, Fault> {
+        Posix::open_as(None, options, tuning, resolver, fault_injector)
+    }
+
+    fn open_as(
+        writer: Option<WriterId>,
         options: PosixOptions,
         tuning: PosixTuning,
         resolver: Option<Resolver>,
@@ -158,12 +184,15 @@ impl Posix {
             rooted_tree: RootedTree::new(root, root_path.as_os_str().as_bytes(), resolver, reserved),
             root_path,
             work_elsewhere: options.work,
+            writer,
+            writer_lock: Mutex::new(None),
             work: Mutex::new(None),
             flusher: Arc::new(Flusher::new(options.flush, fault_injector.clone())),
             fault_injector,
             names_at_once: walk::NAMES_PER_PAGE_MAX,
         };
-        if posix.writable {
+        // One of several writers begins with `rejoin`.
+        if posix.writable && writer.is_none() {
             match posix.work() {
                 // A configuration error, as opposed to a full or read-only disk.
                 Err(fault) if fault.code == FaultCode::StateDirectory => return Err(fault),
@@ -187,8 +216,12 @@ impl Posix {
         if let Some(work) = &*work {
             return Ok(Arc::clone(work));
         }
+        // First the lock: whoever fences this writer holds it meanwhile.
+        self.lock_writer()?;
         let elsewhere = self.work_elsewhere.as_deref();
-        let prepared = Arc::new(WorkDirectory::prepare(&self.rooted_tree, elsewhere, self.flusher.policy())?);
+        let policy = self.flusher.policy();
+        let prepared = WorkDirectory::prepare(&self.rooted_tree, elsewhere, self.writer, policy)?;
+        let prepared = Arc::new(prepared);
         *work = Some(Arc::clone(&prepared));
         Ok(prepared)
     }
@@ -483,7 +516,8 @@ impl Storage for Posix {
     fn temp_path(&self, temp: &TempName) -> Option<PathBuf> {
         let inside = || self.root_path.join(WORK_DIRECTORY);
         let work = self.work_elsewhere.clone().unwrap_or_else(inside);
-        self.writable.then(|| work.join(TEMPS).join(temp.as_str()))
+        let temps = self.writer.map_or_else(|| TEMPS.to_owned(), fencing::temps_of);
+        self.writable.then(|| work.join(temps).join(temp.as_str()))
     }
 
     fn temps(&self) -> Result<Vec<TempName>, Fault> {
@@ -517,6 +551,7 @@ impl Storage for Posix {
 
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
         self.work()?;
+        self.refuse_if_fenced()?;
         delete::delete(self, at, expected)
     }
 

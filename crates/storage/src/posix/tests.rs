@@ -3,6 +3,7 @@
 mod confinement;
 mod equivalence;
 mod faults;
+mod fencing;
 mod tree;
 
 use std::path::Path;
@@ -159,7 +160,7 @@ fn conforms_on_limited_file_systems() {
     conforms(
         |root| {
             let posix = Posix::open(options(root)).unwrap();
-            let mut work = WorkDirectory::prepare(&posix.rooted_tree, None, FlushPolicy::None).unwrap();
+            let mut work = WorkDirectory::prepare(&posix.rooted_tree, None, None, FlushPolicy::None).unwrap();
             work.flushed_as_a_whole = false;
             *posix.work.lock() = Some(Arc::new(work));
             posix

@@ -12,8 +12,9 @@ use rustix::io::{self, Errno};
 
 use super::FlushPolicy;
 use super::fault::{Role, fault};
+use super::fencing;
 use super::rooted_tree::RootedTree;
-use crate::{Identity, TempName};
+use crate::{Identity, TempName, WriterId};
 
 /// In the storage's root unless another directory is configured.
 pub(super) const WORK_DIRECTORY: &str = ".longhaul";
@@ -57,9 +58,12 @@ impl OpenMode {
 
 impl WorkDirectory {
     /// Creates the directory if it is missing, and checks that files can be renamed from it into the root.
+    /// The temporary files of a writer that shares the root have a directory of their own, which is not
+    /// created here: where it is missing, another writer has fenced this one.
     pub(super) fn prepare(
         rooted_tree: &RootedTree,
         elsewhere: Option<&Path>,
+        writer: Option<WriterId>,
         policy: FlushPolicy,
     ) -> Result<WorkDirectory, Fault> {
         let shown = elsewhere.map_or_else(|| PathBuf::from(WORK_DIRECTORY), Path::to_path_buf);
@@ -80,7 +84,10 @@ impl WorkDirectory {
             );
             return Err(Fault::new(FaultCode::StateDirectory, detail));
         }
-        let temps = make_and_open(&directory, TEMPS).map_err(failed)?;
+        let temps = match writer {
+            None => make_and_open(&directory, TEMPS).map_err(failed)?,
+            Some(writer) => fencing::open_temps(&directory, writer)?,
+        };
         if policy != FlushPolicy::None {
             // The journal refers to these names.
             let parent = match elsewhere {
@@ -155,7 +162,7 @@ impl WorkDirectory {
     }
 }
 
-fn make_inside(rooted_tree: &RootedTree) -> io::Result<OwnedFd> {
+pub(super) fn make_inside(rooted_tree: &RootedTree) -> io::Result<OwnedFd> {
     make_and_open(rooted_tree.root(), WORK_DIRECTORY)
 }
 

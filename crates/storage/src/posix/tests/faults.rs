@@ -282,7 +282,7 @@ fn case_variants_are_refused_on_case_insensitive_storages() {
         _ => Ok(()),
     });
     let (posix, _root) = opened(FaultInjector::with(hook));
-    let mut work = WorkDirectory::prepare(&posix.rooted_tree, None, FlushPolicy::None).unwrap();
+    let mut work = WorkDirectory::prepare(&posix.rooted_tree, None, None, FlushPolicy::None).unwrap();
     assert!(!work.case_insensitive, "or this test is not needed");
     work.case_insensitive = true;
     *posix.work.lock() = Some(Arc::new(work));
