@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use longhaul_doctor::facts::Traffic;
 use longhaul_engine::{Clock, Export};
-use longhaul_model::{Fault, FaultCode, StorageKind};
+use longhaul_model::{AgentId, Fault, FaultCode, StorageKind};
 use longhaul_security::PermitVerifier;
-use longhaul_storage::{Posix, Storage, Virtual};
+use longhaul_storage::{Posix, Storage, Virtual, WriterId};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -39,6 +39,7 @@ use crate::report::final_report;
 use crate::root_marks::{RootCheck, RootMarks};
 use crate::service_api::ServiceApi;
 use crate::service_session::ServiceSession;
+use crate::shared_roots::{SharedRootCheck, SharedRoots};
 use crate::state_dir::{Identity, StateDir, random_u64};
 use crate::stop::StopFlag;
 use crate::storage_health::{StorageHealth, StorageWatch};
@@ -133,7 +134,7 @@ impl Agent {
         start_mover: impl FnOnce(MoverStart) -> Result<Box<dyn Mover>, Fault>,
     ) -> Result<Agent, Fault> {
         let sites = TapeSystems::from_storages(&config.storages)?;
-        let (exports, servers) = open_storages(&config, &sites)?;
+        let OpenStorages { exports, servers, shared } = open_storages(&config, &sites, identity.agent)?;
         let hooks = Hooks::from_storages(&config.storages)?.map(Arc::new);
         let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
@@ -142,6 +143,8 @@ impl Agent {
             Doors::prepare(&config.doors, &storages, &own, identity.agent.0, state.doors(), clock())?;
         let incarnation = state.next_incarnation()?;
         let log = Arc::new(OutboxLog::open(state.path())?);
+        // Before anything looks into the work directories, and before anything is resumed.
+        shared.recover_at_start(&log)?;
         let clock = ServiceClock::new(clock, log.clock_offset());
         let tapes = Arc::new(Tapes::open(sites, &state.tapes(), &clock)?);
         doors.attach_tapes(&tapes, &identity.site);
@@ -235,6 +238,7 @@ impl Agent {
             data_addresses,
             offers,
             roots,
+            shared_roots: shared,
             clock,
             monotonic: MonotonicClock::start(),
             log,
@@ -287,6 +291,9 @@ impl Agent {
             loops.spawn(run_periodic(monotonic, LinkSampler::new(circuits, engine.clone(), log.clone())));
         }
         loops.spawn(run_periodic_blocking(context.clone(), RootCheck::new(context.clone())));
+        if !context.shared_roots.is_empty() {
+            loops.spawn(run_periodic_blocking(context.clone(), SharedRootCheck::new(context.clone())));
+        }
         let audit = AuditFlusher::new(context.door_audit.clone(), log.clone());
         loops.spawn(run_periodic_blocking(context.clone(), audit));
         if !context.tapes.is_empty() {
@@ -367,11 +374,25 @@ fn stop(context: Arc<AgentContext>) {
     tracing::error!("a step does not end; the engine is left running");
 }
 
-/// All storages, and those of them that servers hold.
-fn open_storages(config: &Config, sites: &TapeSystems) -> Result<(Vec<Export>, StorageServers), Fault> {
+struct OpenStorages {
+    exports: Vec<Export>,
+    /// Those that servers hold.
+    servers: StorageServers,
+    /// Those to which other agents write as well.
+    shared: SharedRoots,
+}
+
+fn open_storages(config: &Config, sites: &TapeSystems, agent: AgentId) -> Result<OpenStorages, Fault> {
     let (mut exports, mut servers) = (Vec::with_capacity(config.storages.len()), StorageServers::new());
+    let mut shared = SharedRoots::default();
     for storage in &config.storages {
         let open: Arc<dyn Storage> = match storage.kind {
+            StorageKind::Posix if storage.shared && storage.writable => {
+                let writer = WriterId(agent.0);
+                let open = Arc::new(Posix::open_shared(storage.posix(), storage.posix_tuning(), writer)?);
+                shared.add(storage.name.clone(), open.clone());
+                open
+            }
             StorageKind::Posix => Arc::new(Posix::open_in(storage.posix(), storage.posix_tuning())?),
             StorageKind::Webdav | StorageKind::S3 => {
                 let server = Arc::new(storage.open_remote()?);
@@ -382,7 +403,7 @@ fn open_storages(config: &Config, sites: &TapeSystems) -> Result<(Vec<Export>, S
         };
         exports.push(Export { storage: sites.wrap(open), rules: storage.name_rules() });
     }
-    Ok((exports, servers))
+    Ok(OpenStorages { exports, servers, shared })
 }
 
 fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> longhaul_engine::Config {

@@ -17,6 +17,7 @@ use crate::outbox_log::OutboxLog;
 use crate::root_marks::RootMarks;
 use crate::service_api::ServiceApi;
 use crate::service_session::ServiceSession;
+use crate::shared_roots::SharedRoots;
 use crate::state_dir::{Identity, StateDir};
 use crate::stop::StopFlag;
 use crate::storage_health::StorageHealth;
@@ -35,6 +36,8 @@ pub(crate) struct AgentContext {
     pub data_addresses: Vec<String>,
     pub offers: Vec<StorageOffer>,
     pub roots: Arc<RootMarks>,
+    /// Those of the roots to which other agents write as well.
+    pub shared_roots: SharedRoots,
     pub clock: ServiceClock,
     /// The clock by which loops are stepped.
     pub monotonic: MonotonicClock,

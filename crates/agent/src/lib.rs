@@ -42,6 +42,7 @@ mod report;
 mod root_marks;
 mod service_api;
 mod service_session;
+mod shared_roots;
 mod state_dir;
 mod step;
 mod stop;

@@ -66,6 +66,7 @@ pub(crate) fn final_report(context: &AgentContext) -> Report {
         uplinks: Vec::new(),
         paths: Vec::new(),
         circuits: Vec::new(),
+        fences: Vec::new(),
         ask_ahead: false,
         ending: true,
     }
@@ -193,6 +194,7 @@ impl Reporter {
             uplinks: measured.uplinks.into(),
             paths: measured.paths.into(),
             circuits: context.circuits.link_statuses(now, hello),
+            fences: context.shared_roots.take_reports(),
             ask_ahead,
             ending: false,
         };

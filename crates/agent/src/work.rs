@@ -122,7 +122,9 @@ fn apply_work(context: &AgentContext, work: Work) -> Result<bool, Fault> {
         && news.tasks.is_empty()
         && news.cancel.is_empty()
         && work.give_back.is_empty()
-        && news.cancel_tasks.is_empty());
+        && news.cancel_tasks.is_empty()
+        && work.fences.is_empty());
+    context.shared_roots.fence(&work.fences);
     for batch in news.batches {
         for lease in &batch.leases {
             let (source, target) = (&batch.source.storage, &batch.target_storage);
@@ -163,13 +165,15 @@ fn give_back(context: &AgentContext, asked: &[AskedBack]) {
 }
 
 fn is_empty(work: &Work) -> bool {
-    let Work { number: _, now: _, batches, tasks, cancel, give_back, cancel_tasks, copies, settings } = work;
+    let Work { number: _, now: _, batches, tasks, cancel, give_back, cancel_tasks, copies, .. } = work;
+    let Work { fences, settings, .. } = work;
     batches.is_empty()
         && tasks.is_empty()
         && cancel.is_empty()
         && give_back.is_empty()
         && cancel_tasks.is_empty()
         && copies.is_empty()
+        && fences.is_empty()
         && settings.is_none()
 }
 

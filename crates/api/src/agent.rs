@@ -120,6 +120,9 @@ pub struct Report {
     /// The present state of all links that may have circuits, sent from time to time; may be lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub circuits: Vec<CircuitLink>,
+    /// What became of orders to fence other agents; may be lost: the service orders it again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fences: Vec<FenceReport>,
     /// Asks for `ahead` in the reply.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask_ahead: bool,
@@ -167,6 +170,10 @@ pub struct StorageOffer {
     /// The random number of the mark in the storage's root; absent without a mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_mark: Option<String>,
+    /// Other agents of the site may serve the same root at the same time: those that offer a storage of this
+    /// name as shared, with the same mark.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
 }
 
 /// A fact with its sequence number.
@@ -513,9 +520,41 @@ pub struct Work {
     /// outcome.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<ForeignCopy>,
+    /// Other agents to fence in roots that this agent shares with them. From protocol version 4 on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fences: Vec<FenceOrder>,
     /// The agent's settings; present when they changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<AgentSettings>,
+}
+
+/// Asks an agent to see to it that another one, which is silent, brings nothing more to a final name in a
+/// root that both share.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub struct FenceOrder {
+    /// The shared storage.
+    #[schema(value_type = formats::StorageName)]
+    pub storage: StorageName,
+    /// The agent to fence.
+    #[schema(value_type = formats::AgentId)]
+    pub agent: AgentId,
+    /// Fence it also if it holds its lock in the root, which says that it runs.
+    #[serde(default)]
+    pub even_if_locked: bool,
+}
+
+/// What became of a [`FenceOrder`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FenceReport {
+    /// The shared storage.
+    #[schema(value_type = formats::StorageName)]
+    pub storage: StorageName,
+    /// The agent that was to be fenced.
+    #[schema(value_type = formats::AgentId)]
+    pub agent: AgentId,
+    /// Why it is not fenced, one sentence for people; absent: it is, and all that it holds there is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
 }
 
 /// A lease that the service recalls.

@@ -123,6 +123,7 @@ fn two_sites(catalog: &Catalog) -> Result<Vec<StorageId>, Box<dyn std::error::Er
             rules: NameRules::default(),
             writable: true,
             case_insensitive: false,
+            shared_root: None,
         };
         let first = Incarnation { number: 1, nonce: 1 };
         storages.push(catalog.agent_hello(agent, first, name, "1", &[], &[offer], NOW)?.storages[0].id);

@@ -24,7 +24,8 @@ const SELECT_AGENT: &str =
 const SELECT_STORAGE: &str =
     "SELECT t.id, t.name, t.site, s.name, t.agent, t.rules, t.writable, t.case_insensitive,
     t.total_bytes, t.free_bytes, t.trouble, t.files, t.bytes, t.relay, t.strategy, t.kind,
-    coalesce((SELECT p.value FROM settings p WHERE p.name = 'space-policy/' || t.name), 'warn')
+    coalesce((SELECT p.value FROM settings p WHERE p.name = 'space-policy/' || t.name), 'warn'),
+    t.shared_root
     FROM storages t JOIN sites s ON s.id = t.site";
 
 impl Catalog {
@@ -303,10 +304,11 @@ fn offer_storage(
         ensure_not_former(tx, &offer.name)?;
     }
     tx.execute(
-        "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive, kind)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        "INSERT INTO storages (name, site, agent, rules, writable, case_insensitive, kind, shared_root)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
          ON CONFLICT (name) DO UPDATE SET agent = excluded.agent, rules = excluded.rules,
-         writable = excluded.writable, case_insensitive = excluded.case_insensitive, kind = excluded.kind",
+         writable = excluded.writable, case_insensitive = excluded.case_insensitive, kind = excluded.kind,
+         shared_root = excluded.shared_root",
         (
             offer.name.as_str(),
             key!(agent.site),
@@ -315,6 +317,7 @@ fn offer_storage(
             offer.writable,
             offer.case_insensitive,
             offer.kind.word(),
+            offer.shared_root.as_deref(),
         ),
     )?;
     find_storage(tx, &offer.name)?.ok_or_else(|| CatalogError::not_found("storage", &offer.name))
@@ -423,5 +426,6 @@ fn storage_row(row: &Row<'_>) -> crate::sql::Result<StorageRow> {
         strategy: row.get(14)?,
         kind: row.parsed(15)?,
         space_policy: row.parsed(16)?,
+        shared_root: row.get(17)?,
     })
 }

@@ -3,6 +3,8 @@
 //! An agent is *connected* while it holds a work poll open or was heard of lately. It gets work only after it
 //! said hello in this incarnation to this process of the service, so that what it holds is known first.
 
+pub mod shared_storages;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,10 +36,16 @@ struct Presence {
     /// Whether that hello was said to this process.
     said_hello: bool,
     storages: Vec<StorageId>,
-    /// Storages of its last hello that another agent has taken over since.
+    /// Shared storages that it serves beside the agent that offered them last.
+    joined: Vec<StorageId>,
+    /// Storages of its last hello that another agent has taken over since, or that it has to offer again.
     displaced: Vec<StorageId>,
     /// Names that its last hello offered and that were left out, since they are not its site's.
     unconfirmed: Vec<StorageName>,
+    /// When another agent was last asked to fence this one in a shared storage.
+    fences_asked: BTreeMap<StorageId, Timestamp>,
+    /// What was last put into its outbox in this session.
+    settings: Option<AgentSettings>,
     /// Its offer to make copies between storages of others.
     mover: Option<MoverOffer>,
     certificate_expires: Timestamp,
@@ -98,9 +106,28 @@ pub enum Standing {
     AwaitingHello,
 }
 
+/// The storages of a hello that are served from now on.
+#[derive(Clone, Debug, Default)]
+pub struct ServedStorages {
+    /// Those whose tasks the agent does.
+    pub led: Vec<StorageId>,
+    /// The led ones that other agents may serve as well.
+    pub shared: Vec<StorageId>,
+    /// Those that it serves beside the agent that leads them.
+    pub joined: Vec<StorageId>,
+}
+
+impl From<Vec<StorageId>> for ServedStorages {
+    fn from(led: Vec<StorageId>) -> Self {
+        ServedStorages { led, ..ServedStorages::default() }
+    }
+}
+
 #[derive(Default)]
 pub struct Agents {
     presences: Mutex<BTreeMap<AgentId, Presence>>,
+    /// As whom the scheduler knows those that serve a shared storage: it knows one agent for each storage.
+    known_as: Mutex<BTreeMap<StorageId, AgentId>>,
     /// Agents whose certificates are refused.
     refused: Mutex<BTreeMap<AgentId, RefusedAgentRow>>,
 }
@@ -132,8 +159,11 @@ impl Agents {
             incarnation: Incarnation { number: row.incarnation.number, nonce: row.incarnation.nonce },
             said_hello: false,
             storages: Vec::new(),
+            joined: Vec::new(),
             displaced: Vec::new(),
             unconfirmed: Vec::new(),
+            fences_asked: BTreeMap::new(),
+            settings: None,
             mover: None,
             certificate_expires: row.certificate_expires,
             last_contact: row.last_hello,
@@ -234,7 +264,9 @@ impl Agents {
 
     /// A hello was accepted by the catalog. Returns whether it begins a session: until now this process did
     /// not know what the agent holds.
-    pub fn hello(&self, row: AgentRow, storages: Vec<StorageId>, now: Timestamp) -> bool {
+    pub fn hello(&self, row: AgentRow, served: impl Into<ServedStorages>, now: Timestamp) -> bool {
+        let ServedStorages { led: storages, shared, joined } = served.into();
+        self.note_led(row.id, &storages, &shared);
         let mut presences = self.lock();
         let Some(presence) = presences.get_mut(&row.id) else { return false };
         let incarnation = Incarnation { number: row.incarnation.number, nonce: row.incarnation.nonce };
@@ -242,13 +274,16 @@ impl Agents {
         if begins {
             // Until the session is opened nothing is handed out that the hello does not know of.
             presence.said_hello = false;
+            presence.settings = None;
         }
         presence.incarnation = incarnation;
         presence.host = row.host;
         presence.version = row.version;
         presence.addresses = row.addresses;
         presence.storages = storages.clone();
+        presence.joined = joined;
         presence.displaced.clear();
+        presence.fences_asked.clear();
         presence.last_contact = Some(now);
         presence.ended = None;
         presence.connected = false;
@@ -260,6 +295,8 @@ impl Agents {
                     known.partition(|storage| storages.contains(storage));
                 presence.storages = served;
                 presence.displaced.extend(displaced);
+                let alone = |storage: &StorageId| storages.contains(storage) && !shared.contains(storage);
+                presence.displaced.extend(presence.joined.extract_if(.., |storage| alone(storage)));
             }
         }
         begins
@@ -314,7 +351,7 @@ impl Agents {
     pub fn reachable_storages(&self, now: Timestamp) -> BTreeSet<StorageId> {
         let presences = self.lock();
         let serving = presences.values().filter(|presence| presence.said_hello && presence.is_connected(now));
-        serving.flat_map(|presence| presence.storages.iter().copied()).collect()
+        serving.flat_map(|presence| presence.storages.iter().chain(&presence.joined).copied()).collect()
     }
 
     /// From now on the agent gets work.
@@ -376,8 +413,16 @@ impl Agents {
         self.with(agent, |presence| presence.outbox.cancel_task(task));
     }
 
-    pub fn put_settings(&self, agent: AgentId, settings: AgentSettings) {
-        self.with(agent, |presence| presence.outbox.put_settings(settings));
+    /// Puts settings into the agent's outbox, unless it has these.
+    pub(crate) fn change_settings(&self, agent: AgentId, settings: AgentSettings) {
+        let has_them = |presence: &Presence| presence.settings.as_ref() == Some(&settings);
+        if self.lock().get(&agent).is_none_or(has_them) {
+            return;
+        }
+        self.with(agent, |presence| {
+            presence.settings = Some(settings.clone());
+            presence.outbox.put_settings(settings);
+        });
     }
 
     /// Leases that the agent may not have got yet.
@@ -416,8 +461,15 @@ impl Agents {
     pub fn forget_storage(&self, storage: StorageId) {
         for presence in self.lock().values_mut() {
             presence.storages.retain(|served| *served != storage);
+            presence.joined.retain(|served| *served != storage);
             presence.displaced.retain(|other| *other != storage);
         }
+    }
+
+    pub(crate) fn connected_of_site(&self, site: SiteId, now: Timestamp) -> BTreeSet<AgentId> {
+        let presences = self.lock();
+        let here = |presence: &Presence| presence.site == site && presence.is_connected(now);
+        presences.iter().filter(|(_, presence)| here(presence)).map(|(&agent, _)| agent).collect()
     }
 
     pub fn of_site(&self, site: SiteId) -> Vec<AgentId> {
@@ -459,19 +511,24 @@ impl Agents {
 
     /// How other agents reach the agent that serves a storage.
     pub fn source_peer(&self, storage: StorageId, name: &StorageName) -> Option<SourcePeer> {
-        let agent = self.of_storage(storage)?;
+        self.peer(self.of_storage(storage)?, name)
+    }
+
+    /// How other agents reach an agent that serves a storage.
+    pub(crate) fn peer(&self, agent: AgentId, name: &StorageName) -> Option<SourcePeer> {
         let addresses = self.lock().get(&agent)?.addresses.clone();
         Some(SourcePeer { agent, storage: name.clone(), addresses })
     }
 
-    /// Agents whose connection changed since the last call, with their site and storages.
+    /// Agents whose connection changed since the last call, with their site and the storages that they serve.
     pub fn transitions(&self, now: Timestamp) -> Vec<(AgentId, SiteName, Vec<StorageId>, bool)> {
         let mut changed = Vec::new();
         for (&agent, presence) in self.lock().iter_mut() {
             let connected = presence.is_connected(now);
             if connected != presence.connected {
                 presence.connected = connected;
-                changed.push((agent, presence.site_name.clone(), presence.storages.clone(), connected));
+                let storages = presence.storages.iter().chain(&presence.joined).copied().collect();
+                changed.push((agent, presence.site_name.clone(), storages, connected));
             }
         }
         changed
@@ -480,9 +537,7 @@ impl Agents {
     /// Events for the scheduler about the connections that [`Agents::transitions`] finds changed.
     pub fn transition_events(&self, now: Timestamp) -> Vec<Event> {
         let changed = self.transitions(now).into_iter();
-        changed
-            .flat_map(|(agent, _, storages, connected)| connection_events(agent, storages, connected))
-            .collect()
+        changed.flat_map(|(agent, _, storages, _)| self.connection_events(agent, storages, now)).collect()
     }
 
     /// Agents of a site as the API shows them. `busy` counts an agent's copies between storages of others.
@@ -545,11 +600,6 @@ fn stale(agent: AgentId, shown: Incarnation, known: Incarnation) -> Fault {
             if shown.number == known.number { " from another process" } else { "" },
         ),
     )
-}
-
-/// Events for the scheduler after an agent's connection has changed.
-pub fn connection_events(agent: AgentId, storages: Vec<StorageId>, connected: bool) -> Vec<Event> {
-    storages.into_iter().map(|storage| Event::Agent { storage, agent: Some(agent), connected }).collect()
 }
 
 #[cfg(test)]

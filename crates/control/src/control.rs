@@ -1,6 +1,7 @@
 //! What the loops and the facades of the control plane share beyond the kernel: agents and what runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{Claim, CopyTerms, NameOwner};
@@ -35,6 +36,8 @@ pub struct Control {
     pub(crate) streams: Arc<dyn AgentStreams>,
     /// How often agents report.
     pub(crate) report_interval_ms: u32,
+    /// How long an agent of a shared storage may be silent before another one fences it.
+    pub(crate) fence_after: Duration,
     /// Copies verified longer ago do not count as good ones. None: their age does not matter.
     verified_within_us: Option<u64>,
 }
@@ -47,6 +50,7 @@ impl Control {
         marks: MarkTable,
         streams: Arc<dyn AgentStreams>,
         report_interval_ms: u32,
+        fence_after: Duration,
         verified_within_us: Option<u64>,
     ) -> Control {
         Control {
@@ -63,6 +67,7 @@ impl Control {
             turned_away: TurnedAway::default(),
             streams,
             report_interval_ms,
+            fence_after,
             verified_within_us,
         }
     }

@@ -15,6 +15,7 @@
 //! Not here: what moves next (`scheduler`), what is stored how (`catalog`), HTTP (`service`). Start with
 //! [`Kernel`], which every subsystem holds, and [`Control`].
 
+mod agent_backlogs;
 pub mod agent_health;
 pub mod agents;
 pub mod brain;
@@ -39,6 +40,7 @@ pub mod query_loop;
 mod rates;
 pub mod recorded;
 pub mod report_bounds;
+mod site_rates;
 pub mod steering;
 pub mod turned_away;
 pub mod turns;

@@ -12,8 +12,10 @@ use longhaul_model::{
 use longhaul_network::Link;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::agent_backlogs::AgentBacklogs;
 use crate::problems::Problems;
 use crate::rates::{History, Meter};
+use crate::site_rates::WorkingAgents;
 
 /// Links and subscriptions with a plot of their own; beyond it only the total is plotted.
 const METERS_MAX: usize = 5_000;
@@ -23,6 +25,8 @@ pub struct Running {
     pub transfer: TransferId,
     pub link: Link,
     pub agent: AgentId,
+    /// The agent that it reads from; none: taken up after a restart.
+    pub source_agent: Option<AgentId>,
     pub subscription: SubscriptionId,
     pub lfn: Lfn,
     pub size: u64,
@@ -159,9 +163,43 @@ impl Live {
         Some(running)
     }
 
-    /// The storage that an attempt reads from.
-    pub fn source_of(&self, attempt: AttemptId) -> Option<StorageId> {
-        self.lock().running.get(&attempt).map(|running| running.link.source)
+    /// The storage that an attempt reads from, and the agent, if that is known.
+    pub fn source_of(&self, attempt: AttemptId) -> Option<(StorageId, Option<AgentId>)> {
+        self.lock().running.get(&attempt).map(|running| (running.link.source, running.source_agent))
+    }
+
+    /// The agent that has the lease.
+    pub fn agent_of(&self, attempt: AttemptId) -> Option<AgentId> {
+        self.lock().running.get(&attempt).map(|running| running.agent)
+    }
+
+    /// Leases for files of these storages that other agents have.
+    pub fn held_beside(&self, agent: AgentId, targets: &[StorageId]) -> Vec<AttemptId> {
+        let inner = self.lock();
+        let beside = |running: &Running| running.agent != agent && targets.contains(&running.link.target);
+        inner.running.iter().filter(|(_, running)| beside(running)).map(|(&attempt, _)| attempt).collect()
+    }
+
+    pub(crate) fn working_agents(&self) -> WorkingAgents {
+        let inner = self.lock();
+        WorkingAgents {
+            targets: inner.running.values().map(|running| running.agent).collect(),
+            sources: inner.running.values().filter_map(|running| running.source_agent).collect(),
+        }
+    }
+
+    /// What each agent has still to bring, and to send.
+    pub(crate) fn backlogs(&self) -> AgentBacklogs {
+        let inner = self.lock();
+        let mut backlogs = AgentBacklogs::default();
+        for running in inner.running.values() {
+            let rest = running.size.saturating_sub(running.bytes_done.unwrap_or(0));
+            backlogs.count_target(running.agent, rest);
+            if let Some(source) = running.source_agent {
+                backlogs.count_source(source, rest);
+            }
+        }
+        backlogs
     }
 
     pub fn failed(
@@ -289,6 +327,7 @@ mod tests {
             transfer: TransferId(1),
             link: Link { source: StorageId(1), target: StorageId(2) },
             agent: AGENT,
+            source_agent: None,
             subscription: SubscriptionId(1),
             lfn: "f".parse().unwrap(),
             size: 100,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use longhaul_api::agent::{AgentSettings, AskedBack, LeaseBatch, Task, TaskKind, Work};
+use longhaul_api::agent::{AgentSettings, AskedBack, FenceOrder, LeaseBatch, Task, TaskKind, Work};
 use longhaul_api::foreign::ForeignCopy;
 use longhaul_model::{AttemptId, TaskId, Timestamp};
 
@@ -20,6 +20,8 @@ const PARCEL_NUMBER_MAX: u64 = 1 << 53;
 
 /// From this version of the protocol on agents know what to give back.
 const GIVES_BACK: u16 = 2;
+/// From this version of the protocol on agents fence each other in shared storages.
+const FENCES: u16 = 4;
 
 #[derive(Default)]
 pub struct Outbox {
@@ -31,6 +33,7 @@ pub struct Outbox {
     cancel: BTreeSet<AttemptId>,
     give_back: BTreeMap<AttemptId, String>,
     cancel_tasks: BTreeSet<TaskId>,
+    fences: BTreeSet<FenceOrder>,
     settings: Option<AgentSettings>,
 }
 
@@ -48,6 +51,10 @@ impl Outbox {
 
     pub fn put_copy(&mut self, copy: ForeignCopy) {
         self.copies.push(copy);
+    }
+
+    pub fn put_fence(&mut self, order: FenceOrder) {
+        self.fences.insert(order);
     }
 
     pub fn put_settings(&mut self, settings: AgentSettings) {
@@ -91,6 +98,9 @@ impl Outbox {
         if version < GIVES_BACK {
             self.give_back.clear();
         }
+        if version < FENCES {
+            self.fences.clear();
+        }
         let received = received.min(PARCEL_NUMBER_MAX);
         if self.sent.as_ref().is_some_and(|sent| sent.number <= received) {
             self.sent = None;
@@ -110,6 +120,7 @@ impl Outbox {
             now,
             cancel_tasks: std::mem::take(&mut self.cancel_tasks).into_iter().collect(),
             copies: std::mem::take(&mut self.copies),
+            fences: std::mem::take(&mut self.fences).into_iter().collect(),
             settings: self.settings.take(),
             ..Work::default()
         };
@@ -150,6 +161,7 @@ impl Outbox {
             && self.cancel.is_empty()
             && self.give_back.is_empty()
             && self.cancel_tasks.is_empty()
+            && self.fences.is_empty()
             && self.settings.is_none()
     }
 

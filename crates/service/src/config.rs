@@ -45,6 +45,9 @@ pub struct Config {
     pub lease_s: u32,
     /// Agents report at least this often.
     pub report_every_ms: u32,
+    /// An agent of a shared storage that is silent for this many seconds is fenced by another one, which
+    /// takes over what it held.
+    pub fence_after_s: u32,
     /// Finished transfers older than this many days are forgotten.
     pub history_days: u32,
     /// Finished transfers beyond this number are forgotten, oldest first.
@@ -126,6 +129,7 @@ impl Default for Config {
             database: DatabaseConfig::default(),
             lease_s: 600,
             report_every_ms: 1_000,
+            fence_after_s: 60,
             history_days: 30,
             history_rows: 2_000_000,
             check_every_s: 86_400,
@@ -218,6 +222,7 @@ impl Config {
         for (name, value) in [
             ("lease_s", self.lease_s),
             ("report_every_ms", self.report_every_ms),
+            ("fence_after_s", self.fence_after_s),
             ("limits.connections", self.limits.connections),
             ("limits.head_ms", self.limits.head_ms),
             ("limits.stall_ms", self.limits.stall_ms),

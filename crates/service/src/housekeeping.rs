@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::native::ChangeKind;
-use longhaul_control::agents::connection_events;
 use longhaul_control::brain::Input;
 use longhaul_control::commit_loop::CommitWork;
 use longhaul_control::recorded::Recorded;
@@ -37,6 +36,10 @@ const DECISIONS_TICKS: u64 = 2;
 const DELEGATION_KEPT: Duration = Duration::from_secs(7 * 86_400);
 /// Between two looks at what passed through relays.
 const CLEAR_TICKS: u64 = 2;
+/// Between two divisions of the rates of sites among their agents: each begins and ends work by itself.
+const DIVIDE_TICKS: u64 = 2;
+/// Between two looks for silent agents of shared storages.
+const FENCE_TICKS: u64 = 5;
 
 /// Where the beliefs about the network are written to the catalog.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,6 +73,13 @@ impl Housekeeping {
         self.ticks += 1;
         self.shared.kernel.changes.tick(now);
         self.note_connections(now);
+        if self.is_due(DIVIDE_TICKS) {
+            self.shared.control.divide_site_rates(None, now);
+        }
+        if self.is_due(FENCE_TICKS) {
+            // Through the commit loop: no lease and no report is under way meanwhile.
+            let _ = self.shared.kernel.writer.send(CommitWork::FenceSilentAgents);
+        }
         if self.is_due(deadlines::WATCH_INTERVAL.as_secs()) {
             if let Err(error) = deadlines::watch(&self.shared.control) {
                 tracing::warn!(%error, "deadlines could not be looked at");
@@ -109,9 +119,11 @@ impl Housekeeping {
     }
 
     fn note_connections(&self, now: Timestamp) {
-        for (agent, site, storages, connected) in self.shared.control.agents.transitions(now) {
+        let agents = &self.shared.control.agents;
+        for (agent, site, storages, connected) in agents.transitions(now) {
             tracing::info!(%agent, %site, connected, "agent");
-            self.shared.kernel.notify_scheduler(Input::Events(connection_events(agent, storages, connected)));
+            let events = agents.connection_events(agent, storages, now);
+            self.shared.kernel.notify_scheduler(Input::Events(events));
             self.shared.kernel.changes.touch(ChangeKind::Site, site, now);
         }
     }

@@ -45,6 +45,7 @@ fn adopt(shared: &ServiceContext, row: LiveTransferRow, sources: Vec<StorageId>)
             transfer: row.transfer,
             link: Link { source: row.source, target: row.target },
             agent: row.agent,
+            source_agent: None,
             subscription: row.subscription,
             lfn: row.lfn.clone(),
             size: row.size,

@@ -197,6 +197,7 @@ pub fn storage(row: &catalog::StorageRow) -> StorageView {
         promised_bytes: None,
         space_policy: Some(row.space_policy.word().to_owned()),
         rules_version: row.rules.version,
+        agents: None,
     }
 }
 

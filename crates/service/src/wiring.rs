@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
+use std::time::Duration;
 
 use longhaul_control::agents::Agents;
 use longhaul_control::brain::{Brain, INPUTS_MAX, Input};
@@ -110,6 +111,7 @@ fn share(
         config.marking.table()?,
         jobs.stream_ledger.clone(),
         config.report_every_ms,
+        Duration::from_secs(config.fence_after_s.into()),
         config.verified_within_us(),
     ));
     let hosts = config.circuits.hosts.clone();

@@ -272,6 +272,15 @@ impl Deployment {
         self.join(&name, &token).ok();
     }
 
+    /// Another agent of the site of that name in `options`, called `name` here: `site add --another-agent`,
+    /// `agent join`, `agent run`.
+    pub fn add_agent(&mut self, name: &str, options: SiteOptions) {
+        let added = self.json(&["site", "add", &options.name, "--another-agent"]);
+        self.configure(name, options);
+        self.join(name, added["join_token"].as_str().expect("site add gives a token")).ok();
+        self.start(name);
+    }
+
     /// Writes the configuration of an agent; also to change it before a restart.
     pub fn configure(&mut self, name: &str, options: SiteOptions) {
         let own = self.directory().join(name);

@@ -467,6 +467,7 @@ mod tests {
             promised_bytes: None,
             space_policy: None,
             rules_version: 1,
+            agents: None,
         }
     }
 

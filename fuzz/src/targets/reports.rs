@@ -222,6 +222,7 @@ fn hello(site: &str) -> Hello {
             writable: true,
             case_insensitive: false,
             root_mark: None,
+            shared: false,
         }],
         held: Vec::new(),
         mover: None,
@@ -241,6 +242,7 @@ fn empty_report() -> Report {
         uplinks: Vec::new(),
         paths: Vec::new(),
         circuits: Vec::new(),
+        fences: Vec::new(),
         ask_ahead: false,
         ending: false,
     }

@@ -313,6 +313,19 @@ mod tests {
     }
 
     #[test]
+    fn a_shared_storage_is_a_directory_with_its_temporary_files_in_it() {
+        let check = |lines: &str| {
+            let config: Config = toml::from_str(&format!("{MINIMAL_TOML}shared = true\n{lines}")).unwrap();
+            config.check().map_err(|fault| fault.detail.to_string())
+        };
+        check("").unwrap();
+        assert!(check("work = '/data/work'\n").unwrap_err().contains("leave out work and tape"));
+        let virtual_one = "state_dir = '/s'\n[[storages]]\nname = 'a'\nkind = 'virtual'\nshared = true\n";
+        let config: Config = toml::from_str(virtual_one).unwrap();
+        assert!(config.check().unwrap_err().detail.contains("kind = \"posix\""));
+    }
+
+    #[test]
     fn a_virtual_storage_has_nothing_but_a_name() {
         let text = "state_dir = '/s'\n[[storages]]\nname = 'alpha-test'\nkind = 'virtual'\n";
         let config: Config = toml::from_str(text).unwrap();

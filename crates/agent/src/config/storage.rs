@@ -39,6 +39,9 @@ pub struct StorageConfig {
     /// Whether the storage accepts files.
     #[serde(default = "yes")]
     pub writable: bool,
+    /// Other agents of the site serve the same root, on hosts of their own: each says so here.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub shared: bool,
     /// The first matching rule gives the path. Default: LFN and path are spelled alike.
     #[serde(default = "default_rules")]
     pub rules: Vec<NameRule>,
@@ -101,6 +104,7 @@ impl StorageConfig {
             server: None,
             work: None,
             writable: true,
+            shared: false,
             rules: default_rules(),
             rules_version: default_rules_version(),
             rules_protocol: default_rules_protocol(),
@@ -125,6 +129,9 @@ impl StorageConfig {
     pub(super) fn check_kind(&self, null_mover: bool) -> Result<(), String> {
         let name = &self.name;
         let rooted = !self.root.as_os_str().is_empty();
+        if self.shared {
+            self.check_shared()?;
+        }
         match self.kind {
             StorageKind::Posix | StorageKind::Webdav | StorageKind::S3 if null_mover => Err(format!(
                 "storage {name}: beside a null mover all storages have to be virtual (kind = \"virtual\"), \
@@ -155,6 +162,23 @@ impl StorageConfig {
             }
             _ => Ok(()),
         }
+    }
+
+    fn check_shared(&self) -> Result<(), String> {
+        let name = &self.name;
+        if self.kind != StorageKind::Posix {
+            return Err(format!(
+                "storage {name}: shared belongs to storages of kind = \"posix\": leave it out, or give the \
+                 storages of the agents names of their own"
+            ));
+        }
+        if self.work.is_some() || self.tape.is_some() {
+            return Err(format!(
+                "storage {name}: a shared storage keeps its temporary files in its root, and its agents know \
+                 of no common queue for tape: leave out work and tape"
+            ));
+        }
+        Ok(())
     }
 
     fn check_remote(&self, rooted: bool) -> Result<(), String> {
@@ -237,6 +261,7 @@ impl StorageConfig {
             writable,
             case_insensitive,
             root_mark: None,
+            shared: self.shared,
         }
     }
 }

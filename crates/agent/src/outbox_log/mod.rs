@@ -282,6 +282,11 @@ impl OutboxLog {
         state.lease(attempt).map(|(batch, lease)| (batch.target_storage.clone(), lease.lfn.clone()))
     }
 
+    /// Leases for files of a storage that have not ended.
+    pub(crate) fn leases_into(&self, target: &StorageName) -> Vec<(AttemptId, Epoch)> {
+        self.state.lock().leases_into(target)
+    }
+
     /// Bytes leased from a source that have not ended.
     pub(crate) fn bytes_from(&self, source: &StorageName) -> u64 {
         self.state.lock().bytes_from(source)

@@ -213,6 +213,15 @@ impl LogState {
         leases.fold(0, |sum, lease| sum.saturating_add(lease.size))
     }
 
+    pub(crate) fn leases_into(&self, target: &StorageName) -> Vec<(AttemptId, Epoch)> {
+        let leases = self.leases.iter().filter_map(|(&attempt, place)| {
+            let batch = &self.batches.get(&place.batch)?.batch;
+            let lease = batch.leases.get(place.index).filter(|_| batch.target_storage == *target)?;
+            Some((attempt, lease.epoch))
+        });
+        leases.collect()
+    }
+
     pub(crate) fn has_begun(&self, attempt: AttemptId) -> bool {
         self.leases.get(&attempt).is_some_and(|place| place.begun)
     }

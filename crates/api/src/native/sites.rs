@@ -214,6 +214,11 @@ pub struct StorageView {
     pub space_policy: Option<String>,
     /// Version of the name rules.
     pub rules_version: u32,
+    /// The connected agents that serve it, where several may: first the one that does its tasks. Absent where
+    /// it has one agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<formats::AgentId>>)]
+    pub agents: Option<Vec<AgentId>>,
 }
 
 /// `POST /api/v1/agents/{agent}/refusal`: refuses all certificates of an agent. With `dry_run`, the default,

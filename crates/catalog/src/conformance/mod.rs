@@ -255,6 +255,7 @@ pub fn offer(name: &str) -> StorageOfferRow {
         rules: NameRules::default(),
         writable: true,
         case_insensitive: false,
+        shared_root: None,
     }
 }
 

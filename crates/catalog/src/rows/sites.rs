@@ -89,6 +89,8 @@ pub struct StorageOfferRow {
     pub rules: NameRules,
     pub writable: bool,
     pub case_insensitive: bool,
+    /// The number of the mark in the root, if other agents may serve that root, too.
+    pub shared_root: Option<String>,
 }
 
 /// What became of a hello's storages.
@@ -106,8 +108,10 @@ pub struct StorageRow {
     pub name: StorageName,
     pub site: SiteId,
     pub site_name: SiteName,
-    /// The agent that offered it last.
+    /// The agent that offered it last; of several that serve it, the one that does its tasks.
     pub agent: AgentId,
+    /// The number of the mark in the root that several agents may serve; none if one does.
+    pub shared_root: Option<String>,
     /// As that agent offered it.
     pub kind: StorageKind,
     pub rules: NameRules,

@@ -2,7 +2,9 @@
 //! (group commit), and only then leave the process. Being one thread, it also keeps them in order: a lease is
 //! in its agent's outbox before a hello of that agent can release it.
 
+mod dealer;
 mod facts;
+mod fencing;
 mod orders;
 mod refusal;
 mod removal;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use longhaul_api::agent::{Hello, Incarnation};
+use longhaul_api::agent::{FenceReport, Hello, Incarnation};
 use longhaul_catalog::{CatalogError, ReplicaChange, ReportItem};
 use longhaul_model::{
     AgentId, ErrorChain, Fault, FaultCode, FileId, SiteName, StorageId, StorageName, TaskId, Timestamp,
@@ -43,6 +45,8 @@ pub enum CommitWork {
     ClearRelays,
     /// Delivers a new task to its storage's agent, if that is connected.
     Task(TaskId),
+    /// Has silent agents of shared storages fenced.
+    FenceSilentAgents,
     /// Refuses an agent, and ends its leases.
     RefuseAgent(RefuseAgent),
     /// Removes a storage with all it had.
@@ -98,6 +102,8 @@ pub struct PendingReport {
     pub incarnation: Incarnation,
     pub hello: Option<Hello>,
     pub items: Vec<ReportItem>,
+    /// What became of orders to fence others.
+    pub fences: Vec<FenceReport>,
     /// Number up to which everything is durable, or why nothing of it is.
     pub reply: oneshot::Sender<Result<u64, CatalogError>>,
 }
@@ -125,6 +131,7 @@ impl CommitLoop {
                 self.order_verifications();
             }
             CommitWork::Task(task) => self.deliver_task(task),
+            CommitWork::FenceSilentAgents => self.fence_silent_agents(),
             CommitWork::RefuseAgent(order) => self.refuse_agent(order),
             CommitWork::RemoveStorage(order) => self.remove_storage(order),
             CommitWork::RemoveAgent(order) => self.remove_agent(order),

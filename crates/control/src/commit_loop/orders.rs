@@ -12,6 +12,7 @@ use longhaul_scheduler::{CancelWhy, Event, Outcome};
 use longhaul_security::{Permit, list_digest};
 
 use super::CommitLoop;
+use super::dealer::Dealer;
 use crate::brain::{Grant, Input, Order};
 use crate::live::Running;
 use longhaul_api::native::ChangeKind;
@@ -48,20 +49,21 @@ impl CommitLoop {
     }
 
     fn begin(&self, mut grants: Vec<Grant>, events: &mut Vec<Event>, trouble: &mut Option<Fault>) {
+        let now = self.kernel.now();
+        let mut dealer = Dealer::new(&self.control);
         // An agent that no longer serves the target, since another took over between decision and here, gets
         // nothing.
-        grants.retain(|grant| {
-            let lease = &grant.lease;
-            let serves = self.control.agents.of_storage(lease.target) == Some(lease.agent);
-            if !serves {
-                events.push(Event::LeaseReleased { attempt: lease.attempt });
+        grants.retain_mut(|grant| {
+            let agent = dealer.target_agent(&grant.lease, now);
+            match agent {
+                Some(agent) => grant.lease.agent = agent,
+                None => events.push(Event::LeaseReleased { attempt: grant.lease.attempt }),
             }
-            serves
+            agent.is_some()
         });
         if grants.is_empty() {
             return;
         }
-        let now = self.kernel.now();
         let attempts: Vec<NewAttempt> = grants.iter().map(new_attempt).collect();
         let begun = self.kernel.catalog.begin_attempts(&attempts, now);
         self.observe_commit("begin", now);
@@ -95,14 +97,17 @@ impl CommitLoop {
             }
         }
         for ((agent, source, target, treatment), leases) in batches {
-            self.deliver(agent, (source, target), treatment, leases, now, events);
+            let bytes = leases.iter().map(|one| one.grant.lease.size);
+            let source_agent = dealer.source_agent(source, bytes, now);
+            let agents = (source_agent, agent);
+            self.deliver(agents, (source, target), treatment, leases, now, events);
         }
     }
 
     /// Puts durable leases of one link into their agent's outbox.
     fn deliver(
         &self,
-        agent: AgentId,
+        (source_agent, agent): (Option<AgentId>, AgentId),
         (source, target): (StorageId, StorageId),
         treatment: Treatment,
         leases: Vec<DurableLease>,
@@ -111,8 +116,10 @@ impl CommitLoop {
     ) {
         let directory = self.kernel.directory();
         let names = directory.name(source).zip(directory.name(target));
-        let peer =
-            names.as_ref().and_then(|(source_name, _)| self.control.agents.source_peer(source, source_name));
+        let peer = names
+            .as_ref()
+            .zip(source_agent)
+            .and_then(|((source_name, _), agent)| self.control.agents.peer(agent, source_name));
         let (Some((source_name, target_name)), Some(peer)) = (names, peer) else {
             // The source's agent went away since the decision.
             let attempts: Vec<AttemptId> = leases.iter().map(|one| one.grant.lease.attempt).collect();
@@ -141,7 +148,7 @@ impl CommitLoop {
             vec![("source", source_name.to_string()), ("target", target_name.to_string())],
             leases.len() as u64,
         );
-        let leases = leases.iter().map(|one| self.lease(one, treatment)).collect();
+        let leases = leases.iter().map(|one| self.lease(one, peer.agent, treatment)).collect();
         let Treatment { mark, class, circuits } = treatment;
         let batch = LeaseBatch {
             source: peer,
@@ -156,13 +163,14 @@ impl CommitLoop {
         self.control.agents.put_leases(agent, vec![batch]);
     }
 
-    fn lease(&self, durable: &DurableLease, treatment: Treatment) -> Lease {
+    fn lease(&self, durable: &DurableLease, source_agent: AgentId, treatment: Treatment) -> Lease {
         let grant = &durable.grant;
         let lease = &grant.lease;
         let running = Running {
             transfer: lease.transfer,
             link: Link { source: lease.source, target: lease.target },
             agent: lease.agent,
+            source_agent: Some(source_agent),
             subscription: grant.subscription,
             lfn: grant.lfn.clone(),
             size: lease.size,
@@ -189,6 +197,8 @@ impl CommitLoop {
 
     fn other(&self, order: Order) -> Result<(), CatalogError> {
         let (catalog, now) = (&self.kernel.catalog, self.kernel.now());
+        // Of several agents of a storage the scheduler knows one.
+        let holder = |attempt, known| self.control.live.agent_of(attempt).unwrap_or(known);
         match order {
             Order::Lease(_) => {}
             Order::Cancel { transfer, attempt, agent, why: CancelWhy::Unwanted } => {
@@ -197,13 +207,14 @@ impl CommitLoop {
                     &cancelled("no subscription wants it any more"),
                     now,
                 )?;
-                self.taken_back(transfer, attempt, agent, now);
+                self.taken_back(transfer, attempt, holder(attempt, agent), now);
             }
             Order::Cancel { transfer, attempt, agent, why: CancelWhy::SitePaused } => {
                 catalog.revoke_leases(&[attempt], &cancelled("the site was paused"), now)?;
-                self.taken_back(transfer, attempt, agent, now);
+                self.taken_back(transfer, attempt, holder(attempt, agent), now);
             }
             Order::GiveBack { attempt, agent, why } => {
+                let agent = holder(attempt, agent);
                 tracing::info!(%attempt, %agent, %why, "a lease is asked back");
                 self.control.agents.ask_back(agent, AskedBack { attempt, why });
             }

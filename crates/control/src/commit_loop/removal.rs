@@ -84,7 +84,9 @@ impl CommitLoop {
     /// An agent would offer the storage again with its next hello, as a new one without files.
     fn check_unserved(&self, name: &StorageName, now: Timestamp) -> Result<(), CatalogError> {
         let Some(row) = self.kernel.catalog.storage(name)? else { return Ok(()) };
-        let Some(holder) = self.control.agents.holder(row.id, row.agent, now) else { return Ok(()) };
+        let agents = &self.control.agents;
+        let joined = || agents.joined_agent(row.id, now).and_then(|agent| agents.agent(agent));
+        let Some(holder) = agents.holder(row.id, row.agent, now).or_else(joined) else { return Ok(()) };
         let detail = format!(
             "storage {name} is served by agent {} on {}, which is connected: stop that agent, or take the \
                 storage out of its configuration and restart it",

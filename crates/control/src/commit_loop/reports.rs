@@ -1,9 +1,9 @@
 //! Reports: applied exactly once, then acknowledged, then told to the scheduler. And the hello that begins a
 //! session.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use longhaul_api::agent::{AgentSettings, Hello};
+use longhaul_api::agent::{Hello, StorageOffer};
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{
     CatalogError, Claim, ReportItem, ReportResult, ReportedFact, ReportedOutcome, StorageOfferRow,
@@ -16,8 +16,9 @@ use longhaul_model::{
 use longhaul_scheduler::{Event, Outcome};
 
 use super::{CommitLoop, PendingReport};
-use crate::agents::connection_events;
+use crate::agents::ServedStorages;
 use crate::brain::Input;
+use crate::kernel::Directory;
 
 impl CommitLoop {
     pub(super) fn report(&self, job: PendingReport) {
@@ -42,14 +43,19 @@ impl CommitLoop {
                 row.agent == agent && before.storages.get(&row.id).is_some_and(|before| before.agent != agent)
             };
             let now = self.kernel.directory();
-            let taken_over: Vec<StorageId> =
-                now.storages.values().filter(taken_over).map(|row| row.id).collect();
+            let taken_over: Vec<&StorageRow> = now.storages.values().filter(taken_over).collect();
+            let alone = taken_over.iter().filter(|row| !was_shared(&before, row)).map(|row| row.id);
+            let (alone, taken_over): (Vec<StorageId>, Vec<StorageId>) =
+                (alone.collect(), taken_over.iter().map(|row| row.id).collect());
             if !taken_over.is_empty() {
-                self.replace(agent, &taken_over)?;
+                self.replace(agent, &alone)?;
                 if !begins {
                     self.send_open_tasks(agent, &taken_over)?;
                 }
             }
+        }
+        for fence in &job.fences {
+            self.take_over(agent, fence)?;
         }
         let mut acknowledged = None;
         for items in job.items.chunks(BATCH_ITEMS_MAX) {
@@ -67,19 +73,20 @@ impl CommitLoop {
     /// Records who the agent is this time. Returns whether it is the first word of a session.
     fn greet(&self, agent: AgentId, job: &PendingReport, hello: &Hello) -> Result<bool, CatalogError> {
         let now = self.kernel.now();
-        let served_by_others = self.check_holders(agent, job, hello, now)?;
+        let CheckedOffers { served_by_others, joined } = self.check_holders(agent, job, hello, now)?;
         let incarnation =
             longhaul_catalog::Incarnation { number: job.incarnation.number, nonce: job.incarnation.nonce };
         let offers: Vec<StorageOfferRow> = hello
             .storages
             .iter()
-            .filter(|offer| !served_by_others.contains(&offer.name))
+            .filter(|offer| !served_by_others.contains(&offer.name) && !joined.contains_key(&offer.name))
             .map(|offer| StorageOfferRow {
                 name: offer.name.clone(),
                 kind: offer.kind,
                 rules: offer.rules.clone(),
                 writable: offer.writable,
                 case_insensitive: offer.case_insensitive,
+                shared_root: offer.root_mark.clone().filter(|_| offer.shared),
             })
             .collect();
         let catalog = &self.kernel.catalog;
@@ -97,13 +104,19 @@ impl CommitLoop {
         let row = catalog.agent(agent)?;
         self.kernel.refresh_directory()?;
         let site = row.as_ref().map(|row| row.site_name.clone());
-        let offered: Vec<StorageId> = greeted.storages.iter().map(|storage| storage.id).collect();
-        let mut dropped = self.control.agents.storages_of(agent);
-        dropped.retain(|storage| !offered.contains(storage));
-        let begins = row.is_some_and(|row| self.control.agents.hello(row, offered, now));
+        let shared = greeted.storages.iter().filter(|storage| storage.shared_root.is_some());
+        let served = ServedStorages {
+            led: greeted.storages.iter().map(|storage| storage.id).collect(),
+            shared: shared.map(|storage| storage.id).collect(),
+            joined: joined.into_values().collect(),
+        };
+        let mut dropped = self.control.agents.served_by(agent);
+        dropped.retain(|storage| !served.led.contains(storage) && !served.joined.contains(storage));
+        let begins = row.is_some_and(|row| self.control.agents.hello(row, served, now));
         if !dropped.is_empty() {
             // The agent stays connected, so that no transition says this.
-            self.kernel.notify_scheduler(Input::Events(connection_events(agent, dropped, false)));
+            let events = self.control.agents.connection_events(agent, dropped, now);
+            self.kernel.notify_scheduler(Input::Events(events));
         }
         if let Some(site) = site {
             self.kernel.changes.touch(ChangeKind::Site, site, now);
@@ -142,20 +155,21 @@ impl CommitLoop {
 
     /// No storage is taken from an agent that serves it: what the other one offers under that name may be
     /// another directory, and its first verification would find every file missing. Those of other sites are
-    /// left out anyway. Returns those that another agent of the site serves, if this one's session has begun:
-    /// they are left out, too. A refusal would stop an agent that works, only because an administrator has
-    /// confirmed a name, a root came back, or another agent took over a storage.
+    /// left out anyway. One root may be shared by all that say so and show the same mark. Others that another
+    /// agent of the site serves are left out, too, if this one's session has begun: a refusal would stop an
+    /// agent that works, only because an administrator has confirmed a name, a root came back, or another
+    /// agent took over a storage.
     fn check_holders(
         &self,
         agent: AgentId,
         job: &PendingReport,
         hello: &Hello,
         now: Timestamp,
-    ) -> Result<Vec<StorageName>, CatalogError> {
+    ) -> Result<CheckedOffers, CatalogError> {
         let directory = self.kernel.directory();
         let site = self.control.agents.agent(agent).map(|info| info.site);
         let is_present = self.control.agents.is_present(agent, job.incarnation);
-        let mut served_by_others = Vec::new();
+        let mut checked = CheckedOffers::default();
         for offer in &hello.storages {
             let Some(row) = directory.storage(offer.name.as_str()).filter(|row| Some(row.site) == site)
             else {
@@ -164,19 +178,26 @@ impl CommitLoop {
             let Some(holder) = self.control.agents.other_holder(agent, row.id, row.agent, now) else {
                 continue;
             };
+            let why = match join_fault(row, offer) {
+                None => {
+                    checked.joined.insert(offer.name.clone(), row.id);
+                    continue;
+                }
+                Some(why) => why,
+            };
             if is_present {
-                served_by_others.push(offer.name.clone());
+                checked.served_by_others.push(offer.name.clone());
                 continue;
             }
             let detail = format!(
-                "storage {} is served by agent {} on {}, which is connected: stop that agent, or take the \
-                    storage out of its configuration and restart it; or give the storage of agent {agent} \
-                    another name",
+                "storage {} is served by agent {} on {}, which is connected, and {why}: stop that agent, or \
+                    take the storage out of its configuration and restart it; or give the storage of agent \
+                    {agent} another name",
                 offer.name, holder.id, holder.host
             );
             return Err(CatalogError::Refused(Fault::new(FaultCode::Conflict, detail)));
         }
-        Ok(served_by_others)
+        Ok(checked)
     }
 
     /// From now on the service knows what the agent holds: all its other leases wait again.
@@ -191,6 +212,7 @@ impl CommitLoop {
                 does not hold it");
             self.control.live.ended(row.attempt, false, 0, now);
         }
+        let storages = self.control.agents.storages_of(agent);
         let mut known: BTreeSet<AttemptId> = self.control.live.running_of(agent).into_iter().collect();
         known.extend(self.control.streams.reconcile(agent, &held.iter().copied().collect()));
         let of_others = self.control.live.held_by_others(agent, &held);
@@ -204,13 +226,17 @@ impl CommitLoop {
             self.control.agents.cancel(agent, unknown);
         }
         self.control.agents.open_session(agent);
-        self.send_settings(agent);
+        self.control.divide_site_rates(self.control.agents.agent(agent).map(|info| info.site), now);
         // In one batch, so that nothing is decided in between: first that the agent is there, then what it
         // holds.
         let mut events = self.control.agents.transition_events(now);
-        events.push(Event::HeldLeases { agent, attempts: held });
+        // The scheduler knows one agent of each storage, and takes its word for all of them.
+        let spoken_for = self.control.agents.storages_known_as(agent);
+        let attempts = [held, self.control.live.held_beside(agent, &spoken_for)].concat();
+        events.push(Event::HeldLeases { agent, attempts });
+        events.extend(released.iter().map(|row| Event::LeaseReleased { attempt: row.attempt }));
         self.kernel.notify_scheduler(Input::Events(events));
-        self.send_open_tasks(agent, &self.control.agents.storages_of(agent))?;
+        self.send_open_tasks(agent, &storages)?;
         tracing::info!(%agent, host = %hello.host, version = %hello.version, released = released.len(),
             "said hello");
         Ok(())
@@ -255,24 +281,13 @@ impl CommitLoop {
         Ok(())
     }
 
-    fn send_settings(&self, agent: AgentId) {
-        let Ok(Some(row)) = self.kernel.catalog.agent(agent) else { return };
-        let limits = self.kernel.directory().sites.get(&row.site).map(|site| site.limits).unwrap_or_default();
-        let settings = AgentSettings {
-            report_every_ms: self.control.report_interval_ms,
-            in_bytes_per_s: limits.in_bytes_per_s,
-            out_bytes_per_s: limits.out_bytes_per_s,
-        };
-        self.control.agents.put_settings(agent, settings);
-    }
-
     /// A target cannot know that the source's agent is gone and blames the path. We know.
     fn blame_absent_source(&self, outcome: &mut ReportedOutcome, now: Timestamp) {
         let Some(fault) = &mut outcome.fault else { return };
-        let Some(source) = self.control.live.source_of(outcome.attempt) else { return };
+        let Some((source, agent)) = self.control.live.source_of(outcome.attempt) else { return };
         let directory = self.kernel.directory();
         let Some(row) = directory.storages.get(&source) else { return };
-        if !self.control.agents.is_connected(row.agent, now)
+        if !self.control.agents.is_connected(agent.unwrap_or(row.agent), now)
             && let Some(known) = absent_source_fault(&row.name, fault)
         {
             *fault = known;
@@ -478,6 +493,37 @@ impl CommitLoop {
         self.kernel.changes.touch(ChangeKind::Subscription, transfer.subscription, now);
         self.kernel.changes.touch(ChangeKind::Status, "", now);
     }
+}
+
+/// What became of a hello's offers under names that storages of the site have.
+#[derive(Default)]
+struct CheckedOffers {
+    /// Served by another agent, and left out.
+    served_by_others: Vec<StorageName>,
+    /// Served by another agent, and by this one as well.
+    joined: BTreeMap<StorageName, StorageId>,
+}
+
+/// Why an agent cannot serve a storage beside the one that does; none if it can.
+fn join_fault(row: &StorageRow, offer: &StorageOffer) -> Option<&'static str> {
+    let Some(mark) = row.shared_root.as_ref().filter(|_| offer.shared) else {
+        return Some("one of the two does not share it (shared = true)");
+    };
+    if offer.root_mark.as_ref() != Some(mark) {
+        return Some("the roots of the two have different marks: they are not the same file system");
+    }
+    if (&row.rules, row.writable, row.case_insensitive)
+        != (&offer.rules, offer.writable, offer.case_insensitive)
+    {
+        return Some("the two do not agree on its name rules, or on whether it is writable");
+    }
+    None
+}
+
+/// Whether the agents that the storage had before go on beside the one that leads it now.
+fn was_shared(before: &Directory, row: &StorageRow) -> bool {
+    let before = before.storages.get(&row.id).and_then(|before| before.shared_root.as_ref());
+    before.is_some() && before == row.shared_root.as_ref()
 }
 
 /// What a failed connection to a source means whose agent is not in contact; none if it failed otherwise.

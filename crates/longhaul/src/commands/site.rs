@@ -413,8 +413,11 @@ fn storages_table(site: &SiteView) -> Table {
             StorageKind::Posix => String::new(),
             kind => format!(" ({kind})"),
         };
+        let shared = storage.agents.as_ref().map_or(String::new(), |agents| {
+            format!(" (shared by {})", units::plural(agents.len() as u64, "agent", "agents"))
+        });
         let own = [
-            Cell::both(format!("{}{kind}", storage.name), storage.name.as_str()),
+            Cell::both(format!("{}{kind}{shared}", storage.name), storage.name.as_str()),
             Cell::text(if storage.writable { "yes" } else { "no" }),
         ];
         table.row(own.into_iter().chain(super::storage::space_cells(storage)));

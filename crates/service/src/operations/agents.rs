@@ -225,7 +225,7 @@ impl Operations {
     /// Hands the part of a report that must be applied exactly once to the commit loop, and waits until it is
     /// durable.
     async fn durable(self: &Arc<Self>, peer: &AgentPeer, report: &Report) -> Result<u64, Problem> {
-        if report.hello.is_none() && report.entries.is_empty() {
+        if report.hello.is_none() && report.entries.is_empty() && report.fences.is_empty() {
             let agent = peer.agent;
             return self
                 .run(move |operations| operations.shared.kernel.catalog.acknowledged(agent).map_err(problem))
@@ -238,6 +238,7 @@ impl Operations {
             incarnation: report.incarnation,
             hello: report.hello.clone(),
             items: items(report.entries.clone(), &peer.site, self.now()),
+            fences: report.fences.clone(),
             reply,
         };
         self.shared

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use longhaul_api::Problem;
-use longhaul_api::agent::AgentSettings;
 use longhaul_api::formats::{JoinTokenSeconds, REASON_CHARS_MAX};
 use longhaul_api::native::{
     ChangeKind, JoinTokenCreate, Page, SiteAdd, SiteAdded, SiteChange, SiteState, SiteView, StorageView,
@@ -105,14 +104,7 @@ impl Operations {
         let by = &caller.principal.name;
         tracing::info!(site = %name, state = ?row.state, limits = ?row.limits, %by, "site changed");
         self.shared.kernel.refresh_directory().map_err(problem)?;
-        let settings = AgentSettings {
-            report_every_ms: self.shared.config.report_every_ms,
-            in_bytes_per_s: row.limits.in_bytes_per_s,
-            out_bytes_per_s: row.limits.out_bytes_per_s,
-        };
-        for agent in self.shared.control.agents.of_site(row.id) {
-            self.shared.control.agents.put_settings(agent, settings.clone());
-        }
+        self.shared.control.divide_site_rates(Some(row.id), self.now());
         self.shared.kernel.changes.touch(ChangeKind::Site, name, self.now());
         self.site_show(name)
     }
@@ -133,7 +125,13 @@ impl Operations {
     }
 
     fn storage_view(&self, row: &StorageRow) -> StorageView {
-        views::storage(row)
+        let agents = &self.shared.control.agents;
+        let serving = row.shared_root.as_ref().map(|_| {
+            let mut serving = agents.serving(row.id, self.now());
+            serving.sort_by_key(|agent| agents.of_storage(row.id) != Some(*agent));
+            serving
+        });
+        StorageView { agents: serving, ..views::storage(row) }
     }
 
     pub(super) fn site_row(&self, name: &SiteName) -> Result<SiteRow, Problem> {

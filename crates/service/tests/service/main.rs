@@ -34,6 +34,7 @@ mod refusals;
 mod removals;
 mod secrets;
 mod sessions;
+mod shared_storages;
 mod space;
 mod steering;
 mod storage_names;

@@ -266,6 +266,7 @@ impl Agent {
                 writable: true,
                 case_insensitive: false,
                 root_mark: None,
+                shared: false,
             }],
             sequence: 0,
             received: 0,
@@ -306,6 +307,7 @@ impl Agent {
             uplinks: Vec::new(),
             paths: Vec::new(),
             circuits: Vec::new(),
+            fences: Vec::new(),
             ask_ahead: false,
             ending: false,
         }
@@ -354,6 +356,18 @@ impl Agent {
             }
         }
         leases
+    }
+
+    /// Takes parcels until one holds an order to fence another agent.
+    pub async fn fence_order(&mut self) -> FenceOrder {
+        loop {
+            let work = self.poll(Duration::from_secs(20)).await.unwrap();
+            assert!(work.number > self.received, "no order within 20 s");
+            self.received = work.number;
+            if let Some(order) = work.fences.into_iter().next() {
+                return order;
+            }
+        }
     }
 
     /// Takes parcels until one holds a task.

@@ -51,6 +51,7 @@ mod routes;
 mod rucio;
 mod s3;
 mod schemathesis;
+mod shared_storage;
 mod shift;
 mod steer;
 mod tape;

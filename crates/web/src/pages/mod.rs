@@ -244,6 +244,7 @@ mod tests {
                 promised_bytes: None,
                 space_policy: None,
                 rules_version: 1,
+                agents: None,
             }],
             storage_names: vec!["vault".parse().unwrap()],
             agents: vec![AgentView {

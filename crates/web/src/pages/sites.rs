@@ -189,6 +189,9 @@ fn storages(list: &[StorageView]) -> Markup {
                                     }
                                     @if !storage.writable { " " span.soft { "read only" } }
                                     @if storage.relay { " " span.soft { "relay" } }
+                                    @if let Some(agents) = &storage.agents {
+                                        " " span.soft { (shared_by(agents.len())) }
+                                    }
                                     @if let Some(strategy) = &storage.strategy {
                                         " " span.soft { "strategy " (strategy) }
                                     }
@@ -211,6 +214,10 @@ fn storages(list: &[StorageView]) -> Markup {
             }
         }
     }
+}
+
+fn shared_by(agents: usize) -> String {
+    format!("shared by {}", units::plural(agents as u64, "agent", "agents"))
 }
 
 /// Results of the test transfers on the links; untested links are not listed.
