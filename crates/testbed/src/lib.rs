@@ -31,6 +31,7 @@ mod ports;
 mod process;
 pub mod processes;
 mod run;
+pub mod transfer_nodes;
 pub mod tree;
 pub mod wan;
 mod watcher;

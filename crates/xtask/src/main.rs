@@ -68,6 +68,8 @@ const USAGE: &str = "usage: cargo xtask <chore>
                        benchmarks of both, in alternation
   interop rucio [CASE...]
                        Rucio with all its daemons replicates through the service
+  testbed agents [--json] [--link MBIT] [--kill SECONDS] [--svg FILE]
+                       one storage served by four agents over four emulated links
   testbed anse [--json] [--half SECONDS] [--svg FILE]
                        the experiment of the ANSE paper on the emulated WAN, scaled down";
 
