@@ -128,6 +128,8 @@ pub struct Agents {
     presences: Mutex<BTreeMap<AgentId, Presence>>,
     /// As whom the scheduler knows those that serve a shared storage: it knows one agent for each storage.
     known_as: Mutex<BTreeMap<StorageId, AgentId>>,
+    /// The first hello to this process, since when silence counts: before, it could hear nobody.
+    listening_since: Mutex<Option<Timestamp>>,
     /// Agents whose certificates are refused.
     refused: Mutex<BTreeMap<AgentId, RefusedAgentRow>>,
 }
@@ -266,7 +268,8 @@ impl Agents {
     /// not know what the agent holds.
     pub fn hello(&self, row: AgentRow, served: impl Into<ServedStorages>, now: Timestamp) -> bool {
         let ServedStorages { led: storages, shared, joined } = served.into();
-        self.note_led(row.id, &storages, &shared);
+        self.note_served(row.id, &storages, &shared, &joined);
+        self.listening_since.lock().get_or_insert(now);
         let mut presences = self.lock();
         let Some(presence) = presences.get_mut(&row.id) else { return false };
         let incarnation = Incarnation { number: row.incarnation.number, nonce: row.incarnation.nonce };

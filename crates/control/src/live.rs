@@ -1,7 +1,7 @@
 //! What runs now and how fast: leased attempts with their progress, goodput by link and subscription,
 //! problems. In memory only; after a restart it fills again from the catalog and from what agents report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_api::native::ProblemView;
 use longhaul_catalog::{Admission, Claim, Phase, Subject, admit};
@@ -178,6 +178,13 @@ impl Live {
         let inner = self.lock();
         let beside = |running: &Running| running.agent != agent && targets.contains(&running.link.target);
         inner.running.iter().filter(|(_, running)| beside(running)).map(|(&attempt, _)| attempt).collect()
+    }
+
+    /// Agents that hold leases for files of these storages.
+    pub(crate) fn holders(&self, is_meant: impl Fn(StorageId) -> bool) -> BTreeSet<(AgentId, StorageId)> {
+        let inner = self.lock();
+        let meant = inner.running.values().filter(|running| is_meant(running.link.target));
+        meant.map(|running| (running.agent, running.link.target)).collect()
     }
 
     pub(crate) fn working_agents(&self) -> WorkingAgents {

@@ -5,6 +5,7 @@
 //! The scheduler decides by storage and knows one agent for each. Which of several gets a lease is decided
 //! when it becomes durable.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longhaul_api::agent::FenceOrder;
@@ -82,14 +83,32 @@ impl Agents {
     }
 
     /// A shared storage keeps the name by which the scheduler knows its agents, whoever leads it.
-    pub(super) fn note_led(&self, agent: AgentId, led: &[StorageId], shared: &[StorageId]) {
+    pub(super) fn note_served(
+        &self,
+        agent: AgentId,
+        led: &[StorageId],
+        shared: &[StorageId],
+        joined: &[StorageId],
+    ) {
         let mut known_as = self.known_as.lock();
-        for storage in led {
-            match shared.contains(storage) {
-                true => drop(known_as.entry(*storage).or_insert(agent)),
-                false => drop(known_as.remove(storage)),
-            }
+        for storage in led.iter().filter(|storage| !shared.contains(storage)) {
+            known_as.remove(storage);
         }
+        for &storage in shared.iter().chain(joined) {
+            known_as.entry(storage).or_insert(agent);
+        }
+    }
+
+    /// Whether the agent that led a shared storage leads it no more: it was fenced, refused or removed, or it
+    /// said that it does not serve the storage. Silence alone is no reason: it may verify or delete there.
+    pub(crate) fn has_given_up(&self, lead: AgentId, storage: StorageId) -> bool {
+        if self.check_admitted(lead).is_err() {
+            return true;
+        }
+        let presences = self.lock();
+        presences.get(&lead).is_none_or(|presence| {
+            presence.displaced.contains(&storage) || presence.said_hello && !presence.serves(storage)
+        })
     }
 
     /// Events for the scheduler after the connection of an agent that serves these storages has changed.
@@ -102,28 +121,33 @@ impl Agents {
         storages.into_iter().map(event).collect()
     }
 
-    /// Agents of shared storages that are silent for so long, each with one that is connected and takes over
-    /// what it held. Each is named again only after a while.
-    pub fn silent_agents(&self, after: Duration, now: Timestamp) -> Vec<SilentAgent> {
+    /// Agents that have been silent for so long, each with another one that is connected and takes over what
+    /// it held. `holders` are those that lead a shared storage or hold leases for it. Each is named again
+    /// only after a while.
+    pub fn silent_agents(
+        &self,
+        holders: &BTreeSet<(AgentId, StorageId)>,
+        after: Duration,
+        now: Timestamp,
+    ) -> Vec<SilentAgent> {
+        let listening_since = self.listening_since.lock().unwrap_or(now);
         let mut presences = self.lock();
         let mut silent = Vec::new();
-        for (&agent, presence) in presences.iter() {
-            let since = presence.silent_since().unwrap_or_default();
-            if presence.is_heard(now) || now.since(since) < after {
+        for &(agent, storage) in holders {
+            let Some(presence) = presences.get(&agent) else { continue };
+            let since = presence.silent_since().unwrap_or_default().max(listening_since);
+            let asked = presence.fences_asked.get(&storage);
+            let is_asked = asked.is_some_and(|asked| now.since(*asked) < ORDER_AGAIN_AFTER);
+            let is_fenced = presence.displaced.contains(&storage);
+            if presence.is_heard(now) || now.since(since) < after || is_asked || is_fenced {
                 continue;
             }
             let even_if_locked = now.since(since) >= FENCE_LOCKED_AFTER;
-            for &storage in presence.storages.iter().chain(&presence.joined) {
-                let is_asked = presence
-                    .fences_asked
-                    .get(&storage)
-                    .is_some_and(|asked| now.since(*asked) < ORDER_AGAIN_AFTER);
-                let mut others = presences.iter().filter(|(other, there)| {
-                    **other != agent && there.serves(storage) && there.is_connected(now)
-                });
-                if let Some((&by, _)) = others.next().filter(|_| !is_asked) {
-                    silent.push(SilentAgent { agent, storage, by, even_if_locked });
-                }
+            let mut others = presences.iter().filter(|(other, there)| {
+                **other != agent && there.serves(storage) && there.is_connected(now)
+            });
+            if let Some((&by, _)) = others.next() {
+                silent.push(SilentAgent { agent, storage, by, even_if_locked });
             }
         }
         for found in &silent {
@@ -138,23 +162,24 @@ impl Agents {
         self.with(by, |presence| presence.outbox.put_fence(order));
     }
 
-    /// Whether the word of one agent that it has fenced another one counts: both serve the storage, and the
-    /// other one is silent still. One that is back has ended what was fenced by itself.
+    /// Whether the word of one agent that it has fenced another one counts: it serves the storage, and the
+    /// other one, of the same site, is silent still. One that is back has ended what was fenced by itself.
     pub fn may_take_over(&self, by: AgentId, from: AgentId, storage: StorageId, now: Timestamp) -> bool {
         let presences = self.lock();
-        let serves = |agent| presences.get(&agent).is_some_and(|presence| presence.serves(storage));
-        by != from
-            && serves(by)
-            && serves(from)
-            && presences.get(&from).is_some_and(|presence| !presence.is_heard(now))
+        let Some((by, from)) = presences.get(&by).zip(presences.get(&from)).filter(|_| by != from) else {
+            return false;
+        };
+        by.serves(storage)
+            && by.site == from.site
+            && !from.is_heard(now)
+            && !from.displaced.contains(&storage)
     }
 
     /// The agent was fenced: it serves the storage no more until it offers it again. If it led it, the one
     /// that fenced it offers it again, and leads it from then on.
-    pub fn note_fenced(&self, from: AgentId, by: AgentId, storage: StorageId) {
+    pub fn note_fenced(&self, from: AgentId, by: AgentId, storage: StorageId, led: bool) {
         let mut presences = self.lock();
         let Some(presence) = presences.get_mut(&from) else { return };
-        let led = presence.storages.contains(&storage);
         presence.storages.retain(|served| *served != storage);
         presence.joined.retain(|served| *served != storage);
         presence.fences_asked.remove(&storage);
@@ -207,6 +232,10 @@ mod tests {
         ServedStorages { joined: vec![STORAGE], ..ServedStorages::default() }
     }
 
+    fn holders() -> BTreeSet<(AgentId, StorageId)> {
+        BTreeSet::from([(LEAD, STORAGE), (SIBLING, STORAGE)])
+    }
+
     fn word_of(agents: &Agents, agent: AgentId, now: Timestamp) {
         agents.contact(agent, Incarnation { number: 1, nonce: agent.0 }, now).unwrap();
     }
@@ -247,7 +276,7 @@ mod tests {
         let agents = two_agents();
         let silent = |now: i64| {
             word_of(&agents, SIBLING, at(now));
-            agents.silent_agents(AFTER, at(now))
+            agents.silent_agents(&holders(), AFTER, at(now))
         };
         assert_eq!(silent(59), []);
         let asked = SilentAgent { agent: LEAD, storage: STORAGE, by: SIBLING, even_if_locked: false };
@@ -260,7 +289,11 @@ mod tests {
         agents.note_ending(SIBLING, at(1_300));
         word_of(&agents, LEAD, at(1_360));
         let by_lead = SilentAgent { agent: SIBLING, storage: STORAGE, by: LEAD, even_if_locked: false };
-        assert_eq!(agents.silent_agents(AFTER, at(1_360)), [by_lead], "one that has ended as well");
+        assert_eq!(
+            agents.silent_agents(&holders(), AFTER, at(1_360)),
+            [by_lead],
+            "one that has ended as well"
+        );
     }
 
     #[test]
@@ -271,7 +304,9 @@ mod tests {
         assert!(!agents.may_take_over(LEAD, SIBLING, STORAGE, at(70)), "it is there");
         assert!(!agents.may_take_over(AgentId(9), LEAD, STORAGE, at(70)), "a stranger");
         assert!(!agents.may_take_over(SIBLING, LEAD, StorageId(6), at(70)), "another storage");
-        agents.note_fenced(LEAD, SIBLING, STORAGE);
+        assert!(!agents.has_given_up(LEAD, STORAGE), "silence alone is no reason");
+        agents.note_fenced(LEAD, SIBLING, STORAGE, true);
+        assert!(agents.has_given_up(LEAD, STORAGE));
         assert!(agents.is_displaced(SIBLING) && agents.is_displaced(LEAD));
         assert!(!agents.may_take_over(SIBLING, LEAD, STORAGE, at(70)), "once");
         assert!(agents.other_holder(SIBLING, STORAGE, LEAD, at(70)).is_none());
@@ -285,6 +320,28 @@ mod tests {
         agents.hello(row(LEAD), joined(), at(80));
         assert_eq!(agents.serving(STORAGE, at(80)), [LEAD, SIBLING]);
         assert!(!agents.is_displaced(LEAD));
+    }
+
+    /// Nobody could be heard while the service was away, and the one that says hello first does not lead.
+    #[test]
+    fn after_a_restart_of_the_service_silence_counts_anew() {
+        let agents = Agents::default();
+        [LEAD, SIBLING].into_iter().for_each(|agent| agents.add(row(agent)));
+        agents.hello(row(SIBLING), joined(), at(10_000));
+        agents.open_session(SIBLING);
+        assert!(!agents.has_given_up(LEAD, STORAGE));
+        assert_eq!(agents.known_as(STORAGE), Some(SIBLING), "leases go to the one that is there");
+        let silent = |now: i64| {
+            word_of(&agents, SIBLING, at(now));
+            agents.silent_agents(&holders(), AFTER, at(now))
+        };
+        assert_eq!((silent(10_000), silent(10_059)), (vec![], vec![]));
+        let asked = SilentAgent { agent: LEAD, storage: STORAGE, by: SIBLING, even_if_locked: false };
+        assert_eq!(silent(10_060), [asked]);
+        assert!(agents.may_take_over(SIBLING, LEAD, STORAGE, at(10_060)));
+        agents.hello(row(LEAD), lead(), at(10_061));
+        agents.open_session(LEAD);
+        assert_eq!(agents.known_as(STORAGE), Some(SIBLING), "and no lease is released when it leads");
     }
 
     #[test]

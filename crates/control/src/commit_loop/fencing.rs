@@ -1,10 +1,12 @@
 //! Silent agents of shared storages: another agent fences them, and what they held is leased anew (decision
 //! 0037).
 
+use std::collections::BTreeMap;
+
 use longhaul_api::agent::{FenceOrder, FenceReport};
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::CatalogError;
-use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, TransferState};
+use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, StorageId, TransferState};
 use longhaul_scheduler::Event;
 
 use super::CommitLoop;
@@ -12,8 +14,20 @@ use crate::brain::Input;
 
 impl CommitLoop {
     pub(super) fn fence_silent_agents(&self) {
+        let directory = self.kernel.directory();
+        let shared: BTreeMap<StorageId, AgentId> = directory
+            .storages
+            .values()
+            .filter(|row| row.shared_root.is_some())
+            .map(|row| (row.id, row.agent))
+            .collect();
+        if shared.is_empty() {
+            return;
+        }
         let (now, after) = (self.kernel.now(), self.control.fence_after);
-        for silent in self.control.agents.silent_agents(after, now) {
+        let mut holders = self.control.live.holders(|target| shared.contains_key(&target));
+        holders.extend(shared.into_iter().map(|(storage, lead)| (lead, storage)));
+        for silent in self.control.agents.silent_agents(&holders, after, now) {
             let Some(storage) = self.storage_name(silent.storage) else { continue };
             tracing::warn!(agent = %silent.agent, %storage, by = %silent.by, silent.even_if_locked,
                 "silent: another agent of the storage is to fence it");
@@ -31,9 +45,8 @@ impl CommitLoop {
             return Ok(());
         }
         let directory = self.kernel.directory();
-        let Some(storage) = directory.storage(report.storage.as_str()).map(|row| row.id) else {
-            return Ok(());
-        };
+        let row = directory.storage(report.storage.as_str()).filter(|row| row.shared_root.is_some());
+        let Some((storage, led)) = row.map(|row| (row.id, row.agent == from)) else { return Ok(()) };
         if !self.control.agents.may_take_over(by, from, storage, now) {
             tracing::info!(agent = %from, storage = %report.storage, %by, "fenced, and back already");
             return Ok(());
@@ -50,7 +63,7 @@ impl CommitLoop {
             self.kernel.changes.touch(ChangeKind::Transfer, row.transfer, now);
             events.push(Event::LeaseReleased { attempt: row.attempt });
         }
-        self.control.agents.note_fenced(from, by, storage);
+        self.control.agents.note_fenced(from, by, storage, led);
         tracing::warn!(agent = %from, storage = %report.storage, %by, leases = attempts.len(), "fenced");
         events.extend(self.control.agents.connection_events(from, vec![storage], now));
         self.kernel.notify_scheduler(Input::Events(events));

@@ -175,16 +175,14 @@ impl CommitLoop {
             else {
                 continue;
             };
-            let Some(holder) = self.control.agents.other_holder(agent, row.id, row.agent, now) else {
+            let why_not = join_fault(row, offer);
+            let agents = &self.control.agents;
+            if why_not.is_none() && row.agent != agent && !agents.has_given_up(row.agent, row.id) {
+                checked.joined.insert(offer.name.clone(), row.id);
                 continue;
-            };
-            let why = match join_fault(row, offer) {
-                None => {
-                    checked.joined.insert(offer.name.clone(), row.id);
-                    continue;
-                }
-                Some(why) => why,
-            };
+            }
+            let Some(holder) = agents.other_holder(agent, row.id, row.agent, now) else { continue };
+            let why = why_not.unwrap_or("it serves it alone");
             if is_present {
                 checked.served_by_others.push(offer.name.clone());
                 continue;

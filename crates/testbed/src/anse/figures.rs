@@ -5,9 +5,8 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::record::Sample;
+use crate::wan::PACKET_PAYLOAD_FRACTION;
 
-/// Share of payload in a packet of 1,500 bytes: the rest is headers of IP and TCP, and timestamps.
-const PACKET_PAYLOAD_FRACTION: f64 = 1_448.0 / 1_500.0;
 /// TCP and the scheduler find their pace before the first half counts.
 const BEGIN_S: f64 = 5.0;
 /// Less than this part of a path is no progress.

@@ -6,9 +6,8 @@ use serde::Serialize;
 
 use super::experiment::Experiment;
 use super::world::NODES;
+use crate::wan::PACKET_PAYLOAD_FRACTION;
 
-/// Payload of TCP in a packet of 1,500 bytes, of IPv4 with timestamps.
-const PAYLOAD_SHARE: f64 = 1_448.0 / 1_500.0;
 /// What a node has received and not written down when it is killed: two seconds of its link, and a group of
 /// small files.
 const IN_FLIGHT_S: f64 = 2.0;
@@ -68,7 +67,7 @@ impl Phase {
 
     fn carried(&self) -> f64 {
         let last = self.samples.last().map_or(0, |sample| sample.carried.iter().sum());
-        last as f64 * PAYLOAD_SHARE
+        last as f64 * PACKET_PAYLOAD_FRACTION
     }
 
     fn is_whole(&self) -> bool {
@@ -116,7 +115,7 @@ impl Outcome {
     fn living_mb_per_s(&self, phase: &Phase) -> f64 {
         let down_s = phase.kills as f64 * super::experiment::DOWN.as_secs_f64();
         let living = NODES as f64 - down_s / phase.seconds;
-        self.experiment.kill_link_mbit / 8.0 * PAYLOAD_SHARE * living
+        self.experiment.kill_link_mbit / 8.0 * PACKET_PAYLOAD_FRACTION * living
     }
 
     /// What each link carried in the last phase, as a file that any browser shows.

@@ -1,5 +1,8 @@
 //! What a path is like, what can be changed while it carries data, and what is counted.
 
+/// Share of payload in a packet of 1,500 bytes: the rest is headers of IPv4 and TCP, and timestamps.
+pub const PACKET_PAYLOAD_FRACTION: f64 = 1_448.0 / 1_500.0;
+
 /// One of the two namespaces of a laboratory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {

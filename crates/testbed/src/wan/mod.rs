@@ -18,7 +18,7 @@ mod stall;
 mod tun;
 mod worker;
 
-pub use config::{Change, Counters, Direction, Options, PathConfig, Side};
+pub use config::{Change, Counters, Direction, Options, PACKET_PAYLOAD_FRACTION, PathConfig, Side};
 pub use lab::Lab;
 pub use sockets::SocketMemory;
 pub use stall::{DATA_BYTES, Stall};
