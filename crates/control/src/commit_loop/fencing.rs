@@ -29,7 +29,8 @@ impl CommitLoop {
         holders.extend(shared.into_iter().map(|(storage, lead)| (lead, storage)));
         for silent in self.control.agents.silent_agents(&holders, after, now) {
             let Some(storage) = self.storage_name(silent.storage) else { continue };
-            tracing::warn!(agent = %silent.agent, %storage, by = %silent.by, silent.even_if_locked,
+            tracing::warn!(agent = %silent.agent, %storage, by = %silent.by,
+                even_if_locked = silent.even_if_locked,
                 "silent: another agent of the storage is to fence it");
             let order = FenceOrder { storage, agent: silent.agent, even_if_locked: silent.even_if_locked };
             self.control.agents.order_fence(silent.by, order);
