@@ -121,24 +121,14 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use longhaul_api::agent::{Fact, Lease, LeaseBatch, SourcePeer, Work};
-    use longhaul_model::{AgentId, DigestSet, Epoch, TransferId, Verification};
+    use longhaul_model::AgentId;
 
     use super::*;
     use crate::step::tests::drive;
     use crate::tests::fake_engine::FakeEngine;
 
     fn lease(attempt: u64) -> Lease {
-        Lease {
-            attempt: AttemptId(attempt),
-            transfer: TransferId(attempt),
-            epoch: Epoch(1),
-            lfn: format!("f{attempt}").parse().unwrap(),
-            size: 7,
-            digests: DigestSet::default(),
-            verification: Verification::Wire,
-            priority: 3,
-            replaces_damaged: false,
-        }
+        crate::tests::lease(attempt, &format!("f{attempt}"), b"bytes")
     }
 
     /// One of two leases has begun and goes on; the other expires in time, once.

@@ -98,7 +98,7 @@ impl SharedRoots {
             let detail = format!("{} is no shared storage of this agent", order.storage);
             Fault::new(FaultCode::NotFound, detail)
         })?;
-        // Who may be fenced itself speaks of a root that is not there, or no longer the one of all.
+        // An agent that was fenced itself has to end its own work first.
         if root.fencing.is_fenced()? {
             let detail = format!("this agent cannot write to {} itself now", order.storage);
             return Err(Fault::new(FaultCode::Conflict, detail));
@@ -185,7 +185,7 @@ mod tests {
     use std::path::Path;
 
     use longhaul_api::agent::{Fact, Lease, LeaseBatch, SourcePeer, Work};
-    use longhaul_model::{AgentId, DigestSet, Timestamp, TransferId, Verification};
+    use longhaul_model::{AgentId, Timestamp};
     use longhaul_storage::{FlushPolicy, Posix, PosixOptions, PosixTuning};
 
     use super::*;
@@ -214,15 +214,8 @@ mod tests {
 
     fn batch(target: &str, attempts: &[u64]) -> LeaseBatch {
         let lease = |&attempt: &u64| Lease {
-            attempt: AttemptId(attempt),
-            transfer: TransferId(attempt),
             epoch: Epoch(3),
-            lfn: format!("f{attempt}").parse().unwrap(),
-            size: 7,
-            digests: DigestSet::default(),
-            verification: Verification::Wire,
-            priority: 3,
-            replaces_damaged: false,
+            ..crate::tests::lease(attempt, &format!("f{attempt}"), b"bytes")
         };
         LeaseBatch {
             source: SourcePeer { agent: AgentId(9), storage: "omega".parse().unwrap(), addresses: vec![] },

@@ -354,7 +354,7 @@ impl Agents {
     pub fn reachable_storages(&self, now: Timestamp) -> BTreeSet<StorageId> {
         let presences = self.lock();
         let serving = presences.values().filter(|presence| presence.said_hello && presence.is_connected(now));
-        serving.flat_map(|presence| presence.storages.iter().chain(&presence.joined).copied()).collect()
+        serving.flat_map(Presence::served).collect()
     }
 
     /// From now on the agent gets work.
@@ -530,8 +530,7 @@ impl Agents {
             let connected = presence.is_connected(now);
             if connected != presence.connected {
                 presence.connected = connected;
-                let storages = presence.storages.iter().chain(&presence.joined).copied().collect();
-                changed.push((agent, presence.site_name.clone(), storages, connected));
+                changed.push((agent, presence.site_name.clone(), presence.served().collect(), connected));
             }
         }
         changed

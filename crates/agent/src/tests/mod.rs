@@ -107,7 +107,7 @@ impl Deployment {
     }
 }
 
-fn lease(attempt: u64, lfn: &str, bytes: &[u8]) -> Lease {
+pub(crate) fn lease(attempt: u64, lfn: &str, bytes: &[u8]) -> Lease {
     Lease {
         attempt: AttemptId(attempt),
         transfer: TransferId(1_000 + attempt),

@@ -31,8 +31,13 @@ pub struct SilentAgent {
 }
 
 impl Presence {
+    /// All storages that it serves, whoever leads them.
+    pub(super) fn served(&self) -> impl Iterator<Item = StorageId> + '_ {
+        self.storages.iter().chain(&self.joined).copied()
+    }
+
     pub(super) fn serves(&self, storage: StorageId) -> bool {
-        self.storages.contains(&storage) || self.joined.contains(&storage)
+        self.served().any(|served| served == storage)
     }
 
     /// When it was heard of last, by request or by its own word that it ends.
@@ -53,8 +58,7 @@ impl Agents {
     /// All storages that an agent serves, whoever leads them.
     pub fn served_by(&self, agent: AgentId) -> Vec<StorageId> {
         let presences = self.lock();
-        let served = presences.get(&agent).into_iter();
-        served.flat_map(|presence| presence.storages.iter().chain(&presence.joined)).copied().collect()
+        presences.get(&agent).map(|presence| presence.served().collect()).unwrap_or_default()
     }
 
     /// Any agent that serves the storage and was heard of lately, but for the one that leads it.

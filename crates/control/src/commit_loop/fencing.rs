@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use longhaul_api::agent::{FenceOrder, FenceReport};
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::CatalogError;
-use longhaul_model::{AgentId, AttemptId, Fault, FaultCode, StorageId, TransferState};
+use longhaul_model::{AgentId, Fault, FaultCode, StorageId};
 use longhaul_scheduler::Event;
 
 use super::CommitLoop;
@@ -52,20 +52,15 @@ impl CommitLoop {
             tracing::info!(agent = %from, storage = %report.storage, %by, "fenced, and back already");
             return Ok(());
         }
-        let mut live = self.kernel.catalog.live_transfers()?;
-        live.retain(|row| row.state == TransferState::Leased && row.agent == from && row.target == storage);
-        let attempts: Vec<AttemptId> = live.iter().map(|row| row.attempt).collect();
         let fault = Fault::new(FaultCode::Interrupted, format!("agent {from} is silent, and was fenced"));
-        self.kernel.catalog.revoke_leases(&attempts, &fault, now)?;
-        let mut events = Vec::with_capacity(live.len());
-        for row in &live {
-            self.control.live.ended(row.attempt, false, 0, now);
-            self.control.agents.cancel(from, [row.attempt]);
+        let revoked = self.revoke(|row| row.agent == from && row.target == storage, &fault, now)?;
+        let mut events = Vec::with_capacity(revoked.len());
+        for row in &revoked {
             self.kernel.changes.touch(ChangeKind::Transfer, row.transfer, now);
             events.push(Event::LeaseReleased { attempt: row.attempt });
         }
         self.control.agents.note_fenced(from, by, storage, led);
-        tracing::warn!(agent = %from, storage = %report.storage, %by, leases = attempts.len(), "fenced");
+        tracing::warn!(agent = %from, storage = %report.storage, %by, leases = revoked.len(), "fenced");
         events.extend(self.control.agents.connection_events(from, vec![storage], now));
         self.kernel.notify_scheduler(Input::Events(events));
         Ok(())

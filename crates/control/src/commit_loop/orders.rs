@@ -50,11 +50,11 @@ impl CommitLoop {
 
     fn begin(&self, mut grants: Vec<Grant>, events: &mut Vec<Event>, trouble: &mut Option<Fault>) {
         let now = self.kernel.now();
-        let mut dealer = Dealer::new(&self.control);
+        let mut dealer = Dealer::new(&self.control, now);
         // An agent that no longer serves the target, since another took over between decision and here, gets
         // nothing.
         grants.retain_mut(|grant| {
-            let agent = dealer.target_agent(&grant.lease, now);
+            let agent = dealer.target_agent(&grant.lease);
             match agent {
                 Some(agent) => grant.lease.agent = agent,
                 None => events.push(Event::LeaseReleased { attempt: grant.lease.attempt }),
@@ -98,7 +98,7 @@ impl CommitLoop {
         }
         for ((agent, source, target, treatment), leases) in batches {
             let bytes = leases.iter().map(|one| one.grant.lease.size);
-            let source_agent = dealer.source_agent(source, bytes, now);
+            let source_agent = dealer.source_agent(source, bytes);
             let agents = (source_agent, agent);
             self.deliver(agents, (source, target), treatment, leases, now, events);
         }
@@ -197,7 +197,7 @@ impl CommitLoop {
 
     fn other(&self, order: Order) -> Result<(), CatalogError> {
         let (catalog, now) = (&self.kernel.catalog, self.kernel.now());
-        // Of several agents of a storage the scheduler knows one.
+        // The scheduler knows one agent of each storage, and the lease may be with another.
         let holder = |attempt, known| self.control.live.agent_of(attempt).unwrap_or(known);
         match order {
             Order::Lease(_) => {}

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use longhaul_api::agent::{Hello, StorageOffer};
 use longhaul_api::native::ChangeKind;
 use longhaul_catalog::{
-    CatalogError, Claim, ReportItem, ReportResult, ReportedFact, ReportedOutcome, StorageOfferRow,
-    StorageRow, TransferUpdate,
+    CatalogError, Claim, LiveTransferRow, ReportItem, ReportResult, ReportedFact, ReportedOutcome,
+    StorageOfferRow, StorageRow, TransferUpdate,
 };
 use longhaul_model::limits::BATCH_ITEMS_MAX;
 use longhaul_model::{
@@ -264,19 +264,30 @@ impl CommitLoop {
     /// word of the former changes nothing, since its epochs are over. The scheduler draws the same conclusion
     /// when it hears of the new agent.
     fn replace(&self, agent: AgentId, storages: &[StorageId]) -> Result<(), CatalogError> {
-        let now = self.kernel.now();
-        let mut live = self.kernel.catalog.live_transfers()?;
-        live.retain(|row| {
-            row.state == TransferState::Leased && row.agent != agent && storages.contains(&row.target)
-        });
-        let attempts: Vec<AttemptId> = live.iter().map(|row| row.attempt).collect();
+        if storages.is_empty() {
+            return Ok(());
+        }
         let fault = Fault::new(FaultCode::Interrupted, format!("agent {agent} serves the storage now"));
-        self.kernel.catalog.revoke_leases(&attempts, &fault, now)?;
+        let is_meant = |row: &LiveTransferRow| row.agent != agent && storages.contains(&row.target);
+        self.revoke(is_meant, &fault, self.kernel.now()).map(drop)
+    }
+
+    /// Revokes the leases that are meant, and has their agents drop them.
+    pub(super) fn revoke(
+        &self,
+        is_meant: impl Fn(&LiveTransferRow) -> bool,
+        fault: &Fault,
+        now: Timestamp,
+    ) -> Result<Vec<LiveTransferRow>, CatalogError> {
+        let mut live = self.kernel.catalog.live_transfers()?;
+        live.retain(|row| row.state == TransferState::Leased && is_meant(row));
+        let attempts: Vec<AttemptId> = live.iter().map(|row| row.attempt).collect();
+        self.kernel.catalog.revoke_leases(&attempts, fault, now)?;
         for row in &live {
             self.control.live.ended(row.attempt, false, 0, now);
             self.control.agents.cancel(row.agent, [row.attempt]);
         }
-        Ok(())
+        Ok(live)
     }
 
     /// A target cannot know that the source's agent is gone and blames the path. We know.
