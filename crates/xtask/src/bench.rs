@@ -24,12 +24,23 @@ const OF_A_ROOM: &[(&str, &str)] = &[
     ("worlds", "longhaul-simulator"),
 ];
 
+/// How the option that names another profile than the release's begins: `dist` is what packages hold.
+const PROFILE_OPTION: &str = "--profile";
+
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
+    match words {
+        [PROFILE_OPTION, profile, words @ ..] => run_built_by(profile, words),
+        words => run_built_by("release", words),
+    }
+}
+
+fn run_built_by(profile: &str, words: &[&str]) -> Result<(), String> {
+    let run_quietly = ["run", "--profile", profile, "--quiet", "--package"];
     if let Some((case, options)) = words.split_first()
         && let Some((_, room)) = OF_A_ROOM.iter().find(|(name, _)| name == case)
     {
-        let example = ["run", "--release", "--quiet", "--package", room, "--example", case, "--"];
-        return run_command(cargo().args(example).args(options));
+        let example = [room, "--example", case, "--"];
+        return run_command(cargo().args(run_quietly).args(example).args(options));
     }
     // Without a name everything is run.
     let names = || words.iter().filter(|word| !word.starts_with("--"));
@@ -47,12 +58,9 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
         let (file, package) = tools::POSTGRESQL;
         tools::file(file, package)?;
     }
-    run_command(cargo().args(["build", "--release", "--workspace", "--bins", "--examples"]))?;
+    run_command(cargo().args(["build", "--profile", profile, "--workspace", "--bins", "--examples"]))?;
     let mut measure = cargo();
-    measure
-        .args(["run", "--release", "--quiet", "--package", "longhaul-bench", "--"])
-        .args(words)
-        .env("PATH", in_path(&folders)?);
+    measure.args(run_quietly).args(["longhaul-bench", "--"]).args(words).env("PATH", in_path(&folders)?);
     // Pictures of pages are made where the tests would find a browser; for them alone none is installed.
     if any_of(&["limits"])
         && std::env::var_os(CHROMIUM_VARIABLE).is_none()

@@ -1,12 +1,11 @@
-//! `cargo xtask previous bench`: the same benchmarks of the last release and of this version, in alternation,
-//! so that whatever else the machine does meets both alike; the median of each figure counts.
+//! `cargo xtask previous bench`: the same benchmarks of the last release and of this version, in pairs. What
+//! else the machine does changes within minutes and meets both runs of a pair alike: the median of the pairs'
+//! ratios counts, not the ratio of two medians.
 
 use std::process::{Command, Stdio};
 
 use crate::tools::shown;
 
-/// Runs of each version. Each measures once (`--quick`).
-const ROUNDS: usize = 3;
 /// A figure that is worse by more than this is slower. Machines are not quieter than that.
 const SLOWER_BY_MAX: f64 = 0.05;
 /// Columns of the table of `decisions` that are figures: decisions and turns a second.
@@ -25,20 +24,34 @@ struct Figure {
 /// case.
 pub(crate) fn compare(
     case: &str,
+    rounds: usize,
     before: impl Fn() -> Command,
     after: impl Fn() -> Command,
 ) -> Result<(), String> {
-    let (mut old, mut new) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        old.push(measure(before(), case)?);
-        new.push(measure(after(), case)?);
+    let mut pairs = Vec::new();
+    for round in 0..rounds {
+        // Neither is always the first.
+        pairs.push(if round % 2 == 0 {
+            let old = measure(before(), case)?;
+            Pair { old, new: measure(after(), case)? }
+        } else {
+            let new = measure(after(), case)?;
+            Pair { old: measure(before(), case)?, new }
+        });
     }
-    println!("\n{}", table(case, &medians(&old)?, &medians(&new)?)?);
+    println!("\n{}", table(case, &pairs)?);
     Ok(())
 }
 
+/// What the two versions measured one right after the other. Figures are compared in their order: their names
+/// may have changed.
+struct Pair {
+    old: Vec<Figure>,
+    new: Vec<Figure>,
+}
+
 fn measure(mut command: Command, case: &str) -> Result<Vec<Figure>, String> {
-    command.args(["xtask", "bench", case, "--quick"]);
+    command.args([case, "--quick"]);
     if case != "decisions" {
         command.arg("--json");
     }
@@ -74,45 +87,51 @@ fn figures_of_line(line: &str) -> Vec<Figure> {
     if line.starts_with('|') { DECISION_COLUMNS.iter().filter_map(figure).collect() } else { Vec::new() }
 }
 
-/// The median of each figure over the runs.
-fn medians(runs: &[Vec<Figure>]) -> Result<Vec<Figure>, String> {
-    let Some(first) = runs.first() else { return Err("no run".into()) };
-    if runs.iter().any(|run| run.len() != first.len()) {
-        return Err("the runs of one version have other figures".into());
-    }
-    let median = |(place, figure): (usize, &Figure)| {
-        let mut values: Vec<f64> = runs.iter().map(|run| run[place].value).collect();
-        values.sort_by(f64::total_cmp);
-        Figure { value: values[values.len() / 2], ..figure.clone() }
-    };
-    Ok(first.iter().enumerate().map(median).collect())
+/// How much worse the new value is where it is `ratio` times the old one, as a share; negative if it is better.
+fn worse_by(figure: &Figure, ratio: f64) -> f64 {
+    if figure.more_is_better { 1.0 - ratio } else { ratio - 1.0 }
 }
 
-/// How much worse the new value is, as a share of the old one; negative if it is better.
-fn worse_by(old: &Figure, new: &Figure) -> f64 {
-    if old.value == new.value {
-        return 0.0;
+fn table(case: &str, pairs: &[Pair]) -> Result<String, String> {
+    let Some(first) = pairs.first() else { return Err("no run".into()) };
+    if pairs.iter().any(|pair| pair.old.len() != first.old.len() || pair.new.len() != first.new.len()) {
+        return Err(format!("{case}: the runs of one version have other figures"));
     }
-    if new.more_is_better { 1.0 - new.value / old.value } else { new.value / old.value - 1.0 }
-}
-
-/// Figures are compared in their order: their names may have changed.
-fn table(case: &str, old: &[Figure], new: &[Figure]) -> Result<String, String> {
-    if old.len() > new.len() {
-        return Err(format!("{case}: {} figures, {} before", new.len(), old.len()));
+    if first.old.len() > first.new.len() {
+        return Err(format!("{case}: {} figures, {} before", first.new.len(), first.old.len()));
     }
-    let mut text =
-        format!("| {case} | last release | this version | ratio | |\n| --- | ---: | ---: | ---: | --- |\n");
-    for (old, new) in old.iter().zip(new) {
-        let slower = worse_by(old, new) > SLOWER_BY_MAX;
-        let verdict = if slower { "WORSE" } else { "" };
-        let ratio = new.value / old.value;
+    let mut text = format!(
+        "| {case}, {} pairs | last release | this version | ratio | from | to | |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | --- |\n",
+        pairs.len()
+    );
+    for (place, figure) in first.new.iter().enumerate().take(first.old.len()) {
+        let sorted = |value_of: &dyn Fn(&Pair) -> f64| {
+            let mut values: Vec<f64> = pairs.iter().map(value_of).collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let median = |values: &[f64]| values[values.len() / 2];
+        let old = sorted(&|pair| pair.old[place].value);
+        let new = sorted(&|pair| pair.new[place].value);
+        let ratios = sorted(&|pair| ratio(pair.old[place].value, pair.new[place].value));
+        let verdict = if worse_by(figure, median(&ratios)) > SLOWER_BY_MAX { "WORSE" } else { "" };
         text.push_str(&format!(
-            "| {} | {} | {} | {ratio:.2} | {verdict} |\n",
-            new.name, old.value, new.value
+            "| {} | {} | {} | {:.2} | {:.2} | {:.2} | {verdict} |\n",
+            figure.name,
+            median(&old),
+            median(&new),
+            median(&ratios),
+            ratios[0],
+            ratios[ratios.len() - 1],
         ));
     }
     Ok(text)
+}
+
+/// Two figures of nothing are equal.
+fn ratio(old: f64, new: f64) -> f64 {
+    if old == new { 1.0 } else { new / old }
 }
 
 #[cfg(test)]
@@ -139,14 +158,22 @@ mod tests {
 
     #[test]
     fn what_is_worse_by_more_than_a_twentieth_is_said() {
-        let figure = |value, more_is_better| Figure { name: "x".into(), value, more_is_better };
-        let runs = |values: [f64; 3], more| values.map(|value| vec![figure(value, more)]).to_vec();
-        let old = medians(&runs([100.0, 90.0, 500.0], true)).unwrap();
-        assert_eq!(old, [figure(100.0, true)]);
-        let said = |new: f64, more| table("case", &[figure(100.0, more)], &[figure(new, more)]).unwrap();
+        let figures = |value, more_is_better| vec![Figure { name: "x".into(), value, more_is_better }];
+        let pair = |old, new, more| Pair { old: figures(old, more), new: figures(new, more) };
+        let said = |new: f64, more| table("case", &[pair(100.0, new, more)]).unwrap();
         assert!(said(94.0, true).contains("WORSE") && !said(96.0, true).contains("WORSE"));
         assert!(said(106.0, false).contains("WORSE") && !said(94.0, false).contains("WORSE"));
-        assert!(table("case", &old, &[]).is_err(), "a figure is gone");
-        assert!(medians(&[old.clone(), vec![]]).is_err());
+        assert!(table("case", &[Pair { old: figures(1.0, true), new: vec![] }]).is_err(), "a figure is gone");
+        assert!(table("case", &[]).is_err());
+        let short = Pair { old: figures(1.0, true), new: vec![] };
+        assert!(table("case", &[pair(1.0, 1.0, true), short]).is_err());
+    }
+
+    #[test]
+    fn a_machine_that_becomes_slower_between_pairs_changes_no_ratio() {
+        let figures = |value| vec![Figure { name: "x".into(), value, more_is_better: true }];
+        let pair = |old, new| Pair { old: figures(old), new: figures(new) };
+        let text = table("case", &[pair(100.0, 100.0), pair(50.0, 51.0), pair(80.0, 70.0)]).unwrap();
+        assert!(text.contains("| x | 80 | 70 | 1.00 | 0.88 | 1.02 |  |"), "{text}");
     }
 }

@@ -6,9 +6,12 @@ use crate::tools::{cargo, run_command, target};
 /// A larger program takes more than five seconds at 100 Mbit/s.
 const PROGRAM_BYTES_MAX: u64 = 60_000_000;
 
+/// The profile by which packages are built.
+pub(crate) const PROFILE: &str = "dist";
+
 pub(crate) fn run() -> Result<(), String> {
-    run_command(cargo().args(["build", "--profile", "dist", "--package", "longhaul"]))?;
-    let program = target().join("dist/longhaul");
+    run_command(cargo().args(["build", "--profile", PROFILE, "--package", "longhaul"]))?;
+    let program = target().join(PROFILE).join("longhaul");
     let metadata = program.metadata().map_err(|error| format!("{}: {error}", program.display()))?;
     let megabytes = metadata.len() as f64 / 1e6;
     println!("{}: {megabytes:.1} MB", program.display());

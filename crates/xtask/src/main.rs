@@ -58,13 +58,14 @@ const USAGE: &str = "usage: cargo xtask <chore>
   soak random [ROOM…]  the property tests with 10,000 cases each
   soak fuzz [LIMIT]    every decoder under libFuzzer (default 600 s or 10,000,000 executions each)
   soak all             all of these
-  bench [CASE]         benchmarks, as ratios (cases: cargo xtask bench list)
+  bench [--profile NAME] [CASE]
+                       benchmarks, as ratios (cases: cargo xtask bench list)
   bench transfers [CASE...] [--rounds N] [--only PROGRAM]... [--against FILE]
                        one command against its peers
   previous upgrade     a deployment of the last release goes on with this version
   previous reports [SCENARIO...]
                        the simulator's reports beside those of the last release
-  previous bench [CASE...]
+  previous bench [--rounds N] [CASE...]
                        benchmarks of both, in alternation
   interop rucio [CASE...]
                        Rucio with all its daemons replicates through the service

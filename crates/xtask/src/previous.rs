@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::bench_comparison;
+use crate::dist;
 use crate::test::PROFILE;
 use crate::tools::{cargo, root, run_command, target};
 
@@ -19,13 +20,21 @@ const BENCH_CASES: [&str; 5] = ["decisions", "fts", "doors", "small", "large"];
 /// Strategies of the simulator whose reports are compared.
 const STRATEGIES: [&str; 3] = ["best", "queue", "throughput/fts3"];
 
-const USAGE: &str = "usage: cargo xtask previous upgrade | reports [SCENARIO...] | bench [CASE...]";
+const USAGE: &str =
+    "usage: cargo xtask previous upgrade | reports [SCENARIO...] | bench [--rounds N] [CASE...]";
+
+/// Runs of each version in a comparison, unless `--rounds` says otherwise.
+const ROUNDS: usize = 3;
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     match words {
         ["upgrade"] => upgrade(),
         ["reports", scenarios @ ..] => compare_reports(scenarios),
-        ["bench", cases @ ..] => bench(if cases.is_empty() { &BENCH_CASES } else { cases }),
+        ["bench", "--rounds", rounds, cases @ ..] => match rounds.parse() {
+            Ok(rounds @ 1..) => bench(rounds, cases),
+            _ => Err(format!("\"{rounds}\" is no number of rounds: at least 1")),
+        },
+        ["bench", cases @ ..] => bench(ROUNDS, cases),
         _ => Err(USAGE.to_owned()),
     }
 }
@@ -71,14 +80,22 @@ fn upgrade() -> Result<(), String> {
 
 /// The benchmarks of both versions, case by case, each as its users have it: the last release optimised every
 /// build as this one does what packages hold (profile `dist`, decision 0030).
-fn bench(cases: &[&str]) -> Result<(), String> {
+fn bench(rounds: usize, cases: &[&str]) -> Result<(), String> {
+    let cases = if cases.is_empty() { &BENCH_CASES } else { cases };
     let sources = sources()?;
-    let packaged = || {
-        let mut command = cargo();
-        command.env("CARGO_PROFILE_RELEASE_LTO", "false");
+    let of_last_release = || {
+        let mut command = cargo_in(&sources);
+        command.args(["xtask", "bench"]);
         command
     };
-    cases.iter().try_for_each(|case| bench_comparison::compare(case, || cargo_in(&sources), packaged))
+    let of_this_version = || {
+        let mut command = cargo();
+        command.args(["xtask", "bench", "--profile", dist::PROFILE]);
+        command
+    };
+    cases
+        .iter()
+        .try_for_each(|case| bench_comparison::compare(case, rounds, of_last_release, of_this_version))
 }
 
 /// The simulator's reports over the shipped scenarios: same decisions, same numbers, only other words.
