@@ -4,9 +4,10 @@
 mod peers;
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::test::{PROGRAMS, in_path};
-use crate::tools::{self, cargo, run_command};
+use crate::tools::{self, cargo, root, run_command, target};
 
 /// Cases that run other programs.
 const WITH_PEERS: &[&str] = &["transfers", "mtu", "fdt", "floor"];
@@ -35,12 +36,11 @@ pub(crate) fn run(words: &[&str]) -> Result<(), String> {
 }
 
 fn run_built_by(profile: &str, words: &[&str]) -> Result<(), String> {
-    let run_quietly = ["run", "--profile", profile, "--quiet", "--package"];
     if let Some((case, options)) = words.split_first()
         && let Some((_, room)) = OF_A_ROOM.iter().find(|(name, _)| name == case)
     {
-        let example = [room, "--example", case, "--"];
-        return run_command(cargo().args(run_quietly).args(example).args(options));
+        let example = ["run", "--profile", profile, "--quiet", "--package", room, "--example", case, "--"];
+        return run_command(cargo().args(example).args(options));
     }
     // Without a name everything is run.
     let names = || words.iter().filter(|word| !word.starts_with("--"));
@@ -59,8 +59,9 @@ fn run_built_by(profile: &str, words: &[&str]) -> Result<(), String> {
         tools::file(file, package)?;
     }
     run_command(cargo().args(["build", "--profile", profile, "--workspace", "--bins", "--examples"]))?;
-    let mut measure = cargo();
-    measure.args(run_quietly).args(["longhaul-bench", "--"]).args(words).env("PATH", in_path(&folders)?);
+    // As it was built with all the rest: for itself alone cargo would choose other features, and build again.
+    let mut measure = Command::new(target().join(profile).join("longhaul-bench"));
+    measure.args(words).env("PATH", in_path(&folders)?).current_dir(root());
     // Pictures of pages are made where the tests would find a browser; for them alone none is installed.
     if any_of(&["limits"])
         && std::env::var_os(CHROMIUM_VARIABLE).is_none()
