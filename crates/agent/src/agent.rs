@@ -43,7 +43,7 @@ use crate::shared_roots::{SharedRootCheck, SharedRoots};
 use crate::state_dir::{Identity, StateDir, random_u64};
 use crate::stop::StopFlag;
 use crate::storage_health::{StorageHealth, StorageWatch};
-use crate::tape::{TapeSystems, Tapes};
+use crate::tape::{StageOrders, TapeSystems, Tapes};
 use crate::tasks::{TaskContext, Tasks};
 use crate::third_party::{self, StorageServers};
 use crate::threads::{ended_fault, guarded};
@@ -251,6 +251,7 @@ impl Agent {
             report_interval: watch::Sender::new(REPORT_INTERVAL_DEFAULT),
             measurements: Arc::new(Measurements::new(config.probes)),
             circuits,
+            stage_orders: StageOrders::new(tapes.clone()),
             tapes,
             foreign,
             door_audit,
@@ -393,7 +394,9 @@ fn open_storages(config: &Config, sites: &TapeSystems, agent: AgentId) -> Result
                 shared.add(storage.name.clone(), open.clone());
                 open
             }
-            StorageKind::Posix => Arc::new(Posix::open_in(storage.posix(), storage.posix_tuning())?),
+            StorageKind::Posix | StorageKind::Tape => {
+                Arc::new(Posix::open_in(storage.posix(), storage.posix_tuning())?)
+            }
             StorageKind::Webdav | StorageKind::S3 => {
                 let server = Arc::new(storage.open_remote()?);
                 servers.insert(storage.name.clone(), server.clone());

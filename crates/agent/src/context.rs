@@ -21,7 +21,7 @@ use crate::shared_roots::SharedRoots;
 use crate::state_dir::{Identity, StateDir};
 use crate::stop::StopFlag;
 use crate::storage_health::StorageHealth;
-use crate::tape::Tapes;
+use crate::tape::{StageOrders, Tapes};
 use crate::tasks::Tasks;
 
 /// Source of random numbers; seeded in simulations.
@@ -53,6 +53,8 @@ pub(crate) struct AgentContext {
     pub measurements: Arc<Measurements>,
     pub circuits: Arc<Circuits>,
     pub tapes: Arc<Tapes>,
+    /// What the service wants from tape.
+    pub stage_orders: StageOrders,
     /// Copies between foreign storages; none unless the site enables them.
     pub foreign: Option<Arc<ForeignMover>>,
     /// Decisions at the agent's doors, until they are reported.

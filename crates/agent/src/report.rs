@@ -67,6 +67,7 @@ pub(crate) fn final_report(context: &AgentContext) -> Report {
         paths: Vec::new(),
         circuits: Vec::new(),
         fences: Vec::new(),
+        staged: Vec::new(),
         ask_ahead: false,
         ending: true,
     }
@@ -139,6 +140,10 @@ impl Reporter {
         if report.hello {
             self.context.session.end_hello();
         }
+        match &applied {
+            Ok(()) => self.context.stage_orders.confirm(),
+            Err(_) => self.context.stage_orders.abandon(),
+        }
         match applied {
             Ok(()) => {
                 if self.context.session.is_greeted() {
@@ -177,6 +182,10 @@ impl Reporter {
         if hello && !context.session.begin_hello() {
             return Step::wait();
         }
+        if hello {
+            // Before it is heard: what the service repeats may come before its reply.
+            context.stage_orders.note_hello(now);
+        }
         self.reported_at = now;
         self.health_changes = context.storage_health.changes();
         let measured = context.measurements.take();
@@ -195,6 +204,7 @@ impl Reporter {
             paths: measured.paths.into(),
             circuits: context.circuits.link_statuses(now, hello),
             fences: context.shared_roots.take_reports(),
+            staged: context.stage_orders.take_reports(now),
             ask_ahead,
             ending: false,
         };

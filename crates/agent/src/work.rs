@@ -123,8 +123,12 @@ fn apply_work(context: &AgentContext, work: Work) -> Result<bool, Fault> {
         && news.cancel.is_empty()
         && work.give_back.is_empty()
         && news.cancel_tasks.is_empty()
-        && work.fences.is_empty());
+        && work.fences.is_empty()
+        && work.stages.is_empty()
+        && work.releases.is_empty());
     context.shared_roots.fence(&work.fences);
+    context.stage_orders.take(work.stages);
+    context.stage_orders.release(&work.releases);
     for batch in news.batches {
         for lease in &batch.leases {
             let (source, target) = (&batch.source.storage, &batch.target_storage);
@@ -166,7 +170,7 @@ fn give_back(context: &AgentContext, asked: &[AskedBack]) {
 
 fn is_empty(work: &Work) -> bool {
     let Work { number: _, now: _, batches, tasks, cancel, give_back, cancel_tasks, copies, .. } = work;
-    let Work { fences, settings, .. } = work;
+    let Work { fences, stages, releases, settings, .. } = work;
     batches.is_empty()
         && tasks.is_empty()
         && cancel.is_empty()
@@ -174,6 +178,8 @@ fn is_empty(work: &Work) -> bool {
         && cancel_tasks.is_empty()
         && copies.is_empty()
         && fences.is_empty()
+        && stages.is_empty()
+        && releases.is_empty()
         && settings.is_none()
 }
 

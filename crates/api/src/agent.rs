@@ -15,7 +15,8 @@ use std::sync::Arc;
 
 use longhaul_model::{
     AgentId, AttemptId, CircuitUse, DatasetName, DigestOrigin, DigestSet, Epoch, Executor, Fault, Lfn, Mark,
-    NameRules, SiteName, StorageKind, StorageName, TaskId, Timestamp, TrafficClass, TransferId, Verification,
+    NameRules, SiteName, StageId, StorageKind, StorageName, TaskId, Timestamp, TrafficClass, TransferId,
+    Verification,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -123,6 +124,10 @@ pub struct Report {
     /// What became of orders to fence other agents; may be lost: the service orders it again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fences: Vec<FenceReport>,
+    /// Files of stage orders that are on disk now, or do not come; repeated until a reply came. From protocol
+    /// version 5 on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub staged: Vec<StageReport>,
     /// Asks for `ahead` in the reply.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask_ahead: bool,
@@ -523,6 +528,12 @@ pub struct Work {
     /// Other agents to fence in roots that this agent shares with them. From protocol version 4 on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fences: Vec<FenceOrder>,
+    /// Files to bring from tape. From protocol version 5 on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageOrder>,
+    /// Files of stage orders that nobody needs on disk any more. From protocol version 5 on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub releases: Vec<StageRelease>,
     /// The agent's settings; present when they changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<AgentSettings>,
@@ -553,6 +564,56 @@ pub struct FenceReport {
     #[schema(value_type = formats::AgentId)]
     pub agent: AgentId,
     /// Why it is not fenced, one sentence for people; absent: it is, and all that it holds there is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
+}
+
+/// Files of a tape-backed storage that are to be brought to disk and kept there until they are read. The
+/// service repeats the orders that go on at the beginning of each session; an order that the agent knows
+/// changes nothing, and those that are not repeated end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StageOrder {
+    /// The storage.
+    #[schema(value_type = formats::StorageName)]
+    pub storage: StorageName,
+    /// Number of the order, unique in the deployment.
+    #[schema(value_type = formats::StageId)]
+    pub order: StageId,
+    /// The files.
+    #[schema(value_type = Vec<String>)]
+    pub lfns: Vec<Lfn>,
+    /// How long each file stays on disk after it came, in seconds; the site may have a lower limit.
+    pub pin_s: u32,
+}
+
+/// Files of a [`StageOrder`] that nobody needs any more: those on disk may leave it, the others need not be
+/// brought.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StageRelease {
+    /// The storage.
+    #[schema(value_type = formats::StorageName)]
+    pub storage: StorageName,
+    /// Number of the order.
+    #[schema(value_type = formats::StageId)]
+    pub order: StageId,
+    /// The files.
+    #[schema(value_type = Vec<String>)]
+    pub lfns: Vec<Lfn>,
+}
+
+/// A file of a [`StageOrder`] that is on disk, or does not come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StageReport {
+    /// The storage.
+    #[schema(value_type = formats::StorageName)]
+    pub storage: StorageName,
+    /// Number of the order.
+    #[schema(value_type = formats::StageId)]
+    pub order: StageId,
+    /// The file.
+    #[schema(value_type = String)]
+    pub lfn: Lfn,
+    /// Why it does not come, one sentence for people; absent: it is on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
 }

@@ -92,6 +92,7 @@ texts! {
     SubscriptionId: STAMPED_SYNTAX, "Id of a subscription.";
     TransferId: STAMPED_SYNTAX, "Id of a transfer.";
     AttemptId: STAMPED_SYNTAX, "Id of an attempt.";
+    StageId: STAMPED_SYNTAX, "Id of an order to bring files from tape.";
     CircuitOrderId: STAMPED_SYNTAX, "Id of a request of a person about a circuit.";
     IncidentId: STAMPED_SYNTAX, "Id of an error, to find it in the logs.";
     CommunityOrAll: name_or!("\\*"), "Name of a community, or `*`.";

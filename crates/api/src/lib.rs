@@ -43,7 +43,7 @@ pub mod steering;
 pub use problem::Problem;
 
 /// Versions of the agent protocol that this build speaks. A version works with the one before it.
-pub const AGENT_PROTOCOL: VersionRange = VersionRange { lowest: 1, highest: 4 };
+pub const AGENT_PROTOCOL: VersionRange = VersionRange { lowest: 1, highest: 5 };
 
 /// An inclusive range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]

@@ -1,6 +1,8 @@
 //! Subscriptions: standing wishes for data at a storage, their demands (what they still lack), and their
 //! progress.
 
+use std::collections::BTreeSet;
+
 use crate::sql::{Optional, Row, Transaction};
 use longhaul_model::{
     ActivityName, BlockId, CommunityName, DatasetId, Fault, FaultCode, StorageId, SubscriptionId,
@@ -229,6 +231,27 @@ impl Catalog {
                 tx.prepare_cached(&format!("{SELECT_DEMAND} ORDER BY d.subscription, d.block"))?;
             let rows = select.query_map((), demand_row)?;
             Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// The blocks of which a subscription lacks something.
+    pub fn demanded_blocks(&self, subscription: SubscriptionId) -> Result<BTreeSet<BlockId>, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached("SELECT block FROM demands WHERE subscription = ?1")?;
+            let rows = select.query_map([key!(subscription)], |row| row.id(0))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Whether a block is wanted at a storage: a subscription demands it there, or a file of it is on its way
+    /// there, perhaps to pass through.
+    pub fn is_wanted_at(&self, block: BlockId, target: StorageId) -> Result<bool, CatalogError> {
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(
+                "SELECT EXISTS (SELECT 1 FROM demands WHERE block = ?1 AND target = ?2)
+                 OR EXISTS (SELECT 1 FROM live WHERE target = ?2 AND block = ?1)",
+            )?;
+            Ok(select.query_row((key!(block), key!(target)), |row| row.get(0))?)
         })
     }
 

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_api::agent::{AgentSettings, AskedBack, Incarnation, LeaseBatch, SourcePeer, Task, Work};
+use longhaul_api::agent::{
+    AgentSettings, AskedBack, Incarnation, LeaseBatch, SourcePeer, StageOrder, StageRelease, Task, Work,
+};
 use longhaul_api::foreign::{ForeignCopy, MoverOffer};
 use longhaul_api::native::{AgentView, MoverView};
 use longhaul_catalog::{AgentRow, RefusedAgentRow};
@@ -410,6 +412,16 @@ impl Agents {
 
     pub fn ask_back(&self, agent: AgentId, asked: AskedBack) {
         self.with(agent, |presence| presence.outbox.ask_back(asked));
+    }
+
+    pub(crate) fn put_stages(&self, agent: AgentId, orders: Vec<StageOrder>) {
+        self.with(agent, |presence| orders.into_iter().for_each(|order| presence.outbox.put_stage(order)));
+    }
+
+    pub(crate) fn put_releases(&self, agent: AgentId, releases: Vec<StageRelease>) {
+        self.with(agent, |presence| {
+            releases.into_iter().for_each(|release| presence.outbox.put_release(release));
+        });
     }
 
     pub fn cancel_task(&self, agent: AgentId, task: TaskId) {

@@ -18,6 +18,7 @@ use crate::live::Live;
 use crate::lost_files::LostFiles;
 use crate::mover_grants::CurrentMoverGrants;
 use crate::recorded::Recording;
+use crate::staging::Staging;
 use crate::turned_away::TurnedAway;
 
 pub struct Control {
@@ -32,6 +33,8 @@ pub struct Control {
     pub marks: MarkTable,
     pub mover_grants: CurrentMoverGrants,
     pub recording: Arc<Recording>,
+    /// What subscriptions want from tape.
+    pub staging: Staging,
     pub turned_away: TurnedAway,
     pub(crate) streams: Arc<dyn AgentStreams>,
     /// How often agents report.
@@ -48,6 +51,7 @@ impl Control {
         authority: Authority,
         agents: Agents,
         marks: MarkTable,
+        staging: Staging,
         streams: Arc<dyn AgentStreams>,
         report_interval_ms: u32,
         fence_after: Duration,
@@ -64,6 +68,7 @@ impl Control {
             marks,
             mover_grants: CurrentMoverGrants::default(),
             recording: Arc::default(),
+            staging,
             turned_away: TurnedAway::default(),
             streams,
             report_interval_ms,

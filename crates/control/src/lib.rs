@@ -41,6 +41,7 @@ mod rates;
 pub mod recorded;
 pub mod report_bounds;
 mod site_rates;
+pub mod staging;
 pub mod steering;
 pub mod turned_away;
 pub mod turns;

@@ -168,6 +168,10 @@ impl Live {
         self.lock().running.get(&attempt).map(|running| (running.link.source, running.source_agent))
     }
 
+    pub(crate) fn lfn_of(&self, attempt: AttemptId) -> Option<Lfn> {
+        self.lock().running.get(&attempt).map(|running| running.lfn.clone())
+    }
+
     /// The agent that has the lease.
     pub fn agent_of(&self, attempt: AttemptId) -> Option<AgentId> {
         self.lock().running.get(&attempt).map(|running| running.agent)

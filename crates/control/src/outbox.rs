@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use longhaul_api::agent::{AgentSettings, AskedBack, FenceOrder, LeaseBatch, Task, TaskKind, Work};
+use longhaul_api::agent::{
+    AgentSettings, AskedBack, FenceOrder, LeaseBatch, StageOrder, StageRelease, Task, TaskKind, Work,
+};
 use longhaul_api::foreign::ForeignCopy;
 use longhaul_model::{AttemptId, TaskId, Timestamp};
 
@@ -22,6 +24,8 @@ const PARCEL_NUMBER_MAX: u64 = 1 << 53;
 const GIVES_BACK: u16 = 2;
 /// From this version of the protocol on agents fence each other in shared storages.
 const FENCES: u16 = 4;
+/// From this version of the protocol on agents bring files from tape.
+const STAGES: u16 = 5;
 
 #[derive(Default)]
 pub struct Outbox {
@@ -34,6 +38,8 @@ pub struct Outbox {
     give_back: BTreeMap<AttemptId, String>,
     cancel_tasks: BTreeSet<TaskId>,
     fences: BTreeSet<FenceOrder>,
+    stages: Vec<StageOrder>,
+    releases: Vec<StageRelease>,
     settings: Option<AgentSettings>,
 }
 
@@ -55,6 +61,15 @@ impl Outbox {
 
     pub fn put_fence(&mut self, order: FenceOrder) {
         self.fences.insert(order);
+    }
+
+    pub fn put_stage(&mut self, order: StageOrder) {
+        self.stages.push(order);
+    }
+
+    /// Delivered after all orders that are here already.
+    pub fn put_release(&mut self, release: StageRelease) {
+        self.releases.push(release);
     }
 
     pub fn put_settings(&mut self, settings: AgentSettings) {
@@ -101,6 +116,10 @@ impl Outbox {
         if version < FENCES {
             self.fences.clear();
         }
+        if version < STAGES {
+            self.stages.clear();
+            self.releases.clear();
+        }
         let received = received.min(PARCEL_NUMBER_MAX);
         if self.sent.as_ref().is_some_and(|sent| sent.number <= received) {
             self.sent = None;
@@ -121,6 +140,8 @@ impl Outbox {
             cancel_tasks: std::mem::take(&mut self.cancel_tasks).into_iter().collect(),
             copies: std::mem::take(&mut self.copies),
             fences: std::mem::take(&mut self.fences).into_iter().collect(),
+            stages: std::mem::take(&mut self.stages),
+            releases: std::mem::take(&mut self.releases),
             settings: self.settings.take(),
             ..Work::default()
         };
@@ -162,6 +183,8 @@ impl Outbox {
             && self.give_back.is_empty()
             && self.cancel_tasks.is_empty()
             && self.fences.is_empty()
+            && self.stages.is_empty()
+            && self.releases.is_empty()
             && self.settings.is_none()
     }
 

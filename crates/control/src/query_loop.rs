@@ -1,16 +1,18 @@
 //! The query loop: one thread that answers the scheduler loop's questions from the catalog.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_catalog::{Catalog, CatalogError, MissingFile};
+use longhaul_catalog::{CatalogError, MissingFile};
 use longhaul_model::job::of_jobs;
-use longhaul_model::{BlockId, FileId, StorageId, Timestamp};
+use longhaul_model::{BlockId, FileId, StorageId, StorageKind, Timestamp};
 use longhaul_scheduler::DemandId;
 
 use crate::brain::Input;
+use crate::control::Control;
 use crate::event_loop::{EventLoop, InputQueue, LoopStep};
 use crate::executor::DemandSource;
-use crate::kernel::SchedulerHandle;
+use crate::staging::Wanted;
 
 /// Queries answered in one step.
 const QUERIES_PER_STEP_MAX: usize = 64;
@@ -28,28 +30,25 @@ pub struct ExpandQuery {
 
 pub struct QueryLoop {
     inputs: InputQueue<ExpandQuery>,
-    catalog: Catalog,
+    control: Arc<Control>,
     /// Answers for demands of jobs.
     job_files: Box<dyn DemandSource>,
-    scheduler: SchedulerHandle,
 }
 
 impl QueryLoop {
     pub fn new(
         inputs: InputQueue<ExpandQuery>,
-        catalog: Catalog,
+        control: Arc<Control>,
         job_files: Box<dyn DemandSource>,
-        scheduler: SchedulerHandle,
     ) -> QueryLoop {
-        QueryLoop { inputs, catalog, job_files, scheduler }
+        QueryLoop { inputs, control, job_files }
     }
 
     fn answer(&self, question: &ExpandQuery, now: Timestamp) -> Input {
-        let (demand, target) = (question.demand, question.target);
         if of_jobs(question.block.0) {
-            Input::ExpandedJobs { demand, files: self.job_files.expand(question, now) }
+            Input::ExpandedJobs { demand: question.demand, files: self.job_files.expand(question, now) }
         } else {
-            expanded(&self.catalog, question, demand, target)
+            expanded(&self.control, question, now)
         }
     }
 }
@@ -65,7 +64,7 @@ impl EventLoop for QueryLoop {
 
     fn step(&mut self, now: Timestamp) -> LoopStep {
         while let Some(question) = self.inputs.pop() {
-            if !self.scheduler.send(self.answer(&question, now)) {
+            if !self.control.kernel.scheduler.send(self.answer(&question, now)) {
                 return LoopStep::Stop;
             }
         }
@@ -73,8 +72,9 @@ impl EventLoop for QueryLoop {
     }
 }
 
-fn expanded(catalog: &Catalog, question: &ExpandQuery, demand: DemandId, target: StorageId) -> Input {
-    match expand(catalog, question) {
+fn expanded(control: &Control, question: &ExpandQuery, now: Timestamp) -> Input {
+    let ExpandQuery { demand, target, .. } = *question;
+    match expand(control, question, now) {
         Ok((files, exhausted)) => Input::Expanded { demand, target, files: Some(files), exhausted },
         Err(error) => {
             tracing::warn!(block = %question.block, %error, "cannot look up what a block lacks");
@@ -83,11 +83,24 @@ fn expanded(catalog: &Catalog, question: &ExpandQuery, demand: DemandId, target:
     }
 }
 
-/// Pages may be short: goes on until there is something to tell, or nothing left.
-fn expand(catalog: &Catalog, question: &ExpandQuery) -> Result<(Vec<MissingFile>, bool), CatalogError> {
-    let mut after = question.after;
+/// Pages may be short, or hold only files that come from tape first: goes on until there is something to
+/// tell, or nothing left.
+fn expand(
+    control: &Control,
+    question: &ExpandQuery,
+    now: Timestamp,
+) -> Result<(Vec<MissingFile>, bool), CatalogError> {
+    let &ExpandQuery { block, target, limit, mut after, .. } = question;
+    let directory = control.kernel.directory();
+    let is_tape = |storage: &StorageId| {
+        directory.storages.get(storage).is_some_and(|row| row.kind == StorageKind::Tape)
+    };
+    let reachable = control.agents.reachable_storages(now);
     loop {
-        let page = catalog.expand(question.block, question.target, after, question.limit as usize)?;
+        let mut page = control.kernel.catalog.expand(block, target, after, limit as usize)?;
+        let wanted = Wanted { block, target };
+        let is_connected = |storage: &StorageId| reachable.contains(storage);
+        control.staging.keep_readable(&wanted, &mut page.files, is_tape, is_connected, now);
         if page.next.is_none() || !page.files.is_empty() {
             return Ok((page.files, page.next.is_none()));
         }

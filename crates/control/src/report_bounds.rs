@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use longhaul_api::agent::{Fact, Hello, Outcome, Report};
 use longhaul_model::limits::{
-    AGENT_STORAGES_MAX, REPORTED_AHEAD_S_MAX, REPORTED_BYTES_MAX, REPORTED_TEXT_BYTES_MAX,
-    REPORTED_TIMES_MAX, VERSION_BYTES_MAX,
+    AGENT_STORAGES_MAX, REPORTED_AHEAD_S_MAX, REPORTED_BYTES_MAX, REPORTED_STAGED_MAX,
+    REPORTED_TEXT_BYTES_MAX, REPORTED_TIMES_MAX, VERSION_BYTES_MAX,
 };
 use longhaul_model::{Timestamp, units};
 
@@ -29,6 +29,8 @@ pub fn bound_report(report: &mut Report, now: Timestamp) {
     }
     report.fences.truncate(AGENT_STORAGES_MAX);
     report.fences.iter_mut().filter_map(|fence| fence.why_not.as_mut()).for_each(bound_text);
+    report.staged.truncate(REPORTED_STAGED_MAX);
+    report.staged.iter_mut().filter_map(|staged| staged.why_not.as_mut()).for_each(bound_text);
     for probe in &mut report.probes {
         probe.fault.as_mut().map(bound_text);
         probe.ways.iter_mut().flat_map(|way| &mut way.unknown).for_each(bound_text);

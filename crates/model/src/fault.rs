@@ -104,8 +104,9 @@ fault_codes! {
         at the source";
     SourceTruncated = 2004, Source, Never, "the file at the source is shorter than registered", "restore it \
         there, then: longhaul verify STORAGE DATASET";
-    OnTape = 2005, Source, Later, "the file is on tape only", "have it brought to disk first: by a job with \
-        bring_online, or by the Tape REST API of the storage's door (docs/howto/tape.md)";
+    OnTape = 2005, Source, Later, "the file is on tape only", "a subscription from a storage of kind tape \
+        has it brought to disk; else have it brought by a job with bring_online, or by the Tape REST API of \
+        the storage's door (docs/howto/tape.md)";
     WrongDigest = 2041, Source, Never, "the bytes at the source do not have the registered digest", "the \
         source's copy is damaged: restore it from another replica";
 

@@ -108,6 +108,8 @@ stamped_id! {
     SubscriptionId,
     /// Work of an agent that moves no bytes between sites: scan, verify, delete.
     TaskId,
+    /// One order to bring files from tape.
+    StageId,
     /// One agent, assigned when it joins.
     AgentId,
     /// A person's request or release of a link's circuit.

@@ -38,7 +38,7 @@ pub use digest::{Algorithm, Digest, DigestSet, Hasher};
 pub use fault::{Blame, Fault, FaultCode, Retry};
 pub use id::{
     AgentId, AttemptId, BlockId, CircuitOrderId, DatasetId, Epoch, FileId, IdMaker, IncidentId, SiteId,
-    StorageId, SubscriptionId, TaskId, TransferId,
+    StageId, StorageId, SubscriptionId, TaskId, TransferId,
 };
 pub use job::{JobFileState, JobId, JobKind, JobState};
 pub use lifecycle::{

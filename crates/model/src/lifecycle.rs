@@ -168,6 +168,8 @@ pub enum StorageKind {
     /// A directory of an agent's host.
     #[default]
     Posix,
+    /// A directory of an agent's host, in front of a tape system.
+    Tape,
     /// A collection of a WebDAV server.
     Webdav,
     /// A bucket of a storage that speaks S3.
@@ -176,7 +178,7 @@ pub enum StorageKind {
     Virtual,
 }
 
-words!(StorageKind { Posix = "posix", Webdav = "webdav", S3 = "s3", Virtual = "virtual" });
+words!(StorageKind { Posix = "posix", Tape = "tape", Webdav = "webdav", S3 = "s3", Virtual = "virtual" });
 
 /// Protection of data between agents after the handshake, which is always TLS 1.3 with certificates of both
 /// ends.

@@ -48,6 +48,8 @@ pub const AGENT_STORAGES_MAX: usize = 256;
 pub const VERSION_BYTES_MAX: usize = 64;
 /// Any other text that an agent reports, in bytes; longer ones are cut.
 pub const REPORTED_TEXT_BYTES_MAX: usize = 4_096;
+/// Staged files that one report of an agent tells of; others are left to its next report.
+pub const REPORTED_STAGED_MAX: usize = 1_000;
 /// The largest number of bytes that an agent can report; greater ones count as this.
 pub const REPORTED_BYTES_MAX: u64 = FILE_BYTES_MAX;
 /// The largest count of equal events that an agent can report; greater ones count as this.

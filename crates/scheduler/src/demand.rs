@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_model::{BlockId, SubscriptionId, Timestamp, TransferId, limits};
+use longhaul_model::{BlockId, StorageId, SubscriptionId, Timestamp, TransferId, limits};
 
 use crate::arrival_history::ArrivalHistory;
 use crate::decision::{CancelWhy, Decision};
@@ -431,6 +431,15 @@ impl Scheduler {
         self.wants[index].sweep_set = false;
         if self.wants[index].exhausted {
             self.rewind(index);
+        }
+    }
+
+    /// Files that answers left out can be had now: what was expanded already is expanded again.
+    pub(crate) fn files_readable(&mut self, block: BlockId, target: StorageId) {
+        let target = self.storage_index(target);
+        if let Some(&index) = self.want_of.get(&(block, target)) {
+            self.rewind(index);
+            self.refill.insert(target);
         }
     }
 

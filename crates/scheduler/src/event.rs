@@ -65,6 +65,9 @@ pub enum Event {
     ReplicaAdded { file: FileId, storage: StorageId },
     /// A file is no longer usable at a storage.
     ReplicaLost { file: FileId, storage: StorageId },
+    /// Files of a block that the answers to [`crate::Decision::Expand`] left out can be had now: the block is
+    /// expanded again for this target.
+    FilesReadable { block: BlockId, target: StorageId },
     /// Every file of a block is at a storage now.
     BlockComplete { block: BlockId, storage: StorageId },
     /// No file of a block is usable at a storage any more.

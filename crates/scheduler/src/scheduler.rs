@@ -178,6 +178,7 @@ impl Scheduler {
                 let storage = self.storage_index(storage);
                 self.replica_lost(file, storage, now);
             }
+            Event::FilesReadable { block, target } => self.files_readable(block, target),
             Event::BlockComplete { block, storage } => self.block_complete(block, storage, now),
             Event::BlockLost { block, storage } => self.block_lost(block, storage, now),
             Event::Adopt(adopted) => self.adopt(&adopted, now),

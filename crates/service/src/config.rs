@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longhaul_control::staging::config::StagingConfig;
 use longhaul_identity::{FtsConfig, LoginConfig};
 use longhaul_jobs::JobsConfig;
 use longhaul_model::Fault;
@@ -80,6 +81,8 @@ pub struct Config {
     pub fts: FtsConfig,
     /// Copies between URLs, as users of FTS submit them.
     pub jobs: JobsConfig,
+    /// Files that subscriptions want from tape.
+    pub staging: StagingConfig,
     /// Circuits: who decides about them, and when one pays.
     pub circuits: CircuitsConfig,
     /// Which work is marked on the network.
@@ -146,6 +149,7 @@ impl Default for Config {
             login: LoginConfig::default(),
             fts: FtsConfig::default(),
             jobs: JobsConfig::default(),
+            staging: StagingConfig::default(),
             circuits: CircuitsConfig::default(),
             marking: MarkingConfig::default(),
             messages: MessagesConfig::default(),
@@ -241,6 +245,7 @@ impl Config {
         }
         self.fts.check()?;
         self.jobs.check()?;
+        self.staging.check().or_else(|why| bad(format!("service.{why}")))?;
         self.circuits.check()?;
         self.marking.table()?;
         self.messages.check()?;

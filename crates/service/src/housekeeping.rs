@@ -76,6 +76,8 @@ impl Housekeeping {
         if self.is_due(DIVIDE_TICKS) {
             self.shared.control.divide_site_rates(None, now);
         }
+        // Through the commit loop, as what agents say of such files comes through it.
+        let _ = self.shared.kernel.writer.send(CommitWork::StageFiles);
         if self.is_due(FENCE_TICKS) {
             // Through the commit loop: no lease and no report is under way meanwhile.
             let _ = self.shared.kernel.writer.send(CommitWork::FenceSilentAgents);

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use longhaul_api::agent::{AttemptTimes, LeftOut, LeftOutReason};
 use longhaul_api::native::{
     AttemptView, BlockView, CopyView, FileView, LeftOutCount, ReplicaView, SiteLimits, SiteLimitsSet,
-    SiteState, SourceShare, StorageView, TaskProblem, TaskView, TransferView, VerifiedCount,
+    SiteState, SourceShare, StorageView, TapeQueue, TaskProblem, TaskView, TransferView, VerifiedCount,
 };
 use longhaul_catalog as catalog;
 use longhaul_catalog::{VerificationCounts, VerificationState};
 use longhaul_model::{StorageId, TransferState, Verification};
 
 use longhaul_control::choice;
+use longhaul_control::staging::StagingStatus;
 
 const REGISTERED: &str = "registered";
 
@@ -198,6 +199,22 @@ pub fn storage(row: &catalog::StorageRow) -> StorageView {
         space_policy: Some(row.space_policy.word().to_owned()),
         rules_version: row.rules.version,
         agents: None,
+        tape_queue: None,
+    }
+}
+
+pub fn tape_queue(status: &StagingStatus) -> TapeQueue {
+    let StagingStatus { waiting, ordered, pinned, failing, oldest_order, last_failure } = status;
+    TapeQueue {
+        waiting_files: waiting.files,
+        waiting_bytes: waiting.bytes,
+        ordered_files: ordered.files,
+        ordered_bytes: ordered.bytes,
+        staged_files: pinned.files,
+        staged_bytes: pinned.bytes,
+        failing_files: *failing,
+        oldest_order: *oldest_order,
+        last_failure: last_failure.as_ref().map(|failure| format!("{}: {}", failure.lfn, failure.why)),
     }
 }
 

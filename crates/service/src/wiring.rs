@@ -14,6 +14,7 @@ use longhaul_control::event_loop::InputQueue;
 use longhaul_control::metrics::Metrics;
 use longhaul_control::query_loop::{ExpandQuery, QueryLoop};
 use longhaul_control::recorded::Recorded;
+use longhaul_control::staging::Staging;
 use longhaul_control::{Control, Kernel, SchedulerHandle, WriterHandle};
 use longhaul_identity::{Identity, IdentitySettings};
 use longhaul_jobs::by_circuit::CircuitBacklog;
@@ -109,6 +110,7 @@ fn share(
         state.authority,
         agents,
         config.marking.table()?,
+        Staging::new(config.staging.clone()),
         jobs.stream_ledger.clone(),
         config.report_every_ms,
         Duration::from_secs(config.fence_after_s.into()),
@@ -189,8 +191,7 @@ fn open_loops(
     let executor = shared.job_control.jobs.executor();
     let brain = Brain::new(InputQueue::new(inputs), scheduler, kernel.writer.clone(), queries, executor);
     let commit_loop = CommitLoop::new(InputQueue::new(work), shared.control.clone());
-    let (questions, catalog) = (InputQueue::new(questions), kernel.catalog.clone());
-    let source = Box::new(QueuedFilesSource { catalog: catalog.clone() });
-    let query_loop = QueryLoop::new(questions, catalog, source, kernel.scheduler.clone());
+    let source = Box::new(QueuedFilesSource { catalog: kernel.catalog.clone() });
+    let query_loop = QueryLoop::new(InputQueue::new(questions), shared.control.clone(), source);
     Ok((brain, commit_loop, query_loop))
 }

@@ -468,6 +468,7 @@ mod tests {
             space_policy: None,
             rules_version: 1,
             agents: None,
+            tape_queue: None,
         }
     }
 

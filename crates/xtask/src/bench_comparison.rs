@@ -88,7 +88,8 @@ fn figures_of_line(line: &str) -> Vec<Figure> {
     if line.starts_with('|') { DECISION_COLUMNS.iter().filter_map(figure).collect() } else { Vec::new() }
 }
 
-/// How much worse the new value is where it is `ratio` times the old one, as a share; negative if it is better.
+/// How much worse the new value is where it is `ratio` times the old one, as a share; negative if it is
+/// better.
 fn worse_by(figure: &Figure, ratio: f64) -> f64 {
     if figure.more_is_better { 1.0 - ratio } else { ratio - 1.0 }
 }

@@ -243,6 +243,7 @@ fn empty_report() -> Report {
         paths: Vec::new(),
         circuits: Vec::new(),
         fences: Vec::new(),
+        staged: Vec::new(),
         ask_ahead: false,
         ending: false,
     }

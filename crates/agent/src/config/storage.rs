@@ -22,8 +22,9 @@ const RULES_TEST_MAX: usize = 1_000;
 pub struct StorageConfig {
     /// Unique in the deployment; the site's first storage usually bears the site's name.
     pub name: StorageName,
-    /// What holds the files: a directory of this host, a collection of a WebDAV server, a bucket, or nothing
-    /// at all. A virtual storage makes what is read from it, and checks and drops what is written to it.
+    /// What holds the files: a directory of this host, one in front of a tape system, a collection of a
+    /// WebDAV server, a bucket, or nothing at all. A virtual storage makes what is read from it, and checks
+    /// and drops what is written to it.
     #[serde(default)]
     pub kind: StorageKind,
     /// Nothing outside this directory is ever read or written. Only a directory of this host has one.
@@ -133,15 +134,17 @@ impl StorageConfig {
             self.check_shared()?;
         }
         match self.kind {
-            StorageKind::Posix | StorageKind::Webdav | StorageKind::S3 if null_mover => Err(format!(
+            kind if null_mover && kind != StorageKind::Virtual => Err(format!(
                 "storage {name}: beside a null mover all storages have to be virtual (kind = \"virtual\"), \
-                    since it reports \
-                 files as brought that are not"
+                 since it reports files as brought that are not"
             )),
-            StorageKind::Posix if !rooted => {
+            StorageKind::Posix | StorageKind::Tape if !rooted => {
                 Err(format!("storage {name}: root is missing: the directory that is exported"))
             }
-            StorageKind::Posix | StorageKind::Virtual if self.server.is_some() => {
+            StorageKind::Tape if self.tape.is_none() => Err(format!(
+                "storage {name}: tape is missing: a table [agent.storages.tape] with the site's commands"
+            )),
+            StorageKind::Posix | StorageKind::Tape | StorageKind::Virtual if self.server.is_some() => {
                 Err(format!("storage {name}: server belongs to storages of kind = \"webdav\" or \"s3\""))
             }
             StorageKind::Webdav | StorageKind::S3 => self.check_remote(rooted),
@@ -166,7 +169,7 @@ impl StorageConfig {
 
     fn check_shared(&self) -> Result<(), String> {
         let name = &self.name;
-        if self.kind != StorageKind::Posix {
+        if self.offered_kind() != StorageKind::Posix && self.tape.is_none() {
             return Err(format!(
                 "storage {name}: shared belongs to storages of kind = \"posix\": leave it out, or give the \
                  storages of the agents names of their own"
@@ -201,6 +204,15 @@ impl StorageConfig {
             ));
         };
         server.check(self.kind).map_err(|why| format!("storage {name}: server: {why}"))
+    }
+
+    /// A directory with a tape system behind it is on tape, also where the configuration does not name the
+    /// kind.
+    fn offered_kind(&self) -> StorageKind {
+        match self.kind {
+            StorageKind::Posix if self.tape.is_some() => StorageKind::Tape,
+            kind => kind,
+        }
     }
 
     pub fn name_rules(&self) -> NameRules {
@@ -256,7 +268,7 @@ impl StorageConfig {
     pub(crate) fn offer(&self, writable: bool, case_insensitive: bool) -> StorageOffer {
         StorageOffer {
             name: self.name.clone(),
-            kind: self.kind,
+            kind: self.offered_kind(),
             rules: self.name_rules(),
             writable,
             case_insensitive,

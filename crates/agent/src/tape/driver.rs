@@ -121,6 +121,37 @@ impl TapeDriver {
         Ok(())
     }
 
+    /// Records a request under an id that is new.
+    fn request(&self, id: &str, files: Vec<RequestedFile>) -> Result<(), Fault> {
+        let config = &self.site.config;
+        let pins = (Duration::from_secs(config.pin_s.into()), Duration::from_secs(config.pin_max_s.into()));
+        let mut state = self.lock_state();
+        let record = state.tape.new_request(id, files, self.clock.now(), pins)?;
+        self.write(&mut state, vec![record])
+    }
+
+    /// Brings files for an order of the service. An order that is known already changes nothing.
+    pub(super) fn stage_order(&self, id: &str, files: Vec<RequestedFile>) -> Result<(), Fault> {
+        match self.report(id) {
+            Some(_) => Ok(()),
+            None => self.request(id, files),
+        }
+    }
+
+    /// Ids of requests that begin like this.
+    pub(super) fn requests_beginning(&self, prefix: &str) -> Vec<String> {
+        self.lock_state().tape.requests_beginning(prefix)
+    }
+
+    pub(super) fn path_of(&self, lfn: &Lfn) -> Option<String> {
+        self.site.path_of(lfn)
+    }
+
+    /// Counts changes of the state.
+    pub(super) fn changes(&self) -> u64 {
+        *self.changed.borrow()
+    }
+
     fn migration_due(&self) -> Timestamp {
         self.clock.now() + Duration::from_secs(self.site.config.migrate_after_s.into())
     }
@@ -408,11 +439,7 @@ impl Tape for TapeDriver {
             })
         };
         let id = format!("{:016x}{:016x}", random()?, random()?);
-        let config = &self.site.config;
-        let pins = (Duration::from_secs(config.pin_s.into()), Duration::from_secs(config.pin_max_s.into()));
-        let mut state = self.lock_state();
-        let record = state.tape.new_request(&id, files, self.clock.now(), pins)?;
-        self.write(&mut state, vec![record])?;
+        self.request(&id, files)?;
         Ok(id)
     }
 
@@ -463,4 +490,4 @@ impl Tape for TapeDriver {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -9,6 +9,7 @@
 //! [`Tapes`]; then `state`, and `driver`, which persists it and acts on it.
 
 mod driver;
+mod stage_orders;
 mod state;
 mod stub_storage;
 mod system;
@@ -29,6 +30,8 @@ use crate::config::StorageConfig;
 use driver::TapeDriver;
 use stub_storage::TapeBackedStorage;
 use system::TapeSystem;
+
+pub(crate) use stage_orders::StageOrders;
 
 /// The tape systems behind an agent's storages, where there are any.
 #[derive(Default)]
@@ -78,6 +81,14 @@ impl Tapes {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    fn driver(&self, storage: &StorageName) -> Option<&Arc<TapeDriver>> {
+        self.0.get(storage)
+    }
+
+    fn drivers(&self) -> impl Iterator<Item = (&StorageName, &Arc<TapeDriver>)> {
+        self.0.iter()
     }
 
     pub(crate) fn tape_of(&self, storage: &StorageName) -> Option<Arc<dyn Tape>> {

@@ -10,6 +10,7 @@
 //! Which files a command works on is not recorded: after a restart it is run again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -191,6 +192,13 @@ impl TapeState {
         let files = files.into_iter().map(file).collect();
         let request = Request { created: now, last: now, forgotten: false, files, open: 0 };
         Ok(Record::Request { id: id.into(), request })
+    }
+
+    /// Ids of requests that begin like this and are reported.
+    pub(super) fn requests_beginning(&self, prefix: &str) -> Vec<String> {
+        let from = self.requests.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        let ours = from.take_while(|(id, _)| id.starts_with(prefix));
+        ours.filter(|(_, request)| !request.forgotten).map(|(id, _)| id.to_string()).collect()
     }
 
     fn visible_request(&self, id: &str) -> Option<(&Arc<str>, &Request)> {

@@ -1,5 +1,6 @@
 //! Sites with their storages, agents and limits.
 
+use longhaul_model::units;
 use longhaul_model::{
     AgentId, DatasetName, Fault, RegionName, SiteName, StorageKind, StorageName, SubscriptionId, Timestamp,
 };
@@ -219,6 +220,57 @@ pub struct StorageView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<formats::AgentId>>)]
     pub agents: Option<Vec<AgentId>>,
+    /// What subscriptions want from tape; absent where nothing is wanted, and in lists of sites.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tape_queue: Option<TapeQueue>,
+}
+
+/// Files that subscriptions want from the tape behind a storage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TapeQueue {
+    /// Files that are not ordered from the tape system yet.
+    pub waiting_files: u64,
+    /// Their size in bytes.
+    pub waiting_bytes: u64,
+    /// Files that the tape system was asked for and that are not on disk.
+    pub ordered_files: u64,
+    /// Their size in bytes.
+    pub ordered_bytes: u64,
+    /// Files on disk, kept there until they are read.
+    pub staged_files: u64,
+    /// Their size in bytes.
+    pub staged_bytes: u64,
+    /// Files among the waiting and ordered ones that did not come at least once.
+    pub failing_files: u64,
+    /// When the file was ordered that has been ordered for longest and is not on disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub oldest_order: Option<Timestamp>,
+    /// The last file that did not come, and why; one sentence for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<String>,
+}
+
+impl TapeQueue {
+    /// The queue in a few words, for people.
+    pub fn words(&self, now: Timestamp) -> String {
+        let sum = |files: u64, bytes: u64, state: &str| {
+            (files > 0).then(|| {
+                format!("{} {state} ({})", units::plural(files, "file", "files"), units::bytes(bytes))
+            })
+        };
+        let since = self.oldest_order.map(|at| format!(", the first {} ago", units::duration(now.since(at))));
+        let ordered = sum(self.ordered_files, self.ordered_bytes, "ordered");
+        let parts = [
+            ordered.map(|ordered| ordered + &since.unwrap_or_default()),
+            sum(self.waiting_files, self.waiting_bytes, "waiting"),
+            sum(self.staged_files, self.staged_bytes, "on disk"),
+            self.last_failure.as_ref().filter(|_| self.failing_files > 0).map(|why| {
+                format!("{} not come so far: {why}", units::plural(self.failing_files, "has", "have"))
+            }),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// `POST /api/v1/agents/{agent}/refusal`: refuses all certificates of an agent. With `dry_run`, the default,

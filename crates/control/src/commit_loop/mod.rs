@@ -9,6 +9,7 @@ mod orders;
 mod refusal;
 mod removal;
 mod reports;
+mod staging;
 mod tasks;
 
 use std::cell::RefCell;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use longhaul_api::agent::{FenceReport, Hello, Incarnation};
+use longhaul_api::agent::{FenceReport, Hello, Incarnation, StageReport};
 use longhaul_catalog::{CatalogError, ReplicaChange, ReportItem};
 use longhaul_model::{
     AgentId, ErrorChain, Fault, FaultCode, FileId, SiteName, StorageId, StorageName, TaskId, Timestamp,
@@ -41,12 +42,15 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 pub enum CommitWork {
     Orders(Vec<Order>),
     Report(Box<PendingReport>),
-    /// Removes from relays what is no longer needed there, and orders verifications that are due.
+    /// Removes from relays what is no longer needed there, has tapes asked for nothing that nobody wants any
+    /// more, and orders verifications that are due.
     ClearRelays,
     /// Delivers a new task to its storage's agent, if that is connected.
     Task(TaskId),
     /// Has silent agents of shared storages fenced.
     FenceSilentAgents,
+    /// Has files brought from tape.
+    StageFiles,
     /// Refuses an agent, and ends its leases.
     RefuseAgent(RefuseAgent),
     /// Removes a storage with all it had.
@@ -104,6 +108,8 @@ pub struct PendingReport {
     pub items: Vec<ReportItem>,
     /// What became of orders to fence others.
     pub fences: Vec<FenceReport>,
+    /// What became of orders to bring files from tape.
+    pub staged: Vec<StageReport>,
     /// Number up to which everything is durable, or why nothing of it is.
     pub reply: oneshot::Sender<Result<u64, CatalogError>>,
 }
@@ -128,10 +134,12 @@ impl CommitLoop {
             CommitWork::Report(report) => self.report(*report),
             CommitWork::ClearRelays => {
                 self.clear_relays();
+                self.drop_unwanted_stages();
                 self.order_verifications();
             }
             CommitWork::Task(task) => self.deliver_task(task),
             CommitWork::FenceSilentAgents => self.fence_silent_agents(),
+            CommitWork::StageFiles => self.stage_files(),
             CommitWork::RefuseAgent(order) => self.refuse_agent(order),
             CommitWork::RemoveStorage(order) => self.remove_storage(order),
             CommitWork::RemoveAgent(order) => self.remove_agent(order),

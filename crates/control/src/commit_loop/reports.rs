@@ -57,12 +57,17 @@ impl CommitLoop {
         for fence in &job.fences {
             self.take_over(agent, fence)?;
         }
+        self.take_staged(agent, &job.staged);
         let mut acknowledged = None;
         for items in job.items.chunks(BATCH_ITEMS_MAX) {
             acknowledged = Some(self.apply(agent, items, items.last().map_or(0, |item| item.sequence))?);
         }
-        if let (true, Some(hello)) = (begins, &job.hello) {
-            self.begin_session(agent, hello)?;
+        if let Some(hello) = &job.hello {
+            // Whichever hello it is: it repeats what is to come from tape.
+            self.repeat_stage_orders(agent, &self.control.agents.storages_of(agent));
+            if begins {
+                self.begin_session(agent, hello)?;
+            }
         }
         match acknowledged {
             Some(acknowledged) => Ok(acknowledged),
@@ -386,7 +391,8 @@ impl CommitLoop {
             .collect();
         for reported in reported {
             let Some(&transfer) = live.get(&reported.attempt) else { continue };
-            self.count(reported, transfer, now);
+            let then = self.stage_after(reported, transfer);
+            self.count(reported, transfer, then.is_some(), now);
             if transfer.state == TransferState::Done {
                 done.push((transfer.target, transfer.block, transfer.file));
             }
@@ -396,6 +402,7 @@ impl CommitLoop {
                 fault: transfer.fault.clone(),
                 bytes_moved: transfer.bytes_moved,
             }));
+            events.extend(then);
         }
         let complete = applied.complete.iter().map(|(totals, storage)| (totals.block, *storage)).collect();
         self.kernel.notify_scheduler(Input::Applied { events, done, complete });
@@ -413,8 +420,8 @@ impl CommitLoop {
         }
     }
 
-    /// Rates, metrics, problems and the log line of one outcome.
-    fn count(&self, reported: &ReportedOutcome, transfer: &TransferUpdate, now: Timestamp) {
+    /// Rates, metrics, problems and the log line of one outcome. One that has its file staged is no problem.
+    fn count(&self, reported: &ReportedOutcome, transfer: &TransferUpdate, stages: bool, now: Timestamp) {
         let succeeded = transfer.state == TransferState::Done;
         let moved = if reported.already_there { 0 } else { transfer.size };
         let running = self.control.live.ended(reported.attempt, succeeded, moved, now);
@@ -463,7 +470,10 @@ impl CommitLoop {
                 transfer.bytes_moved,
             );
         }
-        if given_back {
+        if stages {
+            tracing::debug!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target,
+                "a file has left the disk, and is staged");
+        } else if given_back {
             // No fault of anybody, and no problem.
             tracing::debug!(transfer = %transfer.transfer, attempt = %reported.attempt, %source, %target,
                 "given back");

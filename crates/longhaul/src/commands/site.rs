@@ -406,7 +406,7 @@ fn storages_table(site: &SiteView) -> Table {
         right("total").plain_title("of"),
         right("files"),
         right("bytes"),
-        prose("problem").plain_title("trouble"),
+        prose("notes").plain_title("trouble"),
     ]);
     for storage in &site.storages {
         let kind = match storage.kind {

@@ -11,6 +11,7 @@ use longhaul_model::{SiteName, StorageName};
 use longhaul_scheduler::Strategy;
 
 use super::{Context, words};
+use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
 use crate::table::{Cell, Table, left, prose, right};
@@ -208,7 +209,7 @@ fn table(storages: &[StorageView]) -> Table {
         right("total").plain_title("of"),
         right("files"),
         right("bytes"),
-        prose("problem").plain_title("trouble"),
+        prose("notes").plain_title("trouble"),
         right("promised"),
         left("space policy"),
     ]);
@@ -236,13 +237,17 @@ fn is_short(storage: &StorageView) -> bool {
 
 /// Cells for space and contents: free, total, files, bytes, problem.
 pub(super) fn space_cells(storage: &StorageView) -> [Cell; 5] {
-    let trouble = storage.trouble.as_ref().map(|fault| fault.to_string()).unwrap_or_default();
+    let notes = match (&storage.trouble, &storage.tape_queue) {
+        (Some(fault), _) => Cell::text(fault.to_string()).toned(Tone::Warn),
+        (None, Some(queue)) => Cell::text(format!("from tape: {}", queue.words(clock::now()))),
+        (None, None) => Cell::text(""),
+    };
     [
         Cell::bytes(storage.free_bytes),
         Cell::bytes(storage.total_bytes),
         Cell::count(storage.files),
         Cell::bytes(storage.bytes),
-        Cell::text(trouble).toned(Tone::Warn),
+        notes,
     ]
 }
 

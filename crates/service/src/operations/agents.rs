@@ -225,7 +225,8 @@ impl Operations {
     /// Hands the part of a report that must be applied exactly once to the commit loop, and waits until it is
     /// durable.
     async fn durable(self: &Arc<Self>, peer: &AgentPeer, report: &Report) -> Result<u64, Problem> {
-        if report.hello.is_none() && report.entries.is_empty() && report.fences.is_empty() {
+        let nothing = report.entries.is_empty() && report.fences.is_empty() && report.staged.is_empty();
+        if report.hello.is_none() && nothing {
             let agent = peer.agent;
             return self
                 .run(move |operations| operations.shared.kernel.catalog.acknowledged(agent).map_err(problem))
@@ -239,6 +240,7 @@ impl Operations {
             hello: report.hello.clone(),
             items: items(report.entries.clone(), &peer.site, self.now()),
             fences: report.fences.clone(),
+            staged: report.staged.clone(),
             reply,
         };
         self.shared

@@ -11,9 +11,12 @@ use longhaul_api::native::{
 use longhaul_catalog::{LinkTotals, LostFilesRow, SiteState, Totals, WornReplicasRow};
 use longhaul_control::agent_health;
 use longhaul_control::metrics::Gauges;
+use longhaul_control::staging::StagingStatus;
 use longhaul_control::turned_away::TurnedAwayAgent;
 use longhaul_control::turns::TurnAge;
-use longhaul_model::{AgentId, Blame, Fault, FaultCode, SiteName, StorageName, SubscriptionState, Timestamp};
+use longhaul_model::{
+    AgentId, Blame, Fault, FaultCode, SiteName, StorageName, SubscriptionState, Timestamp, units,
+};
 use longhaul_netops::measured::{changes, probe_state};
 use longhaul_network::Link;
 
@@ -154,6 +157,13 @@ impl Operations {
         for storage in directory.storages.values() {
             views.extend(
                 storage.trouble.clone().map(|fault| standing(fault, Some(storage.name.clone()), now)),
+            );
+            views.extend(
+                self.shared
+                    .control
+                    .staging
+                    .status(storage.id)
+                    .and_then(|status| not_staged(&storage.name, &status, now)),
             );
         }
         views.extend(self.space_shortages().into_values().map(|shortage| ProblemView {
@@ -496,6 +506,22 @@ fn turned_away(site: &SiteName, agent: AgentId, row: TurnedAwayAgent, now: Times
         ),
         ..standing(fault, None, now)
     }
+}
+
+/// Files that are wanted elsewhere and do not come from tape.
+fn not_staged(storage: &StorageName, status: &StagingStatus, now: Timestamp) -> Option<ProblemView> {
+    let last = status.last_failure.as_ref().filter(|_| status.failing > 0)?;
+    let fail = units::plural(status.failing, "wanted file does", "wanted files do");
+    let detail = format!("{storage}: {fail} not come from tape; the last, {}: {}", last.lfn, last.why);
+    Some(ProblemView {
+        count: status.failing,
+        first_seen: last.at,
+        last_seen: last.at,
+        remedy: format!(
+            "see the tape system, and the log of the agent of {storage}; each file is tried again by itself"
+        ),
+        ..standing(Fault::new(FaultCode::OnTape, detail), Some(storage.clone()), now)
+    })
 }
 
 /// Files that nobody has any more: which, who had them last, and what to do.

@@ -131,7 +131,9 @@ impl Operations {
             serving.sort_by_key(|agent| agents.of_storage(row.id) != Some(*agent));
             serving
         });
-        StorageView { agents: serving, ..views::storage(row) }
+        let status = self.shared.control.staging.status(row.id);
+        let tape_queue = status.as_ref().map(views::tape_queue);
+        StorageView { agents: serving, tape_queue, ..views::storage(row) }
     }
 
     pub(super) fn site_row(&self, name: &SiteName) -> Result<SiteRow, Problem> {

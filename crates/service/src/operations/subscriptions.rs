@@ -189,6 +189,21 @@ impl Operations {
         self.view_with(row, outlook, &self.space_shortages())
     }
 
+    /// What the subscription waits for from tape, storage by storage, for people. None if nothing.
+    fn awaited_from_tape(&self, row: &SubscriptionRow) -> Result<Option<String>, Problem> {
+        let staging = &self.shared.control.staging;
+        if !staging.is_awaited_by(row.target) {
+            return Ok(None);
+        }
+        let blocks = self.shared.kernel.catalog.demanded_blocks(row.id).map_err(problem)?;
+        let (directory, now) = (self.shared.kernel.directory(), self.now());
+        let awaited = staging.awaited_by(row.target, &blocks).into_iter().filter_map(|(storage, status)| {
+            let name = directory.name(storage)?;
+            Some(format!("comes from tape at {name} first: {}", views::tape_queue(&status).words(now)))
+        });
+        Ok(Some(awaited.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty()))
+    }
+
     /// The consent that stands, and whose is missing.
     fn consent_view(
         &self,
@@ -231,6 +246,7 @@ impl Operations {
             }
             _ => None,
         };
+        let from_tape = if waits { self.awaited_from_tape(&row)? } else { None };
         let space_warning = shortages.get(&row.target).filter(|_| waits).map(SpaceShortage::text);
         Ok(SubscriptionView {
             id: row.id,
@@ -259,7 +275,7 @@ impl Operations {
             failed_files: progress.files_failed,
             space_warning,
             sources: progress.sources.into_iter().map(views::source_share).collect(),
-            expected: expected(row.state, progress.complete, outlook),
+            expected: with_tape(expected(row.state, progress.complete, outlook), from_tape),
             verified: views::verified(&progress.verified),
         })
     }
@@ -355,6 +371,17 @@ fn expected(state: SubscriptionState, complete: bool, outlook: Option<Outlook>) 
             stuck: outlook.stuck.map(|stuck| StuckFiles { files: stuck.files, why: stuck.why }),
         },
     }
+}
+
+/// Adds what comes from tape first: as the reason where there is no forecast, since files that are not on
+/// disk are in no queue yet; else as what holds it up.
+fn with_tape(mut expected: Expected, from_tape: Option<String>) -> Expected {
+    match from_tape {
+        Some(why) if expected.why_none.is_some() => expected.why_none = Some(why),
+        Some(why) => expected.held_up_by.insert(0, why),
+        None => {}
+    }
+    expected
 }
 
 #[cfg(test)]

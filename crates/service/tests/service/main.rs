@@ -36,6 +36,7 @@ mod secrets;
 mod sessions;
 mod shared_storages;
 mod space;
+mod staging;
 mod steering;
 mod storage_names;
 mod streams;

@@ -308,6 +308,7 @@ impl Agent {
             paths: Vec::new(),
             circuits: Vec::new(),
             fences: Vec::new(),
+            staged: Vec::new(),
             ask_ahead: false,
             ending: false,
         }
@@ -365,6 +366,23 @@ impl Agent {
             assert!(work.number > self.received, "no order within 20 s");
             self.received = work.number;
             if let Some(order) = work.fences.into_iter().next() {
+                return order;
+            }
+        }
+    }
+
+    /// The next parcel.
+    pub async fn work(&mut self) -> Work {
+        let work = self.poll(Duration::from_secs(20)).await.unwrap();
+        assert!(work.number > self.received, "no work within 20 s");
+        self.received = work.number;
+        work
+    }
+
+    /// Takes parcels until one holds an order to bring files from tape.
+    pub async fn stage_order(&mut self) -> StageOrder {
+        loop {
+            if let Some(order) = self.work().await.stages.into_iter().next() {
                 return order;
             }
         }

@@ -53,6 +53,7 @@ mod s3;
 mod schemathesis;
 mod shared_storage;
 mod shift;
+mod staged_subscription;
 mod steer;
 mod tape;
 mod third_party;

@@ -13,7 +13,7 @@ use longhaul_storage_remote::{
     Credential, Remote, RemoteConfig, RemoteStorage, RemoteStorageOptions, S3Keys, Trust,
 };
 use longhaul_testbed::foreign::{Apache, ForeignAuthority, S3Server, Xrootd};
-use longhaul_testbed::{Deployment, Random, SiteOptions, free_port, needs, tree};
+use longhaul_testbed::{Deployment, DirectoryTape, Random, SiteOptions, free_port, needs, tree};
 use tokio::runtime::{Handle, Runtime};
 
 const WITHIN: Duration = Duration::from_secs(90);
@@ -226,7 +226,7 @@ fn datasets_go_to_a_webdav_server_and_come_from_there() {
     deployment.check();
 }
 
-/// Through a chain of kinds: a directory, a WebDAV server, a bucket, a directory.
+/// Through a chain of kinds: a directory, a WebDAV server, a bucket, a tape, a directory of two agents.
 #[test]
 fn a_dataset_goes_through_storages_of_every_kind() {
     let Some(program) = crate::s3::program() else { return };
@@ -244,7 +244,14 @@ fn a_dataset_goes_through_storages_of_every_kind() {
     deployment.add_site(SiteOptions::new("beta").with_webdav_storage(&apache.url("beta"), &ca));
     let bucket = server.url("open/data");
     deployment.add_site(SiteOptions::new("gamma").with_s3_storage(&bucket, &ca, &server.access_key, &secret));
-    deployment.add_site(SiteOptions::new("delta"));
+    let tape = DirectoryTape::new(deployment.directory());
+    tape.let_go();
+    deployment.add_site(tape.site("epsilon", "migrate_after_s = 1\n"));
+    let shared =
+        || SiteOptions { storage_settings: "shared = true\n".to_owned(), ..SiteOptions::new("delta") };
+    deployment.add_site(shared());
+    let root_of_both = Some(deployment.storage("delta"));
+    deployment.add_agent("delta-node2", SiteOptions { root: root_of_both, ..shared() });
     let root = register_run(&deployment);
     deployment.deliver("run", "beta-dav", WITHIN.as_secs());
     lose_first_copies(&deployment);
@@ -253,14 +260,24 @@ fn a_dataset_goes_through_storages_of_every_kind() {
     let large = server.get("open/data/run/large");
     assert!(large == fs::read(apache.data().join("beta/run/large")).unwrap());
 
+    deployment.deliver("run", "epsilon", WITHIN.as_secs());
+    deployment.until("all is on tape", WITHIN, || {
+        FILES.iter().all(|(name, _)| tape.tape.join("run").join(name).exists()).then_some(())
+    });
+    FILES.iter().for_each(|(name, _)| tape.take_off_disk(format!("run/{name}")));
+
     let subscriptions = deployment.json(&["subscription", "list"]);
     for subscription in subscriptions["items"].as_array().unwrap() {
         deployment.json(&["subscription", "cancel", subscription["id"].as_str().unwrap()]);
     }
-    deployment.longhaul(&["replica", "delete", "run", "beta-dav", "--yes"]).ok();
+    for storage in ["beta-dav", "gamma-s3"] {
+        deployment.longhaul(&["replica", "delete", "run", storage, "--yes"]).ok();
+    }
     deployment
         .until("it is deleted", WITHIN, || (!apache.data().join("beta/run/large").exists()).then_some(()));
     deployment.deliver("run", "delta", WITHIN.as_secs());
+    assert!(tape.runs("stage") > 0, "the tape had the last replica");
+    deployment.longhaul(&["verify", "delta", "run"]).ok();
     assert_same(&deployment.storage("delta").join("run"), &root.with_file_name("gone"));
 
     // A digest that is not made of those of parts is computed on the way: an object cannot be read before it

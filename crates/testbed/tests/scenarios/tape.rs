@@ -1,43 +1,17 @@
 //! A tape of a site's own, behind the door of a real agent: jobs of a real service bring files from it, let
-//! them go, and stay with what they wrote until it is on tape. The tape is a directory, the site's commands
-//! one script.
+//! them go, and stay with what they wrote until it is on tape.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use longhaul_testbed::foreign::ForeignAuthority;
-use longhaul_testbed::{Deployment, ServiceOptions, SiteOptions, free_port, needs};
+use longhaul_testbed::{Deployment, DirectoryTape, ServiceOptions, SiteOptions, free_port, needs};
 use serde_json::{Value, json};
 
 const WITHIN: Duration = Duration::from_secs(120);
 const BYTES: usize = 3_000_000;
-
-/// `VERB DISK TAPE PATH…`. What is asked for is noted; nothing is brought before `TAPE.go` is there. A file
-/// gets its name when it is whole: two runs may be at work on one, or somebody look for it.
-const SCRIPT: &str = r#"#!/bin/sh
-verb=$1 disk=$2 tape=$3; shift 3
-for path; do
-    copy=$tape/${path#"$disk"/}
-    echo "$verb ${path#"$disk"/} $LONGHAUL_METADATA" >> "$tape.said"
-    case $verb in
-    stage)
-        until test -e "$tape.go"; do sleep 0.05; done
-        cp "$copy" "$path.part.$$" && mv "$path.part.$$" "$path" || exit 1 ;;
-    migrate) mkdir -p "$(dirname "$copy")" && cp "$path" "$copy.$$" && mv "$copy.$$" "$copy" || exit 1 ;;
-    remove) truncate -s "$(stat -c %s "$copy")" "$path.stub" && mv "$path.stub" "$path" || exit 1 ;;
-    locality)
-        here= there=
-        test -e "$path" && test "$(stat -c %b "$path")" -gt 0 && here=1
-        test -e "$copy" && there=1
-        case $here-$there in
-        1-1) echo DISK_AND_TAPE ;; 1-) echo DISK ;; -1) echo TAPE ;; *) echo NONE ;;
-        esac ;;
-    esac
-done
-"#;
 
 /// A door with a certificate of the authority, and tokens.
 fn door(storage: &str, port: u16, authority: &ForeignAuthority, folder: &Path, tokens: &str) -> String {
@@ -55,7 +29,7 @@ fn door(storage: &str, port: u16, authority: &ForeignAuthority, folder: &Path, t
 struct Sites {
     deployment: Deployment,
     authority: ForeignAuthority,
-    tape: PathBuf,
+    tape: DirectoryTape,
     ports: [u16; 2],
 }
 
@@ -69,18 +43,9 @@ fn sites() -> Sites {
     );
     let mut deployment = Deployment::with(ServiceOptions { settings, ..ServiceOptions::default() });
     let here = deployment.directory().to_owned();
-    let (script, tape) = (here.join("tape.sh"), here.join("tape"));
-    fs::write(&script, SCRIPT).unwrap();
-    fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
-    fs::create_dir(&tape).unwrap();
+    let tape = DirectoryTape::new(&here);
     let ports = [free_port(), free_port()];
-    let mut alpha = SiteOptions::new("alpha");
-    let disk = here.join("alpha-disk");
-    fs::create_dir(&disk).unwrap();
-    alpha.root = Some(disk.clone());
-    let command = |verb: &str| format!("{verb} = [{script:?}, {verb:?}, {disk:?}, {tape:?}]\n");
-    let commands: String = ["stage", "locality", "migrate", "remove"].map(command).concat();
-    alpha.storage_settings = format!("[agent.storages.tape]\n{commands}migrate_after_s = 1\n");
+    let mut alpha = tape.site("alpha", "migrate_after_s = 1\n");
     let tokens =
         format!("stage /run7 {}\nwrite / {}\nread / {}\n", token("stager"), token("writer"), token("reader"));
     alpha.settings = door("alpha", ports[0], &authority, &here, &tokens);
@@ -111,20 +76,6 @@ impl Sites {
 
     fn beta(&self, path: &str) -> String {
         format!("https://localhost:{}/{path}", self.ports[1])
-    }
-
-    /// A file of which the disk has a stub.
-    fn put_on_tape(&self, path: &str, bytes: &[u8]) {
-        let (copy, stub) = (self.tape.join(path), self.deployment.directory().join("alpha-disk").join(path));
-        for file in [&copy, &stub] {
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-        }
-        fs::write(copy, bytes).unwrap();
-        fs::File::create(stub).unwrap().set_len(bytes.len() as u64).unwrap();
-    }
-
-    fn is_stub(&self, path: &str) -> bool {
-        fs::metadata(self.deployment.directory().join("alpha-disk").join(path)).unwrap().blocks() == 0
     }
 
     fn get(&self, who: &str, url: &str) -> (u32, String) {
@@ -174,8 +125,8 @@ fn jobs_bring_files_from_a_tape_behind_a_door_and_take_files_there() {
     }
     let mut sites = sites();
     let bytes: Vec<u8> = (0..BYTES as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    sites.put_on_tape("run7/a", &bytes);
-    sites.put_on_tape("run7/b", &bytes[..200_000]);
+    sites.tape.put("run7/a", &bytes);
+    sites.tape.put("run7/b", &bytes[..200_000]);
     let (status, why) = sites.get("stager", &sites.alpha("run7/a"));
     assert_eq!(status, 409, "{why}");
     assert!(why.contains("on tape only") && why.contains("bring_online"), "{why}");
@@ -191,7 +142,7 @@ fn jobs_bring_files_from_a_tape_behind_a_door_and_take_files_there() {
     // The request outlives its agent.
     sites.deployment.kill("alpha");
     sites.deployment.start("alpha");
-    fs::write(sites.tape.with_extension("go"), b"").unwrap();
+    sites.tape.let_go();
     let files = sites.until("the copies", &id, |files| are(files, &["FINISHED", "FINISHED", "FAILED"]));
     let reason = files[2]["reason"].as_str().unwrap();
     assert_eq!(reason, "STAGING [2] file does not exist");
@@ -200,9 +151,9 @@ fn jobs_bring_files_from_a_tape_behind_a_door_and_take_files_there() {
     assert!(fs::read(copied.join("b")).unwrap() == bytes[..200_000]);
     // Let go, and off the disk.
     sites.deployment.until("the end of pins", WITHIN, || {
-        ["run7/a", "run7/b"].iter().all(|path| sites.is_stub(path)).then_some(())
+        ["run7/a", "run7/b"].iter().all(|path| sites.tape.is_stub(path)).then_some(())
     });
-    let said = fs::read_to_string(sites.tape.with_extension("said")).unwrap();
+    let said = sites.tape.said();
     assert!(said.contains("stage run7/a {\"activity\":\"tests\"}"), "{said}");
 
     // What is written there is done when it is on tape.
@@ -210,9 +161,9 @@ fn jobs_bring_files_from_a_tape_behind_a_door_and_take_files_there() {
     let id = sites.submit(&[target], ["reader", "writer"], json!({ "archive_timeout": 3_600 }));
     let files = sites.until("a file on tape", &id, |files| are(files, &["FINISHED"]));
     assert!(files[0]["archive_finish_time"].is_string(), "{files:?}");
-    assert!(fs::read(sites.tape.join("run8/a")).unwrap() == bytes);
+    assert!(fs::read(sites.tape.tape.join("run8/a")).unwrap() == bytes);
     let names: Vec<_> =
-        fs::read_dir(sites.tape.join("run8")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        fs::read_dir(sites.tape.tape.join("run8")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["a"], "no temporary name goes to tape");
 
     // So is what a subscription brings; from the tape's stub nothing is read.
@@ -221,7 +172,7 @@ fn jobs_bring_files_from_a_tape_behind_a_door_and_take_files_there() {
     sites.deployment.register("data", "beta:data");
     sites.deployment.deliver("data", "alpha", WITHIN.as_secs());
     sites.deployment.until("the tape", WITHIN, || {
-        fs::read(sites.tape.join("data/f1")).ok().filter(|found| found == b"by a subscription")
+        fs::read(sites.tape.tape.join("data/f1")).ok().filter(|found| found == b"by a subscription")
     });
     sites.deployment.check();
 }

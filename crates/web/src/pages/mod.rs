@@ -245,6 +245,7 @@ mod tests {
                 space_policy: None,
                 rules_version: 1,
                 agents: None,
+                tape_queue: None,
             }],
             storage_names: vec!["vault".parse().unwrap()],
             agents: vec![AgentView {

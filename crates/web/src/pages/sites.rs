@@ -2,7 +2,7 @@
 
 use longhaul_api::commissioning::CommissionState;
 use longhaul_api::native::{AgentView, SiteState, SiteView, StorageView};
-use longhaul_model::{StorageKind, units};
+use longhaul_model::{StorageKind, Timestamp, units};
 use longhaul_security::ResourceScope;
 use maud::{Markup, html};
 
@@ -128,7 +128,7 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
             }
             (changes(context, site))
             h2 { "Storages" }
-            (storages(&site.storages))
+            (storages(&site.storages, context.now))
             @if !site.links.is_empty() {
                 h2 { "Links" }
                 (commissioned(context, site))
@@ -162,7 +162,7 @@ fn changes(context: Context<'_>, site: &SiteView) -> Markup {
     }
 }
 
-fn storages(list: &[StorageView]) -> Markup {
+fn storages(list: &[StorageView], now: Timestamp) -> Markup {
     html! {
         @if list.is_empty() {
             p.empty { "None: no agent has offered one yet." }
@@ -206,6 +206,9 @@ fn storages(list: &[StorageView]) -> Markup {
                                 td {
                                     @if let Some(fault) = &storage.trouble { (show::fault(fault)) }
                                     @else { (show::state("good", "healthy")) }
+                                    @if let Some(queue) = &storage.tape_queue {
+                                        div.soft { "From tape: " (queue.words(now)) }
+                                    }
                                 }
                             }
                         }

@@ -35,14 +35,14 @@ for path; do
 done
 "#;
 
-struct TapeSite {
+pub(in crate::tape) struct TapeSite {
     folder: tempfile::TempDir,
     clock_us: Arc<AtomicI64>,
     config: TapeConfig,
 }
 
 impl TapeSite {
-    fn new() -> TapeSite {
+    pub(in crate::tape) fn new() -> TapeSite {
         let folder = tempfile::tempdir().unwrap();
         let (disk, tape) = (folder.path().join("disk"), folder.path().join("tape"));
         fs::create_dir(&disk).unwrap();
@@ -71,12 +71,12 @@ impl TapeSite {
         self.folder.path().join("tape").join(name)
     }
 
-    fn put_on_tape(&self, name: &str) {
+    pub(in crate::tape) fn put_on_tape(&self, name: &str) {
         fs::write(self.tape(name), vec![b'x'; 5_000]).unwrap();
         fs::File::create(self.disk(name)).unwrap().set_len(5_000).unwrap();
     }
 
-    fn said(&self, verb: &str) -> Vec<String> {
+    pub(in crate::tape) fn said(&self, verb: &str) -> Vec<String> {
         let said = fs::read_to_string(self.folder.path().join("tape.said")).unwrap_or_default();
         let mut said: Vec<String> =
             said.lines().filter_map(|line| Some(line.strip_prefix(verb)?.trim().to_owned())).collect();
@@ -84,7 +84,7 @@ impl TapeSite {
         said
     }
 
-    fn open(&self) -> Arc<TapeDriver> {
+    pub(in crate::tape) fn open(&self) -> Arc<TapeDriver> {
         let storage = StorageConfig::new("alpha".parse().unwrap(), self.folder.path().join("disk"));
         let site = Arc::new(TapeSystem::open(&storage, &self.config).unwrap());
         let time = self.clock_us.clone();
@@ -96,7 +96,7 @@ impl TapeSite {
         self.clock_us.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
     }
 
-    fn is_stub(&self, name: &str) -> bool {
+    pub(in crate::tape) fn is_stub(&self, name: &str) -> bool {
         use std::os::unix::fs::MetadataExt;
         fs::metadata(self.disk(name)).unwrap().blocks() == 0
     }

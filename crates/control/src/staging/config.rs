@@ -1,0 +1,110 @@
+//! `[service.staging]`: how much is brought from tape for subscriptions at once.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::queue::StagingLimits;
+
+/// Upper bound of files ordered at once: what an agent's tape queue holds.
+const FILES_MAX: u32 = 100_000;
+/// Upper bound of pins and of the time given to a tape system: thirty days.
+const SECONDS_MAX: u32 = 30 * 86_400;
+
+/// Files brought from tape for subscriptions, per tape-backed storage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StagingConfig {
+    /// Files ordered or on disk for a transfer at once.
+    #[serde(default = "default_files")]
+    pub files: u32,
+    /// The same in bytes, in percent of the storage's disk.
+    #[serde(default = "default_disk_percent")]
+    pub disk_percent: u8,
+    /// How long a staged file stays on disk if it is not read.
+    #[serde(default = "default_pin_s")]
+    pub pin_s: u32,
+    /// An order without an answer for this long is given again.
+    #[serde(default = "default_order_timeout_s")]
+    pub order_timeout_s: u32,
+}
+
+/// What a tape system mounts cartridges for at once (CTA: 10,000 files), and an agent keeps easily.
+fn default_files() -> u32 {
+    10_000
+}
+
+/// The other half is for what comes in and what others stage.
+fn default_disk_percent() -> u8 {
+    50
+}
+
+/// Two days: a link that is down over a night costs no second mount.
+fn default_pin_s() -> u32 {
+    172_800
+}
+
+/// A day: recalls wait for drives through a night.
+fn default_order_timeout_s() -> u32 {
+    86_400
+}
+
+impl Default for StagingConfig {
+    fn default() -> Self {
+        StagingConfig {
+            files: default_files(),
+            disk_percent: default_disk_percent(),
+            pin_s: default_pin_s(),
+            order_timeout_s: default_order_timeout_s(),
+        }
+    }
+}
+
+impl StagingConfig {
+    /// Says which value is out of its bounds.
+    ///
+    /// # Errors
+    /// The name of the setting, its value, and what is expected.
+    pub fn check(&self) -> Result<(), String> {
+        let bounds = [
+            ("files", self.files, FILES_MAX),
+            ("disk_percent", self.disk_percent.into(), 100),
+            ("pin_s", self.pin_s, SECONDS_MAX),
+            ("order_timeout_s", self.order_timeout_s, SECONDS_MAX),
+        ];
+        for (name, value, most) in bounds {
+            if !(1..=most).contains(&value) {
+                return Err(format!("staging.{name} is {value}, 1 to {most} is expected"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A disk of 0 bytes, which is one of unknown size, limits nothing.
+    pub(crate) fn limits(&self, disk_bytes: u64) -> StagingLimits {
+        let part = |bytes: u64| (u128::from(bytes) * u128::from(self.disk_percent) / 100) as u64;
+        StagingLimits {
+            files: self.files.into(),
+            bytes: if disk_bytes == 0 { u64::MAX } else { part(disk_bytes) },
+            pin: Duration::from_secs(self.pin_s.into()),
+            order_timeout: Duration::from_secs(self.order_timeout_s.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_have_bounds_and_a_disk_of_unknown_size_limits_nothing() {
+        let config = StagingConfig::default();
+        config.check().unwrap();
+        assert_eq!(config.limits(1_000).bytes, 500);
+        assert_eq!(config.limits(u64::MAX).bytes, u64::MAX / 2);
+        assert_eq!(config.limits(0).bytes, u64::MAX);
+        let broken = StagingConfig { disk_percent: 101, ..config.clone() };
+        assert_eq!(broken.check().unwrap_err(), "staging.disk_percent is 101, 1 to 100 is expected");
+        assert!(StagingConfig { pin_s: 0, ..config }.check().is_err());
+    }
+}
