@@ -1,10 +1,11 @@
 //! `cargo xtask testbed agents`: one storage served by four agents over four emulated links.
 
 // A command's output is its purpose here.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::print_stdout)]
 
 use std::process::ExitCode;
 
+use longhaul_testbed::experiment_command::{exit_code, number, print_bars, read_options};
 use longhaul_testbed::transfer_nodes::{Experiment, Outcome};
 use serde_json::json;
 
@@ -12,31 +13,20 @@ const USAGE: &str = "usage: cargo xtask testbed agents [--json] [--link MBIT] [-
 const PLOT: &str = "target/agents.svg";
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match run(&words) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(why) => {
-            eprintln!("{why}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run())
 }
 
 /// Whether every bar was reached.
-fn run(words: &[String]) -> Result<bool, String> {
-    let (mut experiment, mut as_json, mut plot) = (Experiment::default(), false, PLOT.to_owned());
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or(USAGE);
-        match word.as_str() {
-            "--json" => as_json = true,
-            "--svg" => plot.clone_from(value()?),
-            "--link" => experiment.link_mbit = value()?.parse().map_err(|_| USAGE)?,
-            "--kill" => experiment.kill_s = value()?.parse().map_err(|_| USAGE)?,
-            _ => return Err(USAGE.to_owned()),
+fn run() -> Result<bool, String> {
+    let mut experiment = Experiment::default();
+    let shown = read_options(USAGE, PLOT, |option, value| {
+        match option {
+            "--link" => experiment.link_mbit = number(value, USAGE)?,
+            "--kill" => experiment.kill_s = number(value, USAGE)?,
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     if !(0.0..=3600.0).contains(&experiment.kill_s) {
         return Err("--kill is 0 to 3600 seconds".to_owned());
     }
@@ -44,8 +34,9 @@ fn run(words: &[String]) -> Result<bool, String> {
         return Err("--link is 1 to 10000 Mbit/s".to_owned());
     }
     let outcome = experiment.run()?;
+    let plot = shown.plot;
     std::fs::write(&plot, outcome.svg()).map_err(|error| format!("{plot}: {error}"))?;
-    if as_json {
+    if shown.as_json {
         let Outcome { one, all, killed, .. } = &outcome;
         println!("{:#}", json!({ "bars": outcome.bars(), "one": one, "all": all, "killed": killed }));
     } else {
@@ -69,8 +60,5 @@ fn show(outcome: &Outcome) {
             );
         }
     }
-    for bar in outcome.bars() {
-        let reached = if bar.reached { "reached" } else { "MISSED" };
-        println!("{:<42} {:>8.2}  {:<6} {reached}", bar.figure, bar.measured, bar.wanted);
-    }
+    print_bars(&outcome.bars());
 }

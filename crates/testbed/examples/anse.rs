@@ -1,51 +1,42 @@
 //! `cargo xtask testbed anse`: runs the experiment, prints its figures, draws its plot.
 
 // A command's output is its purpose here.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::print_stdout)]
 
 use std::process::ExitCode;
 
 use longhaul_testbed::anse::{Experiment, Figures, Outcome};
+use longhaul_testbed::experiment_command::{exit_code, number, read_options};
 use serde_json::json;
 
 const USAGE: &str = "usage: cargo xtask testbed anse [--json] [--half SECONDS] [--svg FILE]";
 const PLOT: &str = "target/anse.svg";
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match run(&words) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(why) => {
-            eprintln!("{why}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run())
 }
 
 /// Whether every bar was reached.
-fn run(words: &[String]) -> Result<bool, String> {
-    let (mut experiment, mut as_json, mut plot) = (Experiment::default(), false, PLOT.to_owned());
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or(USAGE);
-        match word.as_str() {
-            "--json" => as_json = true,
-            "--svg" => plot.clone_from(value()?),
-            "--half" => experiment.half_s = value()?.parse().map_err(|_| USAGE)?,
-            _ => return Err(USAGE.to_owned()),
+fn run() -> Result<bool, String> {
+    let mut experiment = Experiment::default();
+    let shown = read_options(USAGE, PLOT, |option, value| {
+        match option {
+            "--half" => experiment.half_s = number(value, USAGE)?,
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     if !(10.0..=3600.0).contains(&experiment.half_s) {
         return Err("--half is 10 to 3600 seconds".to_owned());
     }
     let outcome = experiment.run()?;
+    let plot = shown.plot;
     std::fs::write(&plot, outcome.svg()).map_err(|error| format!("{plot}: {error}"))?;
     let figures = outcome.figures();
-    if as_json {
-        let shown = json!({ "figures": figures, "bars": figures.bars(), "story": outcome.story,
+    if shown.as_json {
+        let document = json!({ "figures": figures, "bars": figures.bars(), "story": outcome.story,
             "samples": outcome.record.samples });
-        println!("{shown:#}");
+        println!("{document:#}");
     } else {
         show(&outcome, &figures);
         println!("plot: {plot}");

@@ -71,6 +71,8 @@ const USAGE: &str = "usage: cargo xtask <chore>
                        Rucio with all its daemons replicates through the service
   testbed agents [--json] [--link MBIT] [--kill SECONDS] [--svg FILE]
                        one storage served by four agents over four emulated links
+  testbed tape [--json] [--files N] [--without-places] [--svg FILE]
+                       files of many cartridges recalled through a small disk
   testbed anse [--json] [--half SECONDS] [--svg FILE]
                        the experiment of the ANSE paper on the emulated WAN, scaled down";
 

@@ -26,6 +26,10 @@ pub struct TapeConfig {
     /// Tells the locality of files. Empty: the disk shows which files are stubs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locality: Vec<String>,
+    /// Tells the cartridge of files, and their positions on it. Empty: files are staged in the order in which
+    /// they were wanted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub place: Vec<String>,
     /// Migrates written files to tape. Empty: the tape system does it by itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub migrate: Vec<String>,
@@ -35,6 +39,9 @@ pub struct TapeConfig {
     /// Files of one `stage`, `migrate` or `remove` command.
     #[serde(default = "default_bulk")]
     pub bulk: usize,
+    /// What staged files that somebody needs take up of the disk at most. None: 80 % of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer_bytes: Option<u64>,
     /// Concurrent commands of each kind.
     #[serde(default = "default_at_once")]
     pub at_once: usize,
@@ -93,9 +100,11 @@ impl TapeConfig {
         TapeConfig {
             stage,
             locality: Vec::new(),
+            place: Vec::new(),
             migrate: Vec::new(),
             remove: Vec::new(),
             bulk: default_bulk(),
+            buffer_bytes: None,
             at_once: default_at_once(),
             tape_timeout_s: default_tape_timeout_s(),
             timeout_s: default_timeout_s(),
@@ -112,6 +121,7 @@ impl TapeConfig {
         let commands = [
             ("tape.stage", &self.stage),
             ("tape.locality", &self.locality),
+            ("tape.place", &self.place),
             ("tape.migrate", &self.migrate),
             ("tape.remove", &self.remove),
         ];
@@ -125,6 +135,7 @@ impl TapeConfig {
         }
         let bounds = [
             ("bulk", self.bulk as u64, 1, BULK_MAX as u64),
+            ("buffer_bytes", self.buffer_bytes.unwrap_or(1), 1, u64::MAX),
             ("at_once", self.at_once as u64, 1, AT_ONCE_MAX as u64),
             ("tape_timeout_s", self.tape_timeout_s.into(), 1, TAPE_TIMEOUT_MAX_S.into()),
             ("timeout_s", self.timeout_s.into(), 1, TIMEOUT_MAX_S.into()),

@@ -2,7 +2,7 @@
 //! files are staged, unpinned ones removed from disk, arrived ones migrated to tape.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use super::state::{ARRIVALS_MAX, End, ExpiredPins, MIGRATE_RETRY_INTERVAL, Record, TapeState};
+use super::disk_budget::DiskBudget;
+use super::state::{ARRIVALS_MAX, End, ExpiredPins, MIGRATE_RETRY_INTERVAL, Path, Record, TapeState};
 use super::system::{DiskState, TapeSystem, Verb};
 use crate::clock::ServiceClock;
 use crate::command::CommandExit;
@@ -22,6 +23,8 @@ use crate::threads::blocking;
 
 /// Interval of checks for expired pins and for files old enough to be migrated.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Files whose places on tape are asked for at once.
+const PLACED_AT_ONCE_MAX: usize = 10_000;
 /// Minimum size of the log before it is compacted.
 const LOG_BYTES_MIN: u64 = 8 << 20;
 /// Prefix of our own temporary names: such a file is renamed in a moment.
@@ -33,6 +36,7 @@ pub(crate) struct TapeDriver {
     state: Mutex<DriverState>,
     /// Counts changes of the state.
     changed: watch::Sender<u64>,
+    placing: Arc<Semaphore>,
     staging: Arc<Semaphore>,
     migrating: Arc<Semaphore>,
     removing: Arc<Semaphore>,
@@ -45,18 +49,25 @@ struct DriverState {
     rewrite_at: u64,
     /// Expired, their removal not begun.
     removals: VecDeque<ExpiredPins>,
+    budget: DiskBudget,
 }
 
 /// A command for the site to run.
 enum TapeCommand {
+    Place(Vec<Path>),
     Stage(Vec<String>, Option<Arc<str>>),
     Migrate(Vec<(String, u64)>),
     Remove(Vec<ExpiredPins>),
 }
 
 impl TapeDriver {
-    pub(super) fn open(site: Arc<TapeSystem>, path: &Path, clock: ServiceClock) -> Result<TapeDriver, Fault> {
+    pub(super) fn open(
+        site: Arc<TapeSystem>,
+        path: &path::Path,
+        clock: ServiceClock,
+    ) -> Result<TapeDriver, Fault> {
         let mut tape = TapeState::default();
+        tape.expect_places(site.has_places());
         let opened = RecordLog::open(path, |_, payload| {
             tape.apply(serde_json::from_slice(payload)?);
             Ok(())
@@ -70,14 +81,18 @@ impl TapeDriver {
                 promised is lost");
         }
         tape.all_arrived(clock.now());
+        tape.restart(clock.now());
+        let mut budget = DiskBudget::new(site.buffer_bytes());
+        tape.pinned_paths().for_each(|path| budget.hold(path, site.size_of(path)));
         let rewrite_at = LOG_BYTES_MIN.max(log.bytes());
         let at_once = site.config.at_once;
         let slots = || Arc::new(Semaphore::new(at_once));
         Ok(TapeDriver {
             site,
             clock,
-            state: Mutex::new(DriverState { tape, log, rewrite_at, removals: VecDeque::new() }),
+            state: Mutex::new(DriverState { tape, log, rewrite_at, removals: VecDeque::new(), budget }),
             changed: watch::Sender::new(0),
+            placing: Arc::new(Semaphore::new(1)),
             staging: slots(),
             migrating: slots(),
             removing: slots(),
@@ -204,8 +219,17 @@ impl TapeDriver {
             }
             work.push((TapeCommand::Remove(state.removals.drain(..most).collect()), slot));
         }
+        if let Ok(slot) = self.placing.clone().try_acquire_owned() {
+            let unplaced = state.tape.unplaced(PLACED_AT_ONCE_MAX);
+            if !unplaced.is_empty() {
+                work.push((TapeCommand::Place(unplaced), slot));
+            }
+        }
+        let DriverState { tape, budget, .. } = &mut *state;
+        budget.retain(|path| tape.occupies_disk(path));
         while let Ok(slot) = self.staging.clone().try_acquire_owned() {
-            let Some((paths, metadata)) = state.tape.next_stage(bulk, now) else { break };
+            let reserve = |path: &Path| budget.reserve(path, self.site.size_of(path));
+            let Some((paths, metadata)) = tape.next_stage(bulk, now, reserve) else { break };
             work.push((TapeCommand::Stage(paths, metadata), slot));
         }
         while let Ok(slot) = self.migrating.clone().try_acquire_owned() {
@@ -238,12 +262,28 @@ impl TapeDriver {
 
     async fn carry_out(self: Arc<Self>, work: TapeCommand, slot: OwnedSemaphorePermit) {
         match work {
+            TapeCommand::Place(paths) => self.clone().place_files(paths).await,
             TapeCommand::Stage(paths, metadata) => self.clone().stage_files(paths, metadata).await,
             TapeCommand::Migrate(files) => self.clone().migrate_files(files).await,
             TapeCommand::Remove(over) => self.clone().remove_files(over).await,
         }
         drop(slot);
         self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Asks where files lie on tape, so that they can be staged in the order of the tape.
+    async fn place_files(self: Arc<Self>, paths: Vec<Path>) {
+        let asked: Vec<String> = paths.iter().map(|path| path.to_string()).collect();
+        let places = self.site.places(&asked).await;
+        let driver = self.clone();
+        let noted = blocking(move || {
+            let mut state = driver.lock_state();
+            paths.iter().zip(places).for_each(|(path, place)| state.tape.place(path, place));
+            Ok(())
+        });
+        if let Err(fault) = noted.await {
+            tracing::error!(fault = %fault.chain(), "places on tape are not noted; they are asked for again");
+        }
     }
 
     async fn stage_files(self: Arc<Self>, paths: Vec<String>, metadata: Option<Arc<str>>) {
@@ -311,7 +351,7 @@ impl TapeDriver {
             let records = ends.iter().filter_map(|(path, end)| state.tape.staged(path, end.clone()?, now));
             let records = records.collect();
             let written = driver.write(&mut state, records);
-            ends.iter().for_each(|(path, _)| state.tape.release_path(path));
+            ends.iter().for_each(|(path, _)| state.tape.release_path(path, now));
             written
         });
         if let Err(fault) = state.await {
@@ -393,7 +433,7 @@ impl TapeDriver {
             let mut state = driver.lock_state();
             let files = over.iter().flat_map(|over| over.files.clone()).collect();
             let written = driver.write(&mut state, vec![Record::Spent { files }]);
-            over.iter().for_each(|over| state.tape.release_path(&over.path));
+            over.iter().for_each(|over| state.tape.release_path(&over.path, driver.clock.now()));
             written
         });
         if let Err(fault) = noted.await {

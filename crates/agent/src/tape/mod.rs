@@ -8,8 +8,10 @@
 //! Not here: the form of requests and who may make them (`doors`); tape systems themselves. Start with
 //! [`Tapes`]; then `state`, and `driver`, which persists it and acts on it.
 
+mod disk_budget;
 mod driver;
 mod stage_orders;
+mod stage_queue;
 mod state;
 mod stub_storage;
 mod system;

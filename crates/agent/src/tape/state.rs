@@ -9,11 +9,12 @@
 //!
 //! Which files a command works on is not recorded: after a restart it is run again.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::stage_queue::{Offer, StageQueue, TapePlace};
 use longhaul_doors::{Report, ReportedFile, RequestedFile, StageState};
 use longhaul_model::{Fault, FaultCode, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -137,7 +138,7 @@ pub(super) struct TapeState {
     files: usize,
     /// Files of requests that wait for a path to be staged.
     waiters: BTreeMap<Path, Vec<FileRef>>,
-    queue: VecDeque<Path>,
+    queue: StageQueue,
     /// Paths that a command works on.
     in_command: BTreeSet<Path>,
     /// Pins by expiry.
@@ -267,31 +268,59 @@ impl TapeState {
     // ---- from tape to disk ---------------------------------------------------------------------------
 
     /// The next files for one stage command, at most `most`, with the clients' metadata, which is the same
-    /// for all of them.
+    /// for all of them. `reserve` says whether the disk has room for a file, and keeps it.
     pub(super) fn next_stage(
         &mut self,
         most: usize,
         now: Timestamp,
+        mut reserve: impl FnMut(&Path) -> bool,
     ) -> Option<(Vec<String>, Option<Arc<str>>)> {
-        let (mut paths, mut said) = (Vec::new(), None);
-        for _ in 0..self.queue.len() {
-            let Some(path) = self.queue.pop_front() else { break };
-            let Some(metadata) = self.metadata_of(&path) else { continue };
-            if self.in_command.contains(&path) {
-                self.queue.push_back(path);
-                continue;
+        let mut queue = std::mem::take(&mut self.queue);
+        let mut said = None;
+        let paths = queue.next(most, now, |path| {
+            let Some(metadata) = self.metadata_of(path) else { return Offer::Forget };
+            if self.in_command.contains(path) {
+                return Offer::Pass;
             }
-            if *said.get_or_insert_with(|| metadata.clone()) != metadata {
-                self.queue.push_front(path);
-                break;
+            if said.as_ref().is_some_and(|said| *said != metadata) || !reserve(path) {
+                return Offer::Stop;
             }
-            self.mark_started(&path, now);
-            paths.push(path.to_string());
-            if paths.len() >= most {
-                break;
-            }
-        }
+            said = Some(metadata);
+            Offer::Take
+        });
+        self.queue = queue;
+        paths.iter().for_each(|path| self.mark_started(path, now));
+        let paths: Vec<String> = paths.iter().map(|path| path.to_string()).collect();
         (!paths.is_empty()).then(|| (paths, said.flatten()))
+    }
+
+    /// Whether places on tape are told; to be said before anything else.
+    pub(super) fn expect_places(&mut self, has_places: bool) {
+        self.queue = StageQueue::with_places(has_places);
+    }
+
+    /// After a replay: the time that places may take begins.
+    pub(super) fn restart(&mut self, now: Timestamp) {
+        self.queue.restart(now);
+    }
+
+    /// The first paths whose places on tape are to be asked for.
+    pub(super) fn unplaced(&self, most: usize) -> Vec<Path> {
+        self.queue.unplaced(most)
+    }
+
+    pub(super) fn place(&mut self, path: &Path, place: Option<TapePlace>) {
+        self.queue.place(path, place);
+    }
+
+    /// Whether a path takes up disk for a request: it is pinned, or a command works on it.
+    pub(super) fn occupies_disk(&self, path: &str) -> bool {
+        self.pin_counts.contains_key(path) || self.in_command.contains(path)
+    }
+
+    /// Paths on disk for requests.
+    pub(super) fn pinned_paths(&self) -> impl Iterator<Item = &Path> {
+        self.pin_counts.keys()
     }
 
     /// The client's metadata; the outer none: nobody waits for the path any more.
@@ -321,10 +350,11 @@ impl TapeState {
     }
 
     /// Releases a path after a command; if somebody still waits for it, it is queued again.
-    pub(super) fn release_path(&mut self, path: &str) {
+    pub(super) fn release_path(&mut self, path: &str, now: Timestamp) {
         self.in_command.remove(path);
+        self.queue.release(path);
         if let Some((path, _)) = self.waiters.get_key_value(path) {
-            self.queue.push_back(path.clone());
+            self.queue.push(path.clone(), now);
         }
     }
 
@@ -480,7 +510,7 @@ impl TapeState {
                 FileState::Submitted => {
                     let wish = self.waiters.entry(file.path.clone()).or_default();
                     if wish.is_empty() {
-                        self.queue.push_back(file.path.clone());
+                        self.queue.push(file.path.clone(), request.created);
                     }
                     wish.push(member);
                 }

@@ -17,6 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::stage_queue::TapePlace;
 use crate::command::{CommandExit, CommandSpec, run};
 use crate::config::StorageConfig;
 use crate::config::tape::TapeConfig;
@@ -29,6 +30,10 @@ const LOCALITY_LINE_BYTES: usize = 32;
 const STUB_SECTORS: i64 = 1;
 /// Smallest size of a stub: a smaller file may have all of its bytes in one sector.
 const STUB_BYTES_MIN: i64 = 513;
+/// The part of the disk for staged files. The rest is for what comes in and waits for its way to tape.
+const BUFFER_PERCENT: u8 = 80;
+/// Longest line about a place on tape.
+const PLACE_LINE_BYTES: usize = 100;
 /// Environment variable with the client's metadata for `stage`.
 const METADATA_VARIABLE: &str = "LONGHAUL_METADATA";
 
@@ -97,6 +102,26 @@ impl TapeSystem {
         !self.config.locality.is_empty()
     }
 
+    pub(super) fn has_places(&self) -> bool {
+        !self.config.place.is_empty()
+    }
+
+    /// What staged files may take up of the disk; everything if nobody says, and its size is not known.
+    pub(super) fn buffer_bytes(&self) -> u64 {
+        if let Some(bytes) = self.config.buffer_bytes {
+            return bytes;
+        }
+        let Ok(disk) = rustix::fs::statvfs(&self.root) else { return u64::MAX };
+        let bytes = u128::from(disk.f_blocks) * u128::from(disk.f_frsize);
+        u64::try_from(bytes * u128::from(BUFFER_PERCENT) / 100).unwrap_or(u64::MAX)
+    }
+
+    /// The size of a file, also of one that is on tape only.
+    pub(super) fn size_of(&self, path: &str) -> u64 {
+        let found = self.beneath.stat(path.as_bytes());
+        found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or_default())
+    }
+
     /// The path of a file of the catalog.
     pub(super) fn path_of(&self, lfn: &Lfn) -> Option<String> {
         self.rules.to_pfn(&self.storage, lfn).ok().map(|at| at.path().to_owned())
@@ -158,16 +183,32 @@ impl TapeSystem {
             });
             return looked.await.unwrap_or_else(|_| vec![Locality::Unavailable; count]);
         }
+        let query =
+            |system: Arc<TapeSystem>, bulk: Vec<String>| async move { system.query_locality(&bulk).await };
+        self.query_in_bulk(paths, Locality::Unavailable, query).await
+    }
+
+    /// Asks about all paths, in commands of [`LOCALITY_FILES_MAX`]; the answers are in their order.
+    async fn query_in_bulk<T, F>(
+        self: &Arc<TapeSystem>,
+        paths: &[String],
+        unknown: T,
+        query: impl Fn(Arc<TapeSystem>, Vec<String>) -> F,
+    ) -> Vec<T>
+    where
+        T: Clone + Send + 'static,
+        F: Future<Output = Vec<T>> + Send + 'static,
+    {
         let mut asked = JoinSet::new();
-        for (place, bulk) in paths.chunks(LOCALITY_FILES_MAX).enumerate() {
-            let (system, bulk) = (self.clone(), bulk.to_vec());
-            asked.spawn(async move { (place, system.query_locality(&bulk).await) });
+        for (number, bulk) in paths.chunks(LOCALITY_FILES_MAX).enumerate() {
+            let answer = query(self.clone(), bulk.to_vec());
+            asked.spawn(async move { (number, answer.await) });
         }
-        let mut found = vec![Locality::Unavailable; paths.len()];
+        let mut found = vec![unknown; paths.len()];
         while let Some(answer) = asked.join_next().await {
-            let Ok((place, localities)) = answer else { continue };
-            let from = found.iter_mut().skip(place * LOCALITY_FILES_MAX);
-            from.zip(localities).for_each(|(found, at)| *found = at);
+            let Ok((number, answers)) = answer else { continue };
+            let from = found.iter_mut().skip(number * LOCALITY_FILES_MAX);
+            from.zip(answers).for_each(|(found, answer)| *found = answer);
         }
         found
     }
@@ -188,22 +229,50 @@ impl TapeSystem {
     }
 
     async fn query_locality(&self, paths: &[String]) -> Vec<Locality> {
+        match self.query_paths(&self.config.locality, paths, LOCALITY_LINE_BYTES).await {
+            Ok(text) => parse_localities(&text, paths.len()),
+            Err(why) => {
+                tracing::warn!(storage = %self.storage, why, "localities could not be queried");
+                vec![Locality::Unavailable; paths.len()]
+            }
+        }
+    }
+
+    /// Where files lie on tape, in their order; none where that is not known.
+    pub(super) async fn places(self: &Arc<TapeSystem>, paths: &[String]) -> Vec<Option<TapePlace>> {
+        let query = |system: Arc<TapeSystem>, bulk: Vec<String>| async move {
+            match system.query_paths(&system.config.place, &bulk, PLACE_LINE_BYTES).await {
+                Ok(text) => parse_places(&text, bulk.len()),
+                Err(why) => {
+                    tracing::warn!(storage = %system.storage, why, "places on tape could not be queried");
+                    vec![None; bulk.len()]
+                }
+            }
+        };
+        self.query_in_bulk(paths, None, query).await
+    }
+
+    /// What a quick command writes about these paths.
+    async fn query_paths(
+        &self,
+        program: &[String],
+        paths: &[String],
+        line_bytes: usize,
+    ) -> Result<String, String> {
         let _slot = self.localities.acquire().await;
         let ended = run(CommandSpec {
-            program: &self.config.locality,
+            program,
             arguments: &self.absolute_paths(paths),
-            stdout_bytes_max: paths.len() * LOCALITY_LINE_BYTES,
+            stdout_bytes_max: paths.len() * line_bytes,
             timeout: Duration::from_secs(self.config.timeout_s.into()),
             ..CommandSpec::default()
         })
         .await;
-        let why = match ended {
-            Ok(ended) if ended.code == Some(0) => return parse_localities(&ended.stdout, paths.len()),
-            Ok(ended) => ended.describe(),
-            Err(fault) => fault.detail,
-        };
-        tracing::warn!(storage = %self.storage, why, "localities could not be queried");
-        vec![Locality::Unavailable; paths.len()]
+        match ended {
+            Ok(ended) if ended.code == Some(0) => Ok(ended.stdout),
+            Ok(ended) => Err(ended.describe()),
+            Err(fault) => Err(fault.detail.to_string()),
+        }
     }
 }
 
@@ -212,6 +281,19 @@ fn parse_localities(text: &str, count: usize) -> Vec<Locality> {
     let mut lines = text.lines();
     let word = |line: &str| Locality::parse(line.trim());
     (0..count).map(|_| lines.next().and_then(word).unwrap_or(Locality::Unavailable)).collect()
+}
+
+/// Parses a cartridge and a position a line: `V01234 17`. A line without a number has the position 0; a
+/// missing or empty one tells nothing.
+fn parse_places(text: &str, count: usize) -> Vec<Option<TapePlace>> {
+    let mut lines = text.lines();
+    let place = |line: &str| {
+        let mut words = line.split_whitespace();
+        let cartridge = words.next()?.into();
+        let position = words.next().and_then(|word| word.parse().ok()).unwrap_or_default();
+        Some(TapePlace { cartridge, position })
+    };
+    (0..count).map(|_| lines.next().and_then(place)).collect()
 }
 
 #[cfg(test)]
@@ -277,7 +359,31 @@ mod tests {
         assert!(system.can(Verb::Stage) && !system.can(Verb::Remove));
     }
 
+    #[tokio::test]
+    async fn places_are_a_cartridge_and_a_position() {
+        let folder = tempfile::tempdir().unwrap();
+        let script =
+            r#"for f; do case $f in */f7) echo;; */f8) echo V2;; *) echo "V1 ${f##*f}";; esac; done"#;
+        let told =
+            system(folder.path(), TapeConfig { place: shell(script), ..TapeConfig::new(shell("exit 0")) });
+        let paths: Vec<String> = (0..250).map(|n| format!("f{n}")).collect();
+        let places = told.places(&paths).await;
+        let place = |cartridge: &str, position| Some(TapePlace { cartridge: cartridge.into(), position });
+        assert_eq!((places.len(), &places[249]), (250, &place("V1", 249)));
+        assert_eq!((&places[7], &places[8]), (&None, &place("V2", 0)));
+        let broken = TapeConfig { place: shell("echo V1 1; exit 3"), ..TapeConfig::new(shell("exit 0")) };
+        assert_eq!(system(folder.path(), broken).places(&paths[..2]).await, [None, None]);
+    }
+
     proptest! {
+        #[test]
+        fn there_is_one_place_for_each_file(
+            text in "([A-Z0-9]{1,3}|[ \t\n]|-?[0-9]{1,30}){0,20}",
+            count in 0usize..10,
+        ) {
+            prop_assert_eq!(parse_places(&text, count).len(), count);
+        }
+
         #[test]
         fn there_is_one_answer_for_each_file(
             text in "(DISK|TAPE|tape | |\n|[A-Z_]{0,5}){0,20}",

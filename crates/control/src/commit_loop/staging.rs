@@ -18,14 +18,14 @@ impl CommitLoop {
         let (now, directory) = (self.kernel.now(), self.kernel.directory());
         let mut events = Vec::new();
         for storage in self.control.staging.storages() {
-            let Some(disk_bytes) = directory.storages.get(&storage).map(|row| row.total_bytes) else {
+            if !directory.storages.contains_key(&storage) {
                 self.control.staging.forget_storage(storage);
                 continue;
-            };
+            }
             let agent = self.control.agents.of_storage(storage);
             let agent = agent.filter(|&agent| self.control.agents.is_connected(agent, now));
             let new_order = || self.kernel.new_id();
-            let news = self.control.staging.step(storage, agent.is_some(), disk_bytes, now, new_order);
+            let news = self.control.staging.step(storage, agent.is_some(), now, new_order);
             events.extend(news.unpinned.into_iter().map(|file| Event::ReplicaLost { file, storage }));
             if let Some(agent) = agent {
                 self.release(agent, storage, news.releases);

@@ -18,9 +18,6 @@ pub struct StagingConfig {
     /// Files ordered or on disk for a transfer at once.
     #[serde(default = "default_files")]
     pub files: u32,
-    /// The same in bytes, in percent of the storage's disk.
-    #[serde(default = "default_disk_percent")]
-    pub disk_percent: u8,
     /// How long a staged file stays on disk if it is not read.
     #[serde(default = "default_pin_s")]
     pub pin_s: u32,
@@ -32,11 +29,6 @@ pub struct StagingConfig {
 /// What a tape system mounts cartridges for at once (CTA: 10,000 files), and an agent keeps easily.
 fn default_files() -> u32 {
     10_000
-}
-
-/// The other half is for what comes in and what others stage.
-fn default_disk_percent() -> u8 {
-    50
 }
 
 /// Two days: a link that is down over a night costs no second mount.
@@ -53,7 +45,6 @@ impl Default for StagingConfig {
     fn default() -> Self {
         StagingConfig {
             files: default_files(),
-            disk_percent: default_disk_percent(),
             pin_s: default_pin_s(),
             order_timeout_s: default_order_timeout_s(),
         }
@@ -68,7 +59,6 @@ impl StagingConfig {
     pub fn check(&self) -> Result<(), String> {
         let bounds = [
             ("files", self.files, FILES_MAX),
-            ("disk_percent", self.disk_percent.into(), 100),
             ("pin_s", self.pin_s, SECONDS_MAX),
             ("order_timeout_s", self.order_timeout_s, SECONDS_MAX),
         ];
@@ -80,12 +70,9 @@ impl StagingConfig {
         Ok(())
     }
 
-    /// A disk of 0 bytes, which is one of unknown size, limits nothing.
-    pub(crate) fn limits(&self, disk_bytes: u64) -> StagingLimits {
-        let part = |bytes: u64| (u128::from(bytes) * u128::from(self.disk_percent) / 100) as u64;
+    pub(crate) fn limits(&self) -> StagingLimits {
         StagingLimits {
             files: self.files.into(),
-            bytes: if disk_bytes == 0 { u64::MAX } else { part(disk_bytes) },
             pin: Duration::from_secs(self.pin_s.into()),
             order_timeout: Duration::from_secs(self.order_timeout_s.into()),
         }
@@ -97,14 +84,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_have_bounds_and_a_disk_of_unknown_size_limits_nothing() {
+    fn settings_have_bounds() {
         let config = StagingConfig::default();
         config.check().unwrap();
-        assert_eq!(config.limits(1_000).bytes, 500);
-        assert_eq!(config.limits(u64::MAX).bytes, u64::MAX / 2);
-        assert_eq!(config.limits(0).bytes, u64::MAX);
-        let broken = StagingConfig { disk_percent: 101, ..config.clone() };
-        assert_eq!(broken.check().unwrap_err(), "staging.disk_percent is 101, 1 to 100 is expected");
+        let broken = StagingConfig { files: 100_001, ..config.clone() };
+        assert_eq!(broken.check().unwrap_err(), "staging.files is 100001, 1 to 100000 is expected");
         assert!(StagingConfig { pin_s: 0, ..config }.check().is_err());
     }
 }

@@ -21,7 +21,7 @@ use longhaul_model::{BlockId, FileId, Lfn, StageId, StorageId, Timestamp};
 use parking_lot::Mutex;
 
 use config::StagingConfig;
-use queue::{NotWanted, Releases, StageBatch, StagedFile, StagingLimits, StagingQueue, TapeFile};
+use queue::{NotWanted, Releases, StageBatch, StagedFile, StagingQueue, TapeFile};
 
 pub use queue::{FileSum, StageFailure, StagingStatus};
 
@@ -115,7 +115,7 @@ impl Staging {
         why_not: Option<&str>,
         now: Timestamp,
     ) -> Result<Option<StagedFile>, NotWanted> {
-        let limits = self.limits(0);
+        let limits = self.config.limits();
         let mut queues = self.queues.lock();
         queues.get_mut(&storage).ok_or(NotWanted)?.report(order, lfn, why_not, &limits, now)
     }
@@ -126,13 +126,11 @@ impl Staging {
         queues.iter().filter(|(_, queue)| !queue.is_empty()).map(|(&storage, _)| storage).collect()
     }
 
-    /// What is due at a storage. Orders are given only while `has_agent`; `disk_bytes` is the size of the
-    /// disk, 0 if it is not known.
+    /// What is due at a storage. Orders are given only while `has_agent`.
     pub(crate) fn step(
         &self,
         storage: StorageId,
         has_agent: bool,
-        disk_bytes: u64,
         now: Timestamp,
         new_order: impl FnMut() -> StageId,
     ) -> StorageNews {
@@ -140,7 +138,7 @@ impl Staging {
         let Some(queue) = queues.get_mut(&storage) else { return StorageNews::default() };
         let expired = queue.expire(now);
         let orders =
-            if has_agent { queue.take_orders(&self.limits(disk_bytes), now, new_order) } else { Vec::new() };
+            if has_agent { queue.take_orders(&self.config.limits(), now, new_order) } else { Vec::new() };
         StorageNews { orders, releases: expired.releases, unpinned: expired.unpinned }
     }
 
@@ -189,9 +187,5 @@ impl Staging {
 
     pub(crate) fn pin_s(&self) -> u32 {
         self.config.pin_s
-    }
-
-    fn limits(&self, disk_bytes: u64) -> StagingLimits {
-        self.config.limits(disk_bytes)
     }
 }

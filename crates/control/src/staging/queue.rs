@@ -8,8 +8,7 @@
 //! ```
 //!
 //! Files are ordered in bulk and by block: a tape system mounts each cartridge once for all that it knows of.
-//! What is ordered or pinned is bounded, in files and in bytes, so that what was brought and not yet read
-//! never fills the disk in front of the tape.
+//! What is ordered or pinned is bounded; how much of its disk a site gives to it, its agent knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,8 +20,11 @@ use longhaul_model::{BlockId, FileId, Lfn, Retry, StageId, StorageId, Timestamp}
 const FILES_MAX: usize = 100_000;
 /// Files of one order.
 pub(crate) const ORDER_FILES_MAX: usize = 1_000;
-/// Files that are wanted within this time are ordered together.
+/// Orders are given when nothing further was wanted for this long: a dataset is one burst, however long it
+/// takes to look up what is wanted of it,
 pub(crate) const GATHER_TIME: Duration = Duration::from_secs(2);
+/// and at the latest when the first file has waited for this long beyond that.
+const GATHER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Files that failed together are ordered together again: no jitter, which is the middle of its range.
 const RETRY_JITTER: f64 = 0.5;
 
@@ -39,7 +41,6 @@ pub(crate) struct TapeFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StagingLimits {
     pub(crate) files: u64,
-    pub(crate) bytes: u64,
     pub(crate) pin: Duration,
     /// An order without an answer for this long is given again.
     pub(crate) order_timeout: Duration,
@@ -128,6 +129,7 @@ pub(crate) struct StagingQueue {
     ordered: FileSum,
     pinned: FileSum,
     last_failure: Option<StageFailure>,
+    last_wanted: Timestamp,
 }
 
 impl StagingQueue {
@@ -153,6 +155,7 @@ impl StagingQueue {
         }
         self.by_lfn.insert(lfn.clone(), file);
         self.by_demand.insert((block, target, file));
+        self.last_wanted = now;
         let until = now + GATHER_TIME;
         let queued = QueuedFile {
             block,
@@ -176,8 +179,7 @@ impl StagingQueue {
         }
     }
 
-    /// The next orders, within the limits; `new_order` gives their numbers. None before the first of the
-    /// waiting files has waited for others.
+    /// The next orders, within the limits; `new_order` gives their numbers. None while more is being wanted.
     pub(crate) fn take_orders(
         &mut self,
         limits: &StagingLimits,
@@ -186,7 +188,9 @@ impl StagingQueue {
     ) -> Vec<StageBatch> {
         let is_waiting = |file: &FileId| self.phase(*file).is_some_and(|phase| phase.is_waiting());
         let first = self.ends.iter().find(|(_, file)| is_waiting(file));
-        if first.is_none_or(|(due, _)| *due > now) {
+        let is_quiet = now.since(self.last_wanted) >= GATHER_TIME;
+        let is_due = |due: Timestamp| due <= now && is_quiet || due + GATHER_TIME_MAX <= now;
+        if first.is_none_or(|(due, _)| !is_due(*due)) {
             return Vec::new();
         }
         let due = self.ends.range(..=(now + GATHER_TIME, FileId(u64::MAX)));
@@ -195,17 +199,8 @@ impl StagingQueue {
         let mut batches: Vec<StageBatch> = Vec::new();
         let until = now + limits.order_timeout;
         for file in due {
-            let Some((lfn, size)) = self.files.get(&file).map(|queued| (queued.lfn.clone(), queued.size))
-            else {
-                continue;
-            };
-            let under_way = FileSum {
-                files: self.ordered.files + self.pinned.files,
-                bytes: self.ordered.bytes.saturating_add(self.pinned.bytes),
-            };
-            // One file may be larger than all that is allowed: it comes alone.
-            let over = under_way.bytes.saturating_add(size) > limits.bytes && under_way.files > 0;
-            if under_way.files >= limits.files || over {
+            let Some(lfn) = self.files.get(&file).map(|queued| queued.lfn.clone()) else { continue };
+            if self.ordered.files + self.pinned.files >= limits.files {
                 break;
             }
             match batches.last_mut() {

@@ -9,4 +9,4 @@ mod outcome;
 mod world;
 
 pub use experiment::Experiment;
-pub use outcome::{Bar, Outcome, Phase};
+pub use outcome::{Outcome, Phase};

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::experiment::Experiment;
 use super::world::NODES;
+use crate::experiment_command::Bar;
 use crate::wan::PACKET_PAYLOAD_FRACTION;
 
 /// What a node has received and not written down when it is killed: two seconds of its link, and a group of
@@ -39,15 +40,6 @@ pub struct Phase {
     pub wrong: usize,
     pub recorded: usize,
     pub(super) samples: Vec<Sample>,
-}
-
-/// A figure and what it should be.
-#[derive(Clone, Debug, Serialize)]
-pub struct Bar {
-    pub figure: &'static str,
-    pub measured: f64,
-    pub wanted: &'static str,
-    pub reached: bool,
 }
 
 /// All phases.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use longhaul_api::routes;
+use longhaul_testbed::tape_recall::Experiment;
 use longhaul_testbed::{Deployment, DirectoryTape, Random, SERVICE, SiteOptions, tree};
 
 const FILES: usize = 120;
@@ -66,4 +67,19 @@ fn a_subscription_from_tape_stages_in_bulk_reads_once_and_lets_go() {
     assert!(queue.is_null(), "{queue}");
     deployment.assert_alive();
     deployment.check();
+}
+
+/// `cargo xtask testbed tape` in small: cartridge by cartridge, and never more on disk than is allowed.
+#[test]
+fn a_recall_mounts_each_cartridge_once_and_keeps_to_its_disk() {
+    let experiment = Experiment {
+        files: 400,
+        file_bytes: 5_000,
+        cartridges: 8,
+        drives: 2,
+        buffer_bytes: 800_000,
+        tells_places: true,
+    };
+    let outcome = experiment.run().unwrap();
+    assert!(outcome.bars().iter().all(|bar| bar.reached), "{:#?}", outcome.bars());
 }

@@ -39,16 +39,16 @@ fn a_file_is_staged_once_for_all_and_pinned_for_the_longest() {
     tape.request("1", vec![wanted("a", None), wanted("b", None)], at(0));
     tape.request("2", vec![wanted("a", Some(5_000))], at(1));
     assert_eq!(tape.states("1", 1), [(Submitted, false); 2]);
-    assert_eq!(tape.next_stage(1, at(2)), Some((paths(&["a"]), None)));
-    assert_eq!(tape.next_stage(5, at(2)), Some((paths(&["b"]), None)));
-    assert_eq!(tape.next_stage(5, at(2)), None);
+    assert_eq!(tape.next_stage(1, at(2), |_| true), Some((paths(&["a"]), None)));
+    assert_eq!(tape.next_stage(5, at(2), |_| true), Some((paths(&["b"]), None)));
+    assert_eq!(tape.next_stage(5, at(2), |_| true), None);
     assert_eq!(tape.states("2", 2), [(Started, false)]);
     let record = tape.staged("a", End::OnDisk, at(10));
     tape.apply_all(record);
     let record = tape.staged("b", End::Failed("no such volume".into()), at(11));
     tape.apply_all(record);
-    tape.release_path("a");
-    tape.release_path("b");
+    tape.release_path("a", at(0));
+    tape.release_path("b", at(0));
     assert_eq!(tape.states("1", 12), [(Completed, true), (Failed, false)]);
     assert_eq!(tape.report("1", at(12)).unwrap().files[1].error.as_deref(), Some("no such volume"));
     // The first pin ends: the other goes on, for no longer than anybody gets.
@@ -61,10 +61,10 @@ fn a_file_is_staged_once_for_all_and_pinned_for_the_longest() {
     assert!(over[0].last && tape.take_expired_pins(at(1_010), true).is_empty(), "taken out once");
     // While it is being removed it is not staged; a request that came meanwhile is served afterwards.
     tape.request("3", vec![wanted("a", None)], at(1_011));
-    assert_eq!(tape.next_stage(5, at(1_011)), None);
+    assert_eq!(tape.next_stage(5, at(1_011), |_| true), None);
     tape.apply_all([Record::Spent { files: over[0].files.clone() }]);
-    tape.release_path("a");
-    assert_eq!(tape.next_stage(5, at(1_012)), Some((paths(&["a"]), None)));
+    tape.release_path("a", at(0));
+    assert_eq!(tape.next_stage(5, at(1_012), |_| true), Some((paths(&["a"]), None)));
 }
 
 #[test]
@@ -74,10 +74,10 @@ fn cancelled_released_and_ended_files_are_not_pinned() {
     let record = tape.cancel("1", &paths(&["a", "zz"]), at(1));
     tape.apply_all(record);
     assert!(!tape.is_awaited("a") && tape.is_awaited("b"));
-    assert_eq!(tape.next_stage(5, at(1)), Some((paths(&["b", "c"]), None)));
+    assert_eq!(tape.next_stage(5, at(1), |_| true), Some((paths(&["b", "c"]), None)));
     let record = tape.staged("b", End::OnDisk, at(2));
     tape.apply_all(record);
-    tape.release_path("b");
+    tape.release_path("b", at(0));
     assert_eq!(tape.cancel("1", &paths(&["b"]), at(3)), None, "it is on disk already");
     let record = tape.release("1", &paths(&["b", "c", "zz"]), at(3));
     tape.apply_all(record);
@@ -112,7 +112,7 @@ fn files_are_brought_together_that_clients_said_the_same_of() {
         |path: &str, metadata: &str| RequestedFile { metadata: Some(metadata.into()), ..wanted(path, None) };
     tape.request("1", vec![said("a", "1"), said("b", "1"), said("c", "2"), said("d", "1")], at(0));
     let mut bulks = Vec::new();
-    while let Some((paths, metadata)) = tape.next_stage(10, at(0)) {
+    while let Some((paths, metadata)) = tape.next_stage(10, at(0), |_| true) {
         bulks.push((paths.join(""), metadata.unwrap().to_string()));
     }
     let expected = [("ab", "1"), ("c", "2"), ("d", "1")];
@@ -247,18 +247,18 @@ impl Played {
             }
             Step::End(id) => self.apply_all(self.tape.end_request(&id.to_string(), now)),
             Step::Stage(well) => {
-                let Some((paths, _)) = self.tape.next_stage(2, now) else { return };
+                let Some((paths, _)) = self.tape.next_stage(2, now, |_| true) else { return };
                 for path in paths {
                     let end = if well { End::OnDisk } else { End::Failed("x".into()) };
                     self.apply_all(self.tape.staged(&path, end, now));
-                    self.tape.release_path(&path);
+                    self.tape.release_path(&path, at(0));
                 }
             }
             Step::Pass(seconds) => {
                 self.now += i64::from(seconds);
                 for over in self.tape.take_expired_pins(at(self.now), true) {
                     self.apply_all([Record::Spent { files: over.files }]);
-                    self.tape.release_path(&over.path);
+                    self.tape.release_path(&over.path, at(0));
                 }
                 self.apply_all(self.tape.expired_requests(at(self.now)));
             }
@@ -330,10 +330,10 @@ proptest! {
             played.check();
         }
         // In the end everything ends.
-        while let Some((paths, _)) = played.tape.next_stage(10, at(played.now)) {
+        while let Some((paths, _)) = played.tape.next_stage(10, at(played.now), |_| true) {
             for path in paths {
                 played.apply_all(played.tape.staged(&path, End::OnDisk, at(played.now)));
-                played.tape.release_path(&path);
+                played.tape.release_path(&path, at(0));
             }
         }
         played.play(Step::Pass(2_000));

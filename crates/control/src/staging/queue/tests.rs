@@ -7,7 +7,7 @@ const GAMMA: StorageId = StorageId(2);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn limits() -> StagingLimits {
-    StagingLimits { files: 100, bytes: 1_000, pin: 48 * HOUR, order_timeout: 24 * HOUR }
+    StagingLimits { files: 100, pin: 48 * HOUR, order_timeout: 24 * HOUR }
 }
 
 fn at(seconds: u64) -> Timestamp {
@@ -46,13 +46,16 @@ fn sums(queue: &StagingQueue) -> [u64; 3] {
 fn files_are_ordered_together_and_by_block() {
     let mut queue = queue([25, 1, 12, 3]);
     queue.want(wanted(2), BETA, at(1));
-    assert_eq!(order(&mut queue, at(1)), [], "the first has not waited for others");
-    let batches = order(&mut queue, at(2));
+    assert_eq!(order(&mut queue, at(2)), [], "more is being wanted");
+    let batches = order(&mut queue, at(3));
     let [batch] = batches.as_slice() else { panic!("{batches:?}") };
     assert_eq!(batch.lfns, [1, 2, 3, 12, 25].map(lfn));
     assert_eq!(sums(&queue), [0, 5, 0]);
     assert_eq!(queue.orders(), batches, "what a new session has to know");
     assert_eq!(order(&mut queue, at(100)), []);
+    (101..140).for_each(|second| assert!(!queue.want(wanted(second), BETA, at(second))));
+    assert_eq!(order(&mut queue, at(132)), []);
+    assert!(!order(&mut queue, at(133)).is_empty(), "it does not wait for ever");
 }
 
 #[test]
@@ -67,12 +70,7 @@ fn what_is_ordered_or_pinned_stays_within_the_limits() {
     assert_eq!(order(&mut queue, at(4)), [], "what is on disk and not read counts");
     assert_eq!(queue.arrived(FileId(3), BETA), Some((first[0].order, lfn(3))));
     assert_eq!(order(&mut queue, at(5))[0].lfns.len(), 1);
-    // A file that is larger than all that is allowed comes alone.
-    let mut queue = StagingQueue::default();
-    queue.want(TapeFile { size: 5_000, ..wanted(1) }, BETA, at(0));
-    queue.want(wanted(2), BETA, at(0));
-    assert_eq!(order(&mut queue, at(2))[0].lfns, [lfn(1)]);
-    let many = StagingLimits { files: 5_000, bytes: u64::MAX, ..limits() };
+    let many = StagingLimits { files: 5_000, ..limits() };
     let mut queue = self::queue(0..2_500);
     let batches = queue.take_orders(&many, at(2), || StageId(1));
     assert_eq!(batches.iter().map(|batch| batch.lfns.len()).collect::<Vec<_>>(), [1_000, 1_000, 500]);
@@ -168,7 +166,7 @@ proptest! {
     fn sums_and_limits_hold_whatever_happens(
         steps in prop::collection::vec((0..7u8, 0..30u64, 1..3u64, 0..50_000u64), 1..200)
     ) {
-        let limits = StagingLimits { files: 8, bytes: 100, ..limits() };
+        let limits = StagingLimits { files: 8, ..limits() };
         let (mut queue, mut now, mut last) = (StagingQueue::default(), at(0), 0);
         let mut wants = BTreeSet::new();
         for (what, file, target, seconds) in steps {
@@ -197,7 +195,6 @@ proptest! {
             let status = queue.status();
             let under_way = status.ordered.files + status.pinned.files;
             prop_assert!(under_way <= limits.files);
-            prop_assert!(status.ordered.bytes + status.pinned.bytes <= limits.bytes);
             let files: BTreeSet<u64> = wants.iter().map(|(file, _)| *file).collect();
             prop_assert_eq!(status.waiting.files + under_way, files.len() as u64);
             prop_assert_eq!(queue.ends.len(), files.len());
