@@ -43,7 +43,7 @@ use crate::shared_roots::{SharedRootCheck, SharedRoots};
 use crate::state_dir::{Identity, StateDir, random_u64};
 use crate::stop::StopFlag;
 use crate::storage_health::{StorageHealth, StorageWatch};
-use crate::tape::{StageOrders, TapeSystems, Tapes};
+use crate::tape::{StageOrders, StageOrdersCheck, TapeSystems, Tapes};
 use crate::tasks::{TaskContext, Tasks};
 use crate::third_party::{self, StorageServers};
 use crate::threads::{ended_fault, guarded};
@@ -299,6 +299,7 @@ impl Agent {
         loops.spawn(run_periodic_blocking(context.clone(), audit));
         if !context.tapes.is_empty() {
             loops.spawn(context.tapes.clone().run());
+            loops.spawn(run_periodic_blocking(context.clone(), StageOrdersCheck::new(context.clone())));
         }
         if let Some(foreign) = &context.foreign {
             loops.spawn(run_periodic(monotonic, SilenceWatch::new(foreign.clone())));

@@ -204,7 +204,7 @@ impl Reporter {
             paths: measured.paths.into(),
             circuits: context.circuits.link_statuses(now, hello),
             fences: context.shared_roots.take_reports(),
-            staged: context.stage_orders.take_reports(now),
+            staged: context.stage_orders.take_reports(),
             ask_ahead,
             ending: false,
         };

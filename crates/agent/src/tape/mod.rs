@@ -33,7 +33,7 @@ use driver::TapeDriver;
 use stub_storage::TapeBackedStorage;
 use system::TapeSystem;
 
-pub(crate) use stage_orders::StageOrders;
+pub(crate) use stage_orders::{StageOrders, StageOrdersCheck};
 
 /// The tape systems behind an agent's storages, where there are any.
 #[derive(Default)]

@@ -17,13 +17,18 @@ use longhaul_model::{Lfn, StageId, StorageName};
 use parking_lot::Mutex;
 
 use super::{TapeDriver, Tapes};
-use crate::step::AgentTime;
+use crate::context::AgentContext;
+use crate::step::{AgentTime, PeriodicLoop, Ticker};
 
 /// Ids of requests of the service begin like this; those of clients are hexadecimal.
 const ID_PREFIX: &str = "service-";
 /// A session's orders are repeated at its beginning, and the files wait longer for a drive than this.
 const REPEAT_TIME: Duration = Duration::from_secs(600);
 
+/// Between two looks at what the tape drivers have done.
+const GATHER_PERIOD: Duration = Duration::from_secs(1);
+
+/// No disk is waited for while the state is locked: reports are made on the event loop.
 pub(crate) struct StageOrders {
     tapes: Arc<Tapes>,
     state: Mutex<State>,
@@ -32,10 +37,10 @@ pub(crate) struct StageOrders {
 #[derive(Default)]
 struct State {
     orders: BTreeMap<OrderKey, Order>,
-    /// Files that were refused at once, and their reasons.
-    refused: Vec<StageReport>,
-    /// What the report under way says.
-    reporting: Reporting,
+    /// What the service has not heard, in the order in which it happened.
+    untold: Vec<StageReport>,
+    /// The first of them that the report under way says.
+    reporting: usize,
     /// When requests that were not repeated end.
     forget_at: Option<AgentTime>,
 }
@@ -46,19 +51,12 @@ type OrderKey = (StorageName, StageId);
 struct Order {
     /// Files of the order that nobody has released.
     files: BTreeMap<String, Lfn>,
-    told: BTreeSet<String>,
-    /// The driver's count of changes when all was told.
-    told_at: Option<u64>,
+    /// Those of which it is known what became of them.
+    ended: BTreeSet<String>,
+    /// The driver's count of changes when it was looked at last.
+    looked_at: Option<u64>,
     /// Since the last hello.
     is_repeated: bool,
-}
-
-#[derive(Default)]
-struct Reporting {
-    refused: usize,
-    files: Vec<(OrderKey, String)>,
-    /// Orders of which everything is told with it, with the driver's count of changes.
-    complete: Vec<(OrderKey, u64)>,
 }
 
 impl StageOrders {
@@ -75,48 +73,42 @@ impl StageOrders {
 
     /// Blocks on the disk.
     pub(crate) fn take(&self, orders: Vec<StageOrder>) {
-        for StageOrder { storage, order, lfns, pin_s } in orders {
-            let refuse = |lfn: Lfn, why: String| StageReport {
-                storage: storage.clone(),
-                order,
-                lfn,
-                why_not: Some(why),
-            };
-            let Some(driver) = self.tapes.driver(&storage) else {
-                let why = "this agent has no tape behind the storage";
-                self.state.lock().refused.extend(lfns.into_iter().map(|lfn| refuse(lfn, why.into())));
-                continue;
-            };
-            let mut files = BTreeMap::new();
-            for lfn in lfns {
-                match driver.path_of(&lfn) {
-                    Some(path) => drop(files.insert(path, lfn)),
-                    None => {
-                        let why = "the name rules give it no path here".to_owned();
-                        self.state.lock().refused.push(refuse(lfn, why));
-                    }
-                }
+        orders.into_iter().for_each(|order| self.take_order(order));
+    }
+
+    fn take_order(&self, StageOrder { storage, order, lfns, pin_s }: StageOrder) {
+        let refuse = |lfns: Vec<Lfn>, why: &str| {
+            let report =
+                |lfn| StageReport { storage: storage.clone(), order, lfn, why_not: Some(why.into()) };
+            self.state.lock().untold.extend(lfns.into_iter().map(report));
+        };
+        let Some(driver) = self.tapes.driver(&storage) else {
+            return refuse(lfns, "this agent has no tape behind the storage");
+        };
+        let (mut files, mut unnamed) = (BTreeMap::new(), Vec::new());
+        for lfn in lfns {
+            match driver.path_of(&lfn) {
+                Some(path) => drop(files.insert(path, lfn)),
+                None => unnamed.push(lfn),
             }
-            let lifetime = Some(Duration::from_secs(pin_s.into()));
-            let requested = |path: &String| RequestedFile { path: path.clone(), lifetime, metadata: None };
-            let taken = driver.stage_order(&request_id(order), files.keys().map(requested).collect());
+        }
+        refuse(unnamed, "the name rules give it no path here");
+        let lifetime = Some(Duration::from_secs(pin_s.into()));
+        let requested = |path: &String| RequestedFile { path: path.clone(), lifetime, metadata: None };
+        if let Err(fault) = driver.stage_order(&request_id(order), files.keys().map(requested).collect()) {
+            return refuse(files.into_values().collect(), &fault.detail);
+        }
+        let paths: Vec<String> = files.keys().cloned().collect();
+        {
             let mut state = self.state.lock();
-            match taken {
-                Ok(()) => {
-                    let paths: Vec<String> = files.keys().cloned().collect();
-                    let known = state.orders.entry((storage.clone(), order)).or_default();
-                    known.files.extend(files);
-                    known.is_repeated = true;
-                    known.told_at = None;
-                    for id in state.unrepeated(&storage, driver) {
-                        release_files(driver, &storage, &id, &paths);
-                    }
-                }
-                Err(fault) => {
-                    let refused = files.into_values().map(|lfn| refuse(lfn, fault.detail.to_string()));
-                    state.refused.extend(refused);
-                }
-            }
+            let known = state.orders.entry((storage.clone(), order)).or_default();
+            known.files.extend(files);
+            known.ended.clear();
+            known.is_repeated = true;
+            known.looked_at = None;
+        }
+        for id in self.unrepeated(&storage, driver) {
+            release_files(driver, &storage, &id, &paths);
         }
     }
 
@@ -126,14 +118,7 @@ impl StageOrders {
             let Some(driver) = self.tapes.driver(storage) else { continue };
             let paths: Vec<String> = lfns.iter().filter_map(|lfn| driver.path_of(lfn)).collect();
             let id = request_id(*order);
-            let key = (storage.clone(), *order);
-            let mut state = self.state.lock();
-            let is_over = state.orders.get_mut(&key).is_none_or(|known| {
-                paths.iter().for_each(|path| drop(known.files.remove(path)));
-                known.files.is_empty()
-            });
-            if is_over {
-                state.orders.remove(&key);
+            if self.is_over_without(&(storage.clone(), *order), &paths) {
                 end_request(driver, storage, &id);
             } else {
                 release_files(driver, storage, &id, &paths);
@@ -141,100 +126,111 @@ impl StageOrders {
         }
     }
 
-    /// What the service has not heard yet; [`StageOrders::confirm`] says that it has. Blocks on the disk when
-    /// requests are to be ended.
-    pub(crate) fn take_reports(&self, now: AgentTime) -> Vec<StageReport> {
+    /// Takes paths out of an order. Whether nothing of it is left.
+    fn is_over_without(&self, key: &OrderKey, paths: &[String]) -> bool {
         let mut state = self.state.lock();
-        if state.forget_at.is_some_and(|at| at <= now) {
-            state.forget_at = None;
-            self.end_unrepeated(&mut state);
+        let is_over = state.orders.get_mut(key).is_none_or(|known| {
+            paths.iter().for_each(|path| drop(known.files.remove(path)));
+            known.files.is_empty()
+        });
+        if is_over {
+            state.orders.remove(key);
         }
-        let State { orders, refused, .. } = &*state;
-        let mut reports: Vec<StageReport> = refused.iter().take(REPORTED_STAGED_MAX).cloned().collect();
-        let mut reporting = Reporting { refused: reports.len(), ..Reporting::default() };
-        for (key, order) in orders {
-            let Some(driver) = self.tapes.driver(&key.0) else { continue };
-            let changes = driver.changes();
-            if order.told_at == Some(changes) || !self.report_order(key, order, &mut reports, &mut reporting)
-            {
-                continue;
-            }
-            reporting.complete.push((key.clone(), changes));
-        }
-        state.reporting = reporting;
-        reports
+        is_over
     }
 
-    /// Adds what was not told of an order. Returns whether that was everything.
-    fn report_order(
-        &self,
-        key: &OrderKey,
-        order: &Order,
-        reports: &mut Vec<StageReport>,
-        reporting: &mut Reporting,
-    ) -> bool {
-        let driver = self.tapes.driver(&key.0);
-        let Some(report) = driver.and_then(|driver| driver.report(&request_id(key.1))) else { return true };
-        for file in report.files {
-            let why_not = match file.state {
-                StageState::Completed => None,
-                StageState::Failed => Some(file.error.unwrap_or_default()),
-                StageState::Submitted | StageState::Started | StageState::Cancelled => continue,
-            };
-            let Some(lfn) = order.files.get(&file.path).filter(|_| !order.told.contains(&file.path)) else {
-                continue;
-            };
-            if reports.len() >= REPORTED_STAGED_MAX {
-                return false;
-            }
-            let (storage, order) = key.clone();
-            reports.push(StageReport { storage, order, lfn: lfn.clone(), why_not });
-            reporting.files.push((key.clone(), file.path));
-        }
-        true
+    /// What the service has not heard yet; [`StageOrders::confirm`] says that it has.
+    pub(crate) fn take_reports(&self) -> Vec<StageReport> {
+        let mut state = self.state.lock();
+        state.reporting = state.untold.len().min(REPORTED_STAGED_MAX);
+        state.untold.iter().take(REPORTED_STAGED_MAX).cloned().collect()
     }
 
     /// The service has heard the last reports.
     pub(crate) fn confirm(&self) {
         let mut state = self.state.lock();
-        let Reporting { refused, files, complete } = std::mem::take(&mut state.reporting);
-        state.refused.drain(..refused);
-        for (key, path) in files {
-            if let Some(order) = state.orders.get_mut(&key) {
-                order.told.insert(path);
-            }
-        }
-        for (key, changes) in complete {
-            if let Some(order) = state.orders.get_mut(&key) {
-                order.told_at = Some(changes);
-            }
-        }
+        let told = std::mem::take(&mut state.reporting);
+        state.untold.drain(..told);
     }
 
     /// The service may not have heard them.
     pub(crate) fn abandon(&self) {
-        self.state.lock().reporting = Reporting::default();
+        self.state.lock().reporting = 0;
     }
 
-    fn end_unrepeated(&self, state: &mut State) {
+    /// Looks what has become of all files, and ends what is repeated no more. Blocks on the disk.
+    pub(crate) fn gather(&self, now: AgentTime) {
+        if self.state.lock().forget_at.take_if(|at| *at <= now).is_some() {
+            self.end_unrepeated();
+        }
+        let keys: Vec<OrderKey> = self.state.lock().orders.keys().cloned().collect();
+        keys.iter().for_each(|key| self.gather_order(key));
+    }
+
+    fn gather_order(&self, key: &OrderKey) {
+        let Some(driver) = self.tapes.driver(&key.0) else { return };
+        let changes = driver.changes();
+        if self.state.lock().orders.get(key).is_none_or(|order| order.looked_at == Some(changes)) {
+            return;
+        }
+        let files = driver.report(&request_id(key.1)).map(|report| report.files).unwrap_or_default();
+        let mut state = self.state.lock();
+        let State { orders, untold, .. } = &mut *state;
+        let Some(order) = orders.get_mut(key) else { return };
+        order.looked_at = Some(changes);
+        for file in files {
+            let why_not = match file.state {
+                StageState::Completed => None,
+                StageState::Failed => Some(file.error.unwrap_or_default()),
+                StageState::Submitted | StageState::Started | StageState::Cancelled => continue,
+            };
+            let Some(lfn) = order.files.get(&file.path).cloned() else { continue };
+            if order.ended.insert(file.path) {
+                untold.push(StageReport { storage: key.0.clone(), order: key.1, lfn, why_not });
+            }
+        }
+    }
+
+    fn end_unrepeated(&self) {
         for (storage, driver) in self.tapes.drivers() {
-            for id in state.unrepeated(storage, driver) {
+            for id in self.unrepeated(storage, driver) {
                 tracing::info!(%storage, request = id, "the service repeats an order no more: it ends");
                 end_request(driver, storage, &id);
             }
         }
-        state.orders.retain(|_, order| order.is_repeated);
+        self.state.lock().orders.retain(|_, order| order.is_repeated);
+    }
+
+    /// Requests of orders of a storage that the service has not repeated since the last hello.
+    fn unrepeated(&self, storage: &StorageName, driver: &TapeDriver) -> Vec<String> {
+        let mut requests = driver.requests_beginning(ID_PREFIX);
+        let state = self.state.lock();
+        let repeated = state.orders.iter().filter(|(key, order)| key.0 == *storage && order.is_repeated);
+        let repeated: BTreeSet<String> = repeated.map(|(key, _)| request_id(key.1)).collect();
+        requests.retain(|id| !repeated.contains(id));
+        requests
     }
 }
 
-impl State {
-    /// Requests of orders of a storage that the service has not repeated since the last hello.
-    fn unrepeated(&self, storage: &StorageName, driver: &TapeDriver) -> Vec<String> {
-        let repeated = self.orders.iter().filter(|(key, order)| key.0 == *storage && order.is_repeated);
-        let repeated: BTreeSet<String> = repeated.map(|(key, _)| request_id(key.1)).collect();
-        let mut requests = driver.requests_beginning(ID_PREFIX);
-        requests.retain(|id| !repeated.contains(id));
-        requests
+/// Looks at the tape drivers from time to time.
+pub(crate) struct StageOrdersCheck {
+    context: Arc<AgentContext>,
+    ticker: Ticker,
+}
+
+impl StageOrdersCheck {
+    pub(crate) fn new(context: Arc<AgentContext>) -> StageOrdersCheck {
+        StageOrdersCheck { context, ticker: Ticker::new(GATHER_PERIOD) }
+    }
+}
+
+impl PeriodicLoop for StageOrdersCheck {
+    /// Blocks on the disk.
+    fn step(&mut self, now: AgentTime) -> Option<AgentTime> {
+        if self.ticker.tick(now).is_some() {
+            self.context.stage_orders.gather(now);
+        }
+        self.ticker.due()
     }
 }
 

@@ -44,6 +44,10 @@ fn a_subscription_follows_a_growing_dataset(world: &mut World) {
     let files: Vec<_> = (0..2).map(|number| world.file(dataset, number).id).collect();
     world.bring(files[0], ALPHA, BETA);
     assert_eq!(world.catalog.demands().unwrap()[0].files_missing, 1);
+    let block = world.catalog.demands().unwrap()[0].block;
+    assert_eq!(world.catalog.demanded_blocks(id).unwrap().into_iter().collect::<Vec<_>>(), [block]);
+    let wanted = [BETA, ALPHA].map(|at| world.catalog.is_wanted_at(block, world.storages[at]).unwrap());
+    assert_eq!(wanted, [true, false]);
     let holders: Vec<_> =
         world.catalog.sources_of_demands().unwrap().into_iter().map(|(_, storage)| storage).collect();
     assert_eq!(holders, [world.storages[ALPHA], world.storages[BETA]], "whoever has some of it");

@@ -35,7 +35,8 @@ fn at(seconds: u64) -> AgentTime {
 
 /// What is reported, by name.
 fn reported(orders: &StageOrders) -> BTreeMap<String, Option<String>> {
-    let reports = orders.take_reports(at(1)).into_iter();
+    orders.gather(at(1));
+    let reports = orders.take_reports().into_iter();
     reports.map(|report| (report.lfn.to_string(), report.why_not)).collect()
 }
 
@@ -99,9 +100,9 @@ async fn orders_that_the_service_repeats_no_more_end_after_a_while() {
     let states = |id| driver.report(&request_id(id)).unwrap().files.into_iter().map(|file| file.state);
     assert!(states(StageId(8)).eq([StageState::Submitted, StageState::Cancelled]));
     assert!(states(later).eq([StageState::Submitted]));
-    orders.take_reports(at(100) + REPEAT_TIME - at(1));
+    orders.gather(at(100) + REPEAT_TIME - at(1));
     assert!(driver.report(&request_id(other)).is_some());
-    orders.take_reports(at(100) + REPEAT_TIME);
+    orders.gather(at(100) + REPEAT_TIME);
     assert!(driver.report(&request_id(other)).is_none());
     assert!(driver.report(&request_id(ORDER)).is_some() && driver.report(&client).is_some());
 }
