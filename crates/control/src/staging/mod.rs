@@ -73,9 +73,10 @@ impl Staging {
             if file.sources.iter().any(&is_connected) {
                 return true;
             }
-            // The one that has it on disk or is at it already; else the first.
+            // The one that has it on disk or is at it already; else one whose agent is there.
             let has = |tape: &StorageId| queues.get(tape).is_some_and(|queue| queue.has(file.file));
-            let Some(&tape) = tapes.iter().find(|tape| has(tape)).or(tapes.first()) else { return true };
+            let best = tapes.iter().max_by_key(|tape| (has(tape), is_connected(tape)));
+            let Some(&tape) = best else { return true };
             let wish =
                 TapeFile { file: file.file, block: wanted.block, lfn: file.lfn.clone(), size: file.size };
             if queues.entry(tape).or_default().want(wish, wanted.target, now) {

@@ -21,9 +21,9 @@ const FILES_MAX: usize = 100_000;
 /// Files of one order.
 pub(crate) const ORDER_FILES_MAX: usize = 1_000;
 /// Orders are given when nothing further was wanted for this long: a dataset is one burst, however long it
-/// takes to look up what is wanted of it,
+/// takes to look up what is wanted of it.
 pub(crate) const GATHER_TIME: Duration = Duration::from_secs(2);
-/// and at the latest when the first file has waited for this long beyond that.
+/// Where more is wanted all the time, orders are given when a file is overdue by this.
 const GATHER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Files that failed together are ordered together again: no jitter, which is the middle of its range.
 const RETRY_JITTER: f64 = 0.5;
@@ -226,7 +226,7 @@ impl StagingQueue {
     }
 
     /// The agent says that a file of an order is on disk, or why it does not come. Returns the file if it can
-    /// be read now and could not before. False: nobody wants it by this order.
+    /// be read now and could not before. `Err`: nobody wants it by this order.
     pub(crate) fn report(
         &mut self,
         order: StageId,
