@@ -23,10 +23,11 @@ impl CommitLoop {
                 continue;
             }
             let agent = self.control.agents.of_storage(storage);
-            let agent = agent.filter(|&agent| self.control.agents.is_connected(agent, now));
+            let is_connected = agent.is_some_and(|agent| self.control.agents.is_connected(agent, now));
             let new_order = || self.kernel.new_id();
-            let news = self.control.staging.step(storage, agent.is_some(), now, new_order);
+            let news = self.control.staging.step(storage, is_connected, now, new_order);
             events.extend(news.unpinned.into_iter().map(|file| Event::ReplicaLost { file, storage }));
+            // A release waits for an agent that is away: it may be back before its pins end.
             if let Some(agent) = agent {
                 self.release(agent, storage, news.releases);
                 self.order(agent, storage, news.orders);
