@@ -19,6 +19,7 @@ for path; do
     stage) cp "$copy" "$path.part.$$" && mv "$path.part.$$" "$path" || exit 1 ;;
     migrate) mkdir -p "$(dirname "$copy")" && cp "$path" "$copy.$$" && mv "$copy.$$" "$copy" || exit 1 ;;
     remove) truncate -s "$(stat -c %s "$copy")" "$path.stub" && mv "$path.stub" "$path" || exit 1 ;;
+    delete) rm -f "$copy" ;;
     locality)
         here= there=
         test -e "$path" && test "$(stat -c %b "$path")" -gt 0 && here=1
@@ -51,7 +52,7 @@ impl DirectoryTape {
     pub fn site(&self, name: &str, settings: &str) -> SiteOptions {
         let DirectoryTape { disk, tape, script } = self;
         let command = |verb: &str| format!("{verb} = [{script:?}, {verb:?}, {disk:?}, {tape:?}]\n");
-        let commands: String = ["stage", "locality", "migrate", "remove"].map(command).concat();
+        let commands: String = ["stage", "locality", "migrate", "remove", "delete"].map(command).concat();
         SiteOptions {
             root: Some(disk.clone()),
             storage_settings: format!("[agent.storages.tape]\n{commands}{settings}"),

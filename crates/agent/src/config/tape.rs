@@ -36,6 +36,9 @@ pub struct TapeConfig {
     /// Removes from disk what is on tape and not needed. Empty: the tape system does it by itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
+    /// Deletes files from tape, before their names go. Empty: what is on tape is not deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delete: Vec<String>,
     /// Files of one `stage`, `migrate` or `remove` command.
     #[serde(default = "default_bulk")]
     pub bulk: usize,
@@ -48,7 +51,7 @@ pub struct TapeConfig {
     /// Time limit of `stage` and `migrate`.
     #[serde(default = "default_tape_timeout_s")]
     pub tape_timeout_s: u32,
-    /// Time limit of `locality` and `remove`.
+    /// Time limit of `locality`, `place`, `remove` and `delete`.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u32,
     /// Default pin lifetime.
@@ -103,6 +106,7 @@ impl TapeConfig {
             place: Vec::new(),
             migrate: Vec::new(),
             remove: Vec::new(),
+            delete: Vec::new(),
             bulk: default_bulk(),
             buffer_bytes: None,
             at_once: default_at_once(),
@@ -124,6 +128,7 @@ impl TapeConfig {
             ("tape.place", &self.place),
             ("tape.migrate", &self.migrate),
             ("tape.remove", &self.remove),
+            ("tape.delete", &self.delete),
         ];
         for (name, words) in commands {
             command::check_command(name, words)?;

@@ -376,12 +376,7 @@ impl TapeDriver {
         let wanted: Vec<String> =
             paths.iter().zip(&done).filter(|(_, done)| !**done).map(|(path, _)| path.clone()).collect();
         if !wanted.is_empty() {
-            let taken = match self.site.run(Verb::Migrate, &wanted, None).await {
-                Ok(ended) if ended.code == Some(0) => Ok(()),
-                Ok(ended) => Err(ended.describe()),
-                Err(fault) => Err(fault.detail),
-            };
-            match taken {
+            match self.site.migrate(&wanted).await {
                 Ok(()) => done = vec![true; done.len()],
                 Err(why) => {
                     let (storage, again_s) = (&self.site.storage, MIGRATE_RETRY_INTERVAL.as_secs());

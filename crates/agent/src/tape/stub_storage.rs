@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Locality, Pfn, StorageName};
 use longhaul_storage::{
-    Capabilities, Commit, Directories, DirectoryCache, Identity, SourceFile, Space, Storage, TargetFile,
-    TempName, Visit,
+    Capabilities, Commit, Directories, DirectoryCache, Entry, Identity, Listing, SourceFile, Space, Storage,
+    TargetFile, TempName, Visit,
 };
 
 use super::system::{DiskState, TapeSystem};
@@ -139,7 +139,7 @@ impl Storage for TapeBackedStorage {
     }
 
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
-        self.storage.delete(at, expected)
+        self.system.delete_with(at.path(), || self.storage.delete(at, expected))
     }
 
     fn walk(&self, path: &str, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) -> Result<(), Fault> {
@@ -147,7 +147,42 @@ impl Storage for TapeBackedStorage {
     }
 
     fn directories(&self) -> Option<&dyn Directories> {
-        self.storage.directories()
+        self.storage.directories().map(|_| self as &dyn Directories)
+    }
+}
+
+impl TapeBackedStorage {
+    fn tree(&self) -> Result<&dyn Directories, Fault> {
+        self.storage.directories().ok_or_else(|| Fault::new(FaultCode::Internal, "the storage is no tree"))
+    }
+}
+
+/// Only what deletes concerns the tape. A file that gets another name is another one there, which the door
+/// has migrated, and the tape's copy under the old name stays.
+impl Directories for TapeBackedStorage {
+    fn stat_entry(&self, path: &str) -> Result<Option<Entry>, Fault> {
+        self.tree()?.stat_entry(path)
+    }
+
+    fn list(&self, path: &str, after: Option<&str>, limit: usize) -> Result<Listing, Fault> {
+        self.tree()?.list(path, after, limit)
+    }
+
+    fn make_directory(&self, at: &Pfn) -> Result<(), Fault> {
+        self.tree()?.make_directory(at)
+    }
+
+    fn remove_directory(&self, at: &Pfn) -> Result<(), Fault> {
+        self.tree()?.remove_directory(at)
+    }
+
+    fn remove_file(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
+        let tree = self.tree()?;
+        self.system.delete_with(at.path(), || tree.remove_file(at, expected))
+    }
+
+    fn rename(&self, from: &Pfn, to: &Pfn, replaces: Option<&Identity>) -> Result<(), Fault> {
+        self.tree()?.rename(from, to, replaces)
     }
 }
 
@@ -159,12 +194,18 @@ mod tests {
     use longhaul_storage::Posix;
     use std::fs;
 
+    fn shell(script: &str) -> Vec<String> {
+        ["/bin/sh", "-c", script, "tape"].map(str::to_owned).to_vec()
+    }
+
     fn open(root: &std::path::Path, locality: &str) -> TapeBackedStorage {
-        let shell = |script: &str| ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
         let locality = if locality.is_empty() { Vec::new() } else { shell(locality) };
-        let config = TapeConfig { locality, ..TapeConfig::new(shell("exit 0")) };
+        open_with(root, &TapeConfig { locality, ..TapeConfig::new(shell("exit 0")) })
+    }
+
+    fn open_with(root: &std::path::Path, config: &TapeConfig) -> TapeBackedStorage {
         let storage = StorageConfig::new("alpha".parse().unwrap(), root);
-        let system = Arc::new(TapeSystem::open(&storage, &config).unwrap());
+        let system = Arc::new(TapeSystem::open(&storage, config).unwrap());
         TapeBackedStorage::new(
             Arc::new(Posix::open_in(storage.posix(), storage.posix_tuning()).unwrap()),
             system,
@@ -198,5 +239,63 @@ mod tests {
         let knows = open(folder.path(), "echo DISK");
         let file = std::thread::spawn(move || knows.open(&at("stub")).unwrap().check_online());
         assert_eq!(file.join().unwrap(), Ok(()));
+    }
+
+    /// Deletes a file as the service does, and as a door does; the results.
+    fn delete_twice(storage: &TapeBackedStorage, root: &std::path::Path) -> [Result<(), Fault>; 2] {
+        let at = Pfn::new("alpha".parse().unwrap(), "f1").unwrap();
+        let write = || {
+            fs::write(root.join("f1"), b"some").unwrap();
+            storage.stat(&at).unwrap().unwrap()
+        };
+        let by_service = storage.delete(&at, &write());
+        [by_service, storage.directories().unwrap().remove_file(&at, &write())]
+    }
+
+    #[test]
+    fn what_is_deleted_leaves_the_tape_before_its_name_goes() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _inside = runtime.enter();
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let config = |delete: &str| TapeConfig { delete: shell(delete), ..TapeConfig::new(shell("exit 0")) };
+        let mut named = config(r#"test -e "$1" && echo "$1" >> "$0""#);
+        let said = root.join("said");
+        named.delete[3] = said.to_str().unwrap().to_owned();
+        assert_eq!(delete_twice(&open_with(root, &named), root), [Ok(()), Ok(())]);
+        assert!(!root.join("f1").exists());
+        let path = root.join("f1").display().to_string();
+        assert_eq!(fs::read_to_string(&said).unwrap(), format!("{path}\n{path}\n"));
+
+        let failing = open_with(root, &config("echo no robot >&2; exit 3"));
+        for result in delete_twice(&failing, root) {
+            let fault = result.unwrap_err();
+            assert_eq!(fault.code, FaultCode::HookRefused);
+            assert!(
+                fault.detail.contains("f1") && fault.detail.ends_with("(exit code 3): no robot"),
+                "{fault}"
+            );
+        }
+        assert!(root.join("f1").exists(), "its name stays as long as the tape may have it");
+    }
+
+    #[test]
+    fn without_a_command_what_the_tape_has_is_not_deleted() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _inside = runtime.enter();
+        let folder = tempfile::tempdir().unwrap();
+        for (locality, why) in [
+            ("echo DISK_AND_TAPE", "names no command"),
+            ("echo TAPE", "names no command"),
+            ("exit 1", "does not tell"),
+        ] {
+            for result in delete_twice(&open(folder.path(), locality), folder.path()) {
+                assert!(result.unwrap_err().detail.contains(why), "{locality}");
+            }
+            assert!(folder.path().join("f1").exists(), "{locality}");
+        }
+        for locality in ["echo DISK", ""] {
+            assert_eq!(delete_twice(&open(folder.path(), locality), folder.path()), [Ok(()), Ok(())]);
+        }
     }
 }

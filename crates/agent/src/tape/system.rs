@@ -1,12 +1,13 @@
 //! A site's tape system: its commands, and what the disk shows.
 //!
 //! ```text
-//! stage|migrate|remove WORDS… PATH…      exit code 0: done with all of them
-//! locality WORDS… PATH…                  a line per path: DISK, TAPE, DISK_AND_TAPE, LOST, NONE, UNAVAILABLE
+//! stage|migrate|remove|delete WORDS… PATH…      exit code 0: done with all of them locality WORDS… PATH…
+//! a line per path: DISK, TAPE, DISK_AND_TAPE, LOST, NONE, UNAVAILABLE
 //! ```
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_model::{Fault, FaultCode, Lfn, Locality, NameRules, StorageName};
@@ -55,7 +56,11 @@ pub(crate) struct TapeSystem {
     root: PathBuf,
     rules: NameRules,
     beneath: NoLinks,
-    localities: Semaphore,
+    /// Quick commands at a time.
+    quick_slots: Semaphore,
+    /// Migrations that have ended since the start: a file that is deleted meanwhile may be on tape
+    /// afterwards.
+    migrations_ended: AtomicU64,
     runtime: Handle,
 }
 
@@ -63,7 +68,10 @@ pub(crate) struct TapeSystem {
 pub(super) enum Verb {
     Stage,
     Migrate,
+    /// From the disk, of what the tape has.
     Remove,
+    /// From the tape.
+    Delete,
 }
 
 impl TapeSystem {
@@ -81,7 +89,8 @@ impl TapeSystem {
             rules: storage.name_rules(),
             beneath: NoLinks::open_root(&storage.root)
                 .map_err(|error| failed(error.to_string()).with_source(error))?,
-            localities: Semaphore::new(config.at_once),
+            quick_slots: Semaphore::new(config.at_once),
+            migrations_ended: AtomicU64::new(0),
             runtime,
         })
     }
@@ -95,6 +104,7 @@ impl TapeSystem {
             Verb::Stage => &self.config.stage,
             Verb::Migrate => &self.config.migrate,
             Verb::Remove => &self.config.remove,
+            Verb::Delete => &self.config.delete,
         }
     }
 
@@ -155,7 +165,7 @@ impl TapeSystem {
     ) -> Result<CommandExit, Fault> {
         let limit = match verb {
             Verb::Stage | Verb::Migrate => self.config.tape_timeout_s,
-            Verb::Remove => self.config.timeout_s,
+            Verb::Remove | Verb::Delete => self.config.timeout_s,
         };
         let told = metadata.map(|text| [(METADATA_VARIABLE, text.to_owned())]);
         run(CommandSpec {
@@ -166,6 +176,73 @@ impl TapeSystem {
             ..CommandSpec::default()
         })
         .await
+    }
+
+    /// Migrates files. One that was deleted meanwhile leaves the tape again.
+    pub(super) async fn migrate(self: &Arc<TapeSystem>, paths: &[String]) -> Result<(), String> {
+        let ended = match self.run(Verb::Migrate, paths, None).await {
+            Ok(ended) if ended.code == Some(0) => Ok(()),
+            Ok(ended) => Err(ended.describe()),
+            Err(fault) => Err(fault.detail),
+        };
+        self.migrations_ended.fetch_add(1, Ordering::SeqCst);
+        let (system, mut gone) = (self.clone(), paths.to_vec());
+        let look = move || {
+            gone.retain(|path| system.disk_state(path) == DiskState::Absent);
+            gone
+        };
+        for path in &tokio::task::spawn_blocking(look).await.unwrap_or_default() {
+            if let Err(fault) = self.delete_from_tape(path).await {
+                tracing::warn!(storage = %self.storage, fault = %fault.chain(), "a file that was deleted \
+                    while it went to tape may be there");
+            }
+        }
+        ended
+    }
+
+    /// Deletes a file by `unlink`, and what the tape has of it before: the name is there until the tape has
+    /// let go of it. Not to be called from the runtime's own threads.
+    ///
+    /// # Errors
+    /// `HookRefused` if the tape system keeps the file: then its name stays; and those of `unlink`.
+    pub(super) fn delete_with(
+        self: &Arc<TapeSystem>,
+        path: &str,
+        unlink: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let before = self.migrations_ended.load(Ordering::SeqCst);
+        self.runtime.block_on(self.delete_from_tape(path))?;
+        unlink()?;
+        // A migration that ends from now on finds that the name is gone.
+        if self.migrations_ended.load(Ordering::SeqCst) != before {
+            self.runtime.block_on(self.delete_from_tape(path))?;
+        }
+        Ok(())
+    }
+
+    async fn delete_from_tape(self: &Arc<TapeSystem>, path: &str) -> Result<(), Fault> {
+        let paths = [path.to_owned()];
+        if self.can(Verb::Delete) {
+            let _slot = self.quick_slots.acquire().await;
+            let ended = self.run(Verb::Delete, &paths, None).await?;
+            return match ended.code {
+                Some(0) => Ok(()),
+                _ => Err(kept_on_tape(path, &format!("tape.delete does not delete it {}", ended.describe()))),
+            };
+        }
+        // The tape system sees by itself which names are gone from its disk.
+        if !self.knows_tape() {
+            return Ok(());
+        }
+        match self.locate(&paths).await.first() {
+            Some(Locality::Unavailable) | None => {
+                Err(kept_on_tape(path, "tape.locality does not tell whether it is there"))
+            }
+            Some(at) if at.is_on_tape() => {
+                Err(kept_on_tape(path, "tape.delete of the storage names no command (docs/howto/tape.md)"))
+            }
+            Some(_) => Ok(()),
+        }
     }
 
     /// Absolute paths, as the site's programs know them.
@@ -259,7 +336,7 @@ impl TapeSystem {
         paths: &[String],
         line_bytes: usize,
     ) -> Result<String, String> {
-        let _slot = self.localities.acquire().await;
+        let _slot = self.quick_slots.acquire().await;
         let ended = run(CommandSpec {
             program,
             arguments: &self.absolute_paths(paths),
@@ -274,6 +351,10 @@ impl TapeSystem {
             Err(fault) => Err(fault.detail.to_string()),
         }
     }
+}
+
+fn kept_on_tape(path: &str, why: &str) -> Fault {
+    Fault::new(FaultCode::HookRefused, format!("the tape may have {path}, and {why}"))
 }
 
 /// Parses one word a line; a missing or unknown word is `Unavailable`.
@@ -373,6 +454,45 @@ mod tests {
         assert_eq!((&places[7], &places[8]), (&None, &place("V2", 0)));
         let broken = TapeConfig { place: shell("echo V1 1; exit 3"), ..TapeConfig::new(shell("exit 0")) };
         assert_eq!(system(folder.path(), broken).places(&paths[..2]).await, [None, None]);
+    }
+
+    /// A system whose `delete` notes each run, and the file in which it does.
+    fn noting_deletions(root: &std::path::Path, migrate: &str) -> (Arc<TapeSystem>, std::path::PathBuf) {
+        let said = root.join("deleted");
+        let mut delete = shell(r#"echo "$1" >> "$0""#);
+        delete[3] = said.to_str().unwrap().to_owned();
+        let config = TapeConfig { delete, migrate: shell(migrate), ..TapeConfig::new(shell("exit 0")) };
+        (system(root, config), said)
+    }
+
+    fn lines(file: &std::path::Path) -> usize {
+        fs::read_to_string(file).unwrap_or_default().lines().count()
+    }
+
+    #[test]
+    fn a_file_that_is_deleted_while_it_goes_to_tape_leaves_it_again() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _inside = runtime.enter();
+        let folder = tempfile::tempdir().unwrap();
+        let path = ["f1".to_owned()];
+        fs::write(folder.path().join("f1"), b"some").unwrap();
+        // Its name goes while the command runs.
+        let (going, said) = noting_deletions(folder.path(), r#"rm "$1""#);
+        assert_eq!(runtime.block_on(going.migrate(&path)), Ok(()));
+        assert_eq!(lines(&said), 1);
+
+        // The command ends between the deletion from tape and that of the name.
+        fs::write(folder.path().join("f1"), b"some").unwrap();
+        let (staying, said) = noting_deletions(folder.path(), "exit 0");
+        assert_eq!(runtime.block_on(staying.migrate(&path)), Ok(()));
+        assert_eq!(lines(&said), 1, "what stays on disk stays on tape");
+        let unlink = || {
+            runtime.block_on(staying.migrate(&path)).unwrap();
+            fs::remove_file(folder.path().join("f1")).unwrap();
+            Ok(())
+        };
+        assert_eq!(staying.delete_with("f1", unlink), Ok(()));
+        assert_eq!(lines(&said), 3);
     }
 
     proptest! {

@@ -1,13 +1,13 @@
-//! The documents do what they say: the tutorial runs, every command line and configuration in them is
-//! accepted, tables equal the code, and links within pages lead somewhere. (Links between files:
-//! `cargo xtask tidy`.)
+//! The documents do what they say: the tutorial and other walkthroughs run, every command line and
+//! configuration in them is accepted, tables equal the code, and links within pages lead somewhere. (Links
+//! between files: `cargo xtask tidy`.)
 //!
 //! `LONGHAUL_DOCS=write` rewrites the tables that stand between marks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -15,11 +15,12 @@ use std::time::Duration;
 use longhaul_api::Problem;
 use longhaul_api::routes::{self, Access, Body, Route};
 use longhaul_model::FaultCode;
-use longhaul_testbed::{CommandOutput, Deployment, SiteOptions, binary, free_port};
+use longhaul_testbed::foreign::S3Program;
+use longhaul_testbed::{CommandOutput, Deployment, SiteOptions, binary, free_port, needs};
 use serde_json::Value;
 
-/// The tutorial takes seconds; whatever it starts is ended with it after this.
-const TUTORIAL_WITHIN_S: u64 = 240;
+/// A page takes seconds; whatever it starts is ended with it after this.
+const PAGE_WITHIN_S: u64 = 240;
 const COMMAND_WITHIN: Duration = Duration::from_secs(30);
 /// An id that parses, in place of those that a reader has to fill in.
 const SOME_ID: &str = "0CMZ7RQYM0000";
@@ -82,50 +83,71 @@ fn clean(program: impl AsRef<std::ffi::OsStr>, home: &Path) -> Command {
     command
 }
 
-// ---- the tutorial -----------------------------------------------------------------------------------------
+// ---- pages that run ---------------------------------------------------------------------------------------
 
-/// Ports of the page, in place of which free ones are taken.
-const PORTS: [&str; 5] =
-    ["127.0.0.1:8443", "127.0.0.1:8080", "127.0.0.1:7471", "127.0.0.1:7472", "127.0.0.1:7473"];
+/// A page whose blocks of shell are one script, run in an empty directory.
+struct Walkthrough {
+    page: &'static str,
+    /// Ports of the page, in place of which free ones are taken.
+    ports: &'static [u16],
+    /// At least so many blocks of shell.
+    blocks: usize,
+    /// Where it finds programs beside ours.
+    search: Vec<PathBuf>,
+}
+
+impl Walkthrough {
+    fn script(&self) -> String {
+        let text = fs::read_to_string(root().join(self.page)).unwrap();
+        let mut script = String::from("set -eu\n");
+        let mut count = 0;
+        for (language, line, body) in blocks(&text) {
+            let at = format!("{}:{line}", self.page);
+            assert!(["sh", "console", "text"].contains(&language.as_str()), "{at}: a block of {language:?}");
+            if language == "sh" {
+                assert!(!body.contains("sleep"), "{at}: a page waits for events, not for time");
+                let _ = write!(script, "echo '== {at}'\n{body}");
+                count += 1;
+            }
+        }
+        assert!(count >= self.blocks, "{count} blocks");
+        for port in self.ports {
+            let (written, free) = (format!(":{port}"), format!(":{}", free_port()));
+            assert!(script.contains(&written), "{written} is not in {}", self.page);
+            script = script.replace(&written, &free);
+        }
+        script
+    }
+
+    fn run(&self) -> CommandOutput {
+        let directory = tempfile::Builder::new().prefix("longhaul-page-").tempdir().unwrap();
+        let (bin, empty) = (directory.path().join("bin"), directory.path().join("here"));
+        fs::create_dir(&bin).unwrap();
+        fs::create_dir(&empty).unwrap();
+        // Servers that the page starts give up root.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        symlink(fs::canonicalize(binary()).unwrap(), bin.join("longhaul")).unwrap();
+        let file = directory.path().join("page.sh");
+        fs::write(&file, self.script()).unwrap();
+        let own = std::env::var_os("PATH").unwrap();
+        let search = std::iter::once(bin).chain(self.search.clone()).chain(std::env::split_paths(&own));
+        // Ends the shell and everything that it started, in a process group of its own, if that takes too
+        // long.
+        let mut command = clean("timeout", directory.path());
+        command.args(["--kill-after=5", &PAGE_WITHIN_S.to_string(), "sh"]).arg(&file);
+        command.current_dir(&empty).env("PATH", std::env::join_paths(search).unwrap());
+        let ran = CommandOutput::from_command(&mut command, Duration::from_secs(PAGE_WITHIN_S + 30));
+        if ran.status != 0 {
+            end_what_is_left(&empty);
+        }
+        ran.ok()
+    }
+}
 
 #[test]
 fn the_tutorial_runs() {
-    let text = fs::read_to_string(root().join("docs/tutorial.md")).unwrap();
-    let mut script = String::from("set -eu\n");
-    let mut count = 0;
-    for (language, line, body) in blocks(&text) {
-        assert!(
-            ["sh", "console", "text"].contains(&language.as_str()),
-            "line {line}: a block of {language:?}"
-        );
-        if language == "sh" {
-            assert!(!body.contains("sleep"), "line {line}: the tutorial waits for events, not for time");
-            let _ = write!(script, "echo '== docs/tutorial.md:{line}'\n{body}");
-            count += 1;
-        }
-    }
-    assert!(count >= 8, "{count} blocks");
-    for port in PORTS {
-        assert!(script.contains(port), "{port} is not in the tutorial");
-        script = script.replace(port, &format!("127.0.0.1:{}", free_port()));
-    }
-    let directory = tempfile::Builder::new().prefix("longhaul-tutorial-").tempdir().unwrap();
-    let (bin, empty) = (directory.path().join("bin"), directory.path().join("here"));
-    fs::create_dir(&bin).unwrap();
-    fs::create_dir(&empty).unwrap();
-    symlink(fs::canonicalize(binary()).unwrap(), bin.join("longhaul")).unwrap();
-    let file = directory.path().join("tutorial.sh");
-    fs::write(&file, script).unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    // Ends the shell and everything that it started, in a process group of its own, if that takes too long.
-    let mut command = clean("timeout", directory.path());
-    command.args(["--kill-after=5", &TUTORIAL_WITHIN_S.to_string(), "sh"]).arg(&file);
-    command.current_dir(&empty).env("PATH", path);
-    let ran = CommandOutput::from_command(&mut command, Duration::from_secs(TUTORIAL_WITHIN_S + 30));
-    if ran.status != 0 {
-        end_what_is_left(&empty);
-    }
-    let ran = ran.ok();
+    let ports = &[8443, 8080, 7471, 7472, 7473];
+    let ran = Walkthrough { page: "docs/tutorial.md", ports, blocks: 8, search: Vec::new() }.run();
     for said in [
         "higgs/run7 is complete at beta: 304 files",
         "higgs/run7 is complete at gamma: 304 files",
@@ -137,7 +159,34 @@ fn the_tutorial_runs() {
     assert!(ran.stdout.contains(" hold\n"), "the state is not sound: {ran}");
 }
 
-/// A tutorial that breaks off leaves the processes whose ids it has written down.
+#[test]
+fn a_dataset_goes_through_storages_of_every_kind_by_the_commands_of_its_page() {
+    let what = "the page of storages of every kind";
+    if !needs::programs(what, &[("apache2", "-v")]) {
+        return;
+    }
+    let Some(S3Program::Versitygw(program)) = S3Program::find() else {
+        return needs::not_run(what, "there is no versitygw");
+    };
+    let search = vec![program.parent().unwrap().to_owned()];
+    let ports = &[8443, 8480, 7070, 7471, 7472, 7473];
+    let ran = Walkthrough { page: "docs/howto/every-kind.md", ports, blocks: 7, search }.run();
+    for storage in ["alpha-dav", "alpha-s3", "alpha-tape", "beta"] {
+        for said in [
+            format!("higgs/run7 is complete at {storage}: 53 files"),
+            format!("read again at {storage}; all match the catalog"),
+            format!("53 files of higgs/run7 deleted at {storage}"),
+        ] {
+            assert!(ran.stdout.contains(&said), "{said:?} is not in {ran}");
+        }
+    }
+    assert!(ran.stdout.contains("53 files of higgs/run7 deleted at alpha\n"), "{ran}");
+    assert!(ran.stderr.contains("E1006") && ran.stdout.contains("exit code 6"), "{ran}");
+    assert!(!ran.stdout.contains(".dat\n"), "a copy is left: {ran}");
+    assert!(ran.stdout.contains(" hold\n"), "the state is not sound: {ran}");
+}
+
+/// A page that breaks off leaves the processes whose ids it has written down.
 fn end_what_is_left(directory: &Path) {
     for entry in fs::read_dir(directory).unwrap().flatten() {
         let path = entry.path();
@@ -206,7 +255,7 @@ fn filled_in(argument: &str) -> Option<String> {
         "…" => None,
         "AGENT" | "SUBSCRIPTION" | "TRANSFER" | "TASK" | "$transfer" | "$failed" => Some(SOME_ID.to_owned()),
         "JOB" => Some(SOME_JOB.to_owned()),
-        "$site" => Some("alpha".to_owned()),
+        "$site" | "$next" | "$1" => Some("alpha".to_owned()),
         _ => Some(argument.replace("=SECONDS", "=60")),
     }
 }
