@@ -9,7 +9,7 @@ use longhaul_doctor::facts::Traffic;
 use longhaul_engine::{Clock, Export};
 use longhaul_model::{AgentId, Fault, FaultCode, StorageKind};
 use longhaul_security::PermitVerifier;
-use longhaul_storage::{Posix, Storage, Virtual, WriterId};
+use longhaul_storage::{PooledStorage, Posix, Storage, Virtual, WriterId};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -35,6 +35,7 @@ use crate::mover::{Mover, MoverHandle, MoverStart, start_engine};
 use crate::null_mover::{self, NullLinks};
 use crate::outbox_log::OutboxLog;
 use crate::outcomes::OutcomeRecorder;
+use crate::pool_drain::PoolDrain;
 use crate::report::final_report;
 use crate::root_marks::{RootCheck, RootMarks};
 use crate::service_api::ServiceApi;
@@ -69,6 +70,7 @@ pub struct Agent {
     pub(crate) expiry: LeaseExpiry,
     doors: Doors,
     pub(crate) watches: Vec<StorageWatch>,
+    drains: Vec<PoolDrain>,
     /// Set when recording the engine's events has panicked: the agent cannot go on.
     broken: watch::Receiver<Option<Fault>>,
 }
@@ -134,7 +136,8 @@ impl Agent {
         start_mover: impl FnOnce(MoverStart) -> Result<Box<dyn Mover>, Fault>,
     ) -> Result<Agent, Fault> {
         let sites = TapeSystems::from_storages(&config.storages)?;
-        let OpenStorages { exports, servers, shared } = open_storages(&config, &sites, identity.agent)?;
+        let OpenStorages { exports, servers, shared, pooled } =
+            open_storages(&config, &sites, identity.agent)?;
         let hooks = Hooks::from_storages(&config.storages)?.map(Arc::new);
         let circuits = Arc::new(Circuits::read(&config.circuits)?);
         let storages: Vec<_> = exports.iter().map(|export| export.storage.clone()).collect();
@@ -145,6 +148,8 @@ impl Agent {
         let log = Arc::new(OutboxLog::open(state.path())?);
         // Before anything looks into the work directories, and before anything is resumed.
         shared.recover_at_start(&log)?;
+        let drains = pooled.into_iter().filter_map(|storage| PoolDrain::start(storage, identity.agent));
+        let drains = drains.collect();
         let clock = ServiceClock::new(clock, log.clock_offset());
         let tapes = Arc::new(Tapes::open(sites, &state.tapes(), &clock)?);
         doors.attach_tapes(&tapes, &identity.site);
@@ -258,7 +263,7 @@ impl Agent {
             stop,
         };
         let context = Arc::new(context);
-        Ok(Agent { context, uplinks: config.uplinks, expiry, doors, watches, broken })
+        Ok(Agent { context, uplinks: config.uplinks, expiry, doors, watches, drains, broken })
     }
 
     /// Starts the threads for work that waits for disks.
@@ -269,7 +274,7 @@ impl Agent {
     }
 
     pub(crate) async fn run_until(self, shutdown: BoxFuture<()>) -> Result<(), Fault> {
-        let Agent { context, uplinks, expiry, doors, watches: _, mut broken } = self;
+        let Agent { context, uplinks, expiry, doors, watches: _, drains, mut broken } = self;
         let (close, closed) = watch::channel(false);
         let alive = Arc::downgrade(&context);
         let credentials = move || alive.upgrade().map(|context| context.identity.lock().credentials());
@@ -300,6 +305,9 @@ impl Agent {
         if !context.tapes.is_empty() {
             loops.spawn(context.tapes.clone().run());
             loops.spawn(run_periodic_blocking(context.clone(), StageOrdersCheck::new(context.clone())));
+        }
+        for drain in drains {
+            loops.spawn(run_periodic_blocking(context.clone(), drain));
         }
         if let Some(foreign) = &context.foreign {
             loops.spawn(run_periodic(monotonic, SilenceWatch::new(foreign.clone())));
@@ -382,13 +390,20 @@ struct OpenStorages {
     servers: StorageServers,
     /// Those to which other agents write as well.
     shared: SharedRoots,
+    /// Those that consist of pools.
+    pooled: Vec<Arc<PooledStorage>>,
 }
 
 fn open_storages(config: &Config, sites: &TapeSystems, agent: AgentId) -> Result<OpenStorages, Fault> {
     let (mut exports, mut servers) = (Vec::with_capacity(config.storages.len()), StorageServers::new());
-    let mut shared = SharedRoots::default();
+    let (mut shared, mut pooled) = (SharedRoots::default(), Vec::new());
     for storage in &config.storages {
         let open: Arc<dyn Storage> = match storage.kind {
+            StorageKind::Posix if !storage.pools.is_empty() => {
+                let open = Arc::new(storage.open_pools()?);
+                pooled.push(open.clone());
+                open
+            }
             StorageKind::Posix if storage.shared && storage.writable => {
                 let writer = WriterId(agent.0);
                 let open = Arc::new(Posix::open_shared(storage.posix(), storage.posix_tuning(), writer)?);
@@ -407,7 +422,7 @@ fn open_storages(config: &Config, sites: &TapeSystems, agent: AgentId) -> Result
         };
         exports.push(Export { storage: sites.wrap(open), rules: storage.name_rules() });
     }
-    Ok(OpenStorages { exports, servers, shared })
+    Ok(OpenStorages { exports, servers, shared, pooled })
 }
 
 fn engine_config(config: &Config, state: &StateDir, identity: &Identity) -> longhaul_engine::Config {

@@ -24,6 +24,11 @@ impl AttemptTemps {
         AttemptTemps::new(agent, 0x7365_7276_6572_5f63, run)
     }
 
+    /// Names of copies from one pool of a storage to another one.
+    pub(crate) fn of_pools(agent: AgentId) -> AttemptTemps {
+        AttemptTemps::new(agent, 0x706f_6f6c_5f64_7261, 0)
+    }
+
     fn new(agent: AgentId, mark: u64, run: u64) -> AttemptTemps {
         AttemptTemps { prefix: (agent.0.rotate_left(17) ^ mark).to_be_bytes(), run }
     }

@@ -37,6 +37,7 @@ mod mover;
 mod null_mover;
 mod outbox_log;
 mod outcomes;
+mod pool_drain;
 mod record_log;
 mod report;
 mod root_marks;

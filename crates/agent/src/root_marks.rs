@@ -181,7 +181,13 @@ fn first_mark(storage: &dyn Storage, deployment: &str, accepted: bool) -> Result
     if let Some(text) = storage.root_mark()? {
         let mark = serde_json::from_str::<RootMark>(&text).ok();
         match mark.filter(|mark| mark.storage == *name && mark.deployment == deployment) {
-            Some(mark) => return Ok(Some(mark)),
+            Some(mark) => {
+                // Of a storage of pools, new disks may have none.
+                if accepted {
+                    storage.put_root_mark(&text)?;
+                }
+                return Ok(Some(mark));
+            }
             None if !accepted => return Ok(None),
             None => {}
         }

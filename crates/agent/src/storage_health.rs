@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use longhaul_api::agent::StorageSpace;
+use longhaul_api::pools::{PoolDrainReport, PoolReport};
 use longhaul_model::{Blame, Fault, FaultCode, StorageName, units};
-use longhaul_storage::{Space, Storage, TempName};
+use longhaul_storage::{PoolStatus, Space, Storage, TempName};
 use longhaul_threads::spawn_core;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
@@ -309,7 +310,27 @@ impl StorageWatcher {
             total_bytes: space.map_or(0, |space| space.total_bytes),
             free_bytes: space.map_or(0, |space| space.free_bytes),
             trouble: self.trouble.as_ref().map(|trouble| trouble.fault.clone()),
+            pools: self.storage.pools().into_iter().map(report_pool).collect(),
         }
+    }
+}
+
+fn report_pool(status: PoolStatus) -> PoolReport {
+    let PoolStatus { name, state, space, waiting_bytes: _, bytes_per_s, fault, drain } = status;
+    let drain = drain.map(|drain| PoolDrainReport {
+        moved_files: drain.moved_files,
+        stuck_files: drain.stuck_files,
+        last_fault: drain.last_fault,
+        is_empty: drain.is_empty,
+    });
+    PoolReport {
+        name,
+        state,
+        total_bytes: space.map_or(0, |space| space.total_bytes),
+        free_bytes: space.map_or(0, |space| space.free_bytes),
+        write_bytes_per_s: bytes_per_s.map(|rate| rate as u64),
+        trouble: fault,
+        drain,
     }
 }
 

@@ -26,6 +26,7 @@ use crate::formats;
 use crate::VersionRange;
 use crate::circuits::{CircuitLink, CircuitOrder};
 use crate::foreign::{ForeignCopy, MoverOffer};
+use crate::pools::PoolReport;
 use crate::probe::{PathSample, ProbeAsked, ProbeResult, UplinkSample};
 
 /// `POST /api/v1/agent/join`: an agent asks to become a member of a site.
@@ -403,6 +404,9 @@ pub struct StorageSpace {
     /// Why the storage accepts no files at present; absent if it does.
     #[schema(value_type = Option<Object>)]
     pub trouble: Option<Fault>,
+    /// The pools that the storage consists of; absent if it is one file system.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolReport>,
 }
 
 /// The service's answer to a report.

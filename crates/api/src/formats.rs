@@ -166,6 +166,7 @@ words! {
     DigestOrigin: "Where digests come from.";
     Executor: "Who moved the bytes of an attempt.";
     StorageKind: "What holds the files of a storage.";
+    PoolState: "What a pool of a storage is for.";
     TrafficClass: "Traffic class of a transfer.";
     CircuitUse: "Whether transfers use a circuit.";
     Blame: "Whose turn it is after a failure.";

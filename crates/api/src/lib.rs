@@ -34,6 +34,7 @@ pub mod measured;
 pub mod native;
 pub mod network;
 pub mod openapi;
+pub mod pools;
 pub mod probe;
 pub mod problem;
 pub mod rights;

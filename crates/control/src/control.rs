@@ -17,6 +17,7 @@ use crate::kernel::Kernel;
 use crate::live::Live;
 use crate::lost_files::LostFiles;
 use crate::mover_grants::CurrentMoverGrants;
+use crate::pool_reports::PoolReports;
 use crate::recorded::Recording;
 use crate::staging::Staging;
 use crate::turned_away::TurnedAway;
@@ -32,6 +33,8 @@ pub struct Control {
     pub lost_files: LostFiles,
     pub marks: MarkTable,
     pub mover_grants: CurrentMoverGrants,
+    /// What agents say of the pools of their storages.
+    pub pool_reports: PoolReports,
     pub recording: Arc<Recording>,
     /// What subscriptions want from tape.
     pub staging: Staging,
@@ -67,6 +70,7 @@ impl Control {
             lost_files: LostFiles::default(),
             marks,
             mover_grants: CurrentMoverGrants::default(),
+            pool_reports: PoolReports::default(),
             recording: Arc::default(),
             staging,
             turned_away: TurnedAway::default(),

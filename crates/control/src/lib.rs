@@ -35,6 +35,7 @@ pub mod lost_files;
 pub mod metrics;
 pub mod mover_grants;
 mod outbox;
+pub mod pool_reports;
 mod problems;
 pub mod query_loop;
 mod rates;

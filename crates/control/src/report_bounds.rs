@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use longhaul_api::agent::{Fact, Hello, Outcome, Report};
+use longhaul_api::pools::PoolReport;
 use longhaul_model::limits::{
-    AGENT_STORAGES_MAX, REPORTED_AHEAD_S_MAX, REPORTED_BYTES_MAX, REPORTED_STAGED_MAX,
-    REPORTED_TEXT_BYTES_MAX, REPORTED_TIMES_MAX, VERSION_BYTES_MAX,
+    AGENT_STORAGES_MAX, POOL_NAME_BYTES_MAX, REPORTED_AHEAD_S_MAX, REPORTED_BYTES_MAX, REPORTED_STAGED_MAX,
+    REPORTED_TEXT_BYTES_MAX, REPORTED_TIMES_MAX, STORAGE_POOLS_MAX, VERSION_BYTES_MAX,
 };
 use longhaul_model::{Timestamp, units};
 
@@ -26,6 +27,8 @@ pub fn bound_report(report: &mut Report, now: Timestamp) {
     for space in &mut report.spaces {
         bound_bytes(&mut space.total_bytes);
         bound_bytes(&mut space.free_bytes);
+        space.pools.truncate(STORAGE_POOLS_MAX);
+        space.pools.iter_mut().for_each(bound_pool);
     }
     report.fences.truncate(AGENT_STORAGES_MAX);
     report.fences.iter_mut().filter_map(|fence| fence.why_not.as_mut()).for_each(bound_text);
@@ -34,6 +37,17 @@ pub fn bound_report(report: &mut Report, now: Timestamp) {
     for probe in &mut report.probes {
         probe.fault.as_mut().map(bound_text);
         probe.ways.iter_mut().flat_map(|way| &mut way.unknown).for_each(bound_text);
+    }
+}
+
+fn bound_pool(pool: &mut PoolReport) {
+    pool.name = units::printable_prefix(&pool.name, POOL_NAME_BYTES_MAX);
+    bound_bytes(&mut pool.total_bytes);
+    bound_bytes(&mut pool.free_bytes);
+    pool.write_bytes_per_s.as_mut().map(bound_bytes);
+    if let Some(drain) = &mut pool.drain {
+        bound_bytes(&mut drain.moved_files);
+        bound_bytes(&mut drain.stuck_files);
     }
 }
 

@@ -42,8 +42,8 @@ pub use id::{
 };
 pub use job::{JobFileState, JobId, JobKind, JobState};
 pub use lifecycle::{
-    CircuitUse, DataSecurity, DigestOrigin, Executor, StorageKind, SubscriptionState, TrafficClass,
-    TransferState, Verification,
+    CircuitUse, DataSecurity, DigestOrigin, Executor, PoolState, StorageKind, SubscriptionState,
+    TrafficClass, TransferState, Verification,
 };
 pub use locality::Locality;
 pub use mark::{Dscp, Mark, SciTag};

@@ -180,6 +180,21 @@ pub enum StorageKind {
 
 words!(StorageKind { Posix = "posix", Tape = "tape", Webdav = "webdav", S3 = "s3", Virtual = "virtual" });
 
+/// What a pool of a storage is for, as its site's administrator says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolState {
+    /// New files go there.
+    #[default]
+    Open,
+    /// Its files are read and deleted, and no file goes there.
+    ReadOnly,
+    /// No new file goes there, and its files go to other pools.
+    Draining,
+}
+
+words!(PoolState { Open = "open", ReadOnly = "read-only", Draining = "draining" });
+
 /// Protection of data between agents after the handshake, which is always TLS 1.3 with certificates of both
 /// ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -50,6 +50,10 @@ pub const VERSION_BYTES_MAX: usize = 64;
 pub const REPORTED_TEXT_BYTES_MAX: usize = 4_096;
 /// Staged files that one report of an agent tells of; others are left to its next report.
 pub const REPORTED_STAGED_MAX: usize = 1_000;
+/// Pools of one storage: each is asked for each name.
+pub const STORAGE_POOLS_MAX: usize = 64;
+/// Length of a pool's name in bytes.
+pub const POOL_NAME_BYTES_MAX: usize = 32;
 /// The largest number of bytes that an agent can report; greater ones count as this.
 pub const REPORTED_BYTES_MAX: u64 = FILE_BYTES_MAX;
 /// The largest count of equal events that an agent can report; greater ones count as this.

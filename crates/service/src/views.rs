@@ -200,6 +200,7 @@ pub fn storage(row: &catalog::StorageRow) -> StorageView {
         rules_version: row.rules.version,
         agents: None,
         tape_queue: None,
+        pools: Vec::new(),
     }
 }
 

@@ -238,6 +238,9 @@ impl Storage for HookedStorage {
     fn commit(&self, batch: &[Commit]) -> Vec<Result<(), Fault>> {
         self.inner.commit(batch)
     }
+    fn stat_target(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
+        self.inner.stat_target(at)
+    }
     fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault> {
         self.inner.flush_present(at)
     }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use longhaul_model::hex;
 use longhaul_model::{Algorithm, DigestSet, Fault, FaultCode, Pfn, StorageName};
 
-use crate::Directories;
+use crate::{Directories, PoolStatus};
 
 /// The maximum of concurrent operations of a kind on one device.
 pub const PARALLEL_MAX: u16 = 64;
@@ -49,6 +49,23 @@ pub struct Capabilities {
     pub has_directories: bool,
     /// Deleting the last file of a directory removes the directory. Otherwise it stays.
     pub removes_empty_directories: bool,
+}
+
+/// The device of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolDevice {
+    /// The system's device number, or one that stands for it.
+    pub number: u64,
+    /// Concurrent reads, and concurrent writes, of the device. None: the engine's default.
+    pub parallel: Option<u16>,
+}
+
+/// Where files that are not created yet will lie. What it has reserved there is free again when it is
+/// dropped.
+pub struct Placement {
+    /// The device of the pool.
+    pub device: u64,
+    pub(crate) _reservation: Box<dyn Send + Sync>,
 }
 
 /// Space of a storage.
@@ -295,11 +312,38 @@ pub trait Storage: Send + Sync {
     /// The storage cannot tell, for instance because it is not mounted.
     fn space(&self) -> Result<Space, Fault>;
 
+    /// The pools that the storage consists of; none if it is one file system.
+    fn pools(&self) -> Vec<PoolStatus> {
+        Vec::new()
+    }
+
+    /// The devices of the pools, each once; empty for one file system.
+    fn pool_devices(&self) -> Vec<PoolDevice> {
+        Vec::new()
+    }
+
+    /// Decides in which pool temporary files of these sizes will be created, all in one, so that what comes
+    /// for them can wait for its disk. Never blocks on a disk. None if the storage is one file system, or no
+    /// pool has room: then their creation decides.
+    fn place(&self, _files: &[(&TempName, u64)]) -> Option<Placement> {
+        None
+    }
+
     /// The version of a regular file, none if it does not exist; anything else of that name is a fault.
     ///
     /// # Errors
     /// `SourceUnreadable` for a directory or anything else that is not a regular file.
     fn stat(&self, at: &Pfn) -> Result<Option<Identity>, Fault>;
+
+    /// The version of the regular file that a new one of this name would meet. As [`Storage::stat`], but a
+    /// pool that is out of service is not waited for: a file that is brought meanwhile is there twice
+    /// afterwards.
+    ///
+    /// # Errors
+    /// As [`Storage::stat`].
+    fn stat_target(&self, at: &Pfn) -> Result<Option<Identity>, Fault> {
+        self.stat(at)
+    }
 
     /// Opens a file for reading.
     ///

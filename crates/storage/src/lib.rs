@@ -23,6 +23,7 @@ mod interface;
 mod listing;
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
+mod pools;
 mod posix;
 mod virtual_store;
 
@@ -30,8 +31,9 @@ pub use digest::digest_file;
 pub use directories::{Directories, Entry, Listing};
 pub use fencing::{FenceResult, WriterFencing, WriterId};
 pub use interface::{
-    Capabilities, Commit, DirectoryCache, Identity, MODE_BITS, PARALLEL_MAX, SkipReason, SourceFile, Space,
-    Storage, TargetFile, TempName, TempNameError, Visit,
+    Capabilities, Commit, DirectoryCache, Identity, MODE_BITS, PARALLEL_MAX, Placement, PoolDevice,
+    SkipReason, SourceFile, Space, Storage, TargetFile, TempName, TempNameError, Visit,
 };
+pub use pools::{DrainStatus, PoolClock, PoolOpener, PoolOptions, PoolStatus, PooledStorage, Relocation};
 pub use posix::{DirectIo, FlushPolicy, NamePage, NoLinks, Posix, PosixOptions, PosixTuning};
 pub use virtual_store::{Virtual, VirtualContent};

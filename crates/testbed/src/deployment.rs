@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use longhaul_api::{AGENT_PROTOCOL, routes};
+use longhaul_model::PoolState;
 use longhaul_security::{Credentials, JoinToken, new_signing_request};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -48,6 +49,8 @@ pub struct SiteOptions {
     pub name: String,
     /// None: `NAME/storage` below the deployment's directory.
     pub root: Option<PathBuf>,
+    /// Names, roots and states of the pools that the storage consists of, in place of a root.
+    pub pools: Vec<(String, PathBuf, PoolState)>,
     pub work: Option<PathBuf>,
     pub writable: bool,
     /// LFN prefix and path prefix.
@@ -76,6 +79,7 @@ impl SiteOptions {
         SiteOptions {
             name: name.to_owned(),
             root: None,
+            pools: Vec::new(),
             work: None,
             writable: true,
             prefix: (String::new(), String::new()),
@@ -297,8 +301,17 @@ impl Deployment {
         };
         let (root, null_mover) = match &options.null_mover {
             Some(links) => ("kind = \"virtual\"".to_owned(), format!("null_mover = {}", quoted(links))),
+            None if !options.pools.is_empty() => (String::new(), String::new()),
             None => (format!("root = {}", quoted(&root)), String::new()),
         };
+        let pool = |(name, root, state): &(String, PathBuf, PoolState)| {
+            format!(
+                "[[agent.storages.pools]]\nname = {name:?}\nroot = {}\nstate = {:?}\n",
+                quoted(root),
+                state.word()
+            )
+        };
+        let pools: String = options.pools.iter().map(pool).collect();
         let work = options.work.as_ref().map(|work| format!("work = {}\n", quoted(work))).unwrap_or_default();
         let rules = match (options.own_rules, &options.prefix) {
             (true, _) => String::new(),
@@ -307,7 +320,7 @@ impl Deployment {
         let settings = format!(
             "[agent]\nstate_dir = {}\nlisten = [\"{}:{port}\"]\nmemory_bytes = {}\nspace_check_s = \
                 1\n{null_mover}\n{}\n\
-             [[agent.storages]]\nname = {:?}\n{root}\n{work}writable = {}\n{rules}{}",
+             [[agent.storages]]\nname = {:?}\n{root}\n{work}writable = {}\n{rules}{}{pools}",
             quoted(&own.join("agent")),
             options.listen,
             options.memory_bytes,

@@ -469,6 +469,7 @@ mod tests {
             rules_version: 1,
             agents: None,
             tape_queue: None,
+            pools: Vec::new(),
         }
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod foreign;
 pub(crate) mod hooks;
 pub(crate) mod marking;
 pub(crate) mod mover;
+pub(crate) mod pools;
 pub(crate) mod server;
 pub(crate) mod source_names;
 mod storage;

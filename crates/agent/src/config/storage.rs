@@ -1,15 +1,20 @@
 //! `[[agent.storages]]`: one exported storage.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
 
 use longhaul_api::agent::StorageOffer;
 use longhaul_model::rules::{NameRule, OwnNames};
 use longhaul_model::{Fault, FaultCode, Lfn, NameRules, StorageKind, StorageName};
-use longhaul_storage::{DirectIo, FlushPolicy, PosixOptions, PosixTuning};
+use longhaul_storage::{
+    DirectIo, FlushPolicy, PoolOptions, PooledStorage, Posix, PosixOptions, PosixTuning, Storage,
+};
 use serde::{Deserialize, Serialize};
 
 use super::hooks::HooksConfig;
 use super::mover::MoverConfig;
+use super::pools::{PoolConfig, check_pools};
 use super::server::ServerConfig;
 use super::tape::TapeConfig;
 
@@ -30,6 +35,9 @@ pub struct StorageConfig {
     /// Nothing outside this directory is ever read or written. Only a directory of this host has one.
     #[serde(default)]
     pub root: PathBuf,
+    /// The file systems that the storage consists of, in place of one root.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolConfig>,
     /// The server of a storage of kind `webdav` or `s3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerConfig>,
@@ -102,6 +110,7 @@ impl StorageConfig {
             name,
             kind: StorageKind::Posix,
             root: root.into(),
+            pools: Vec::new(),
             server: None,
             work: None,
             writable: true,
@@ -133,14 +142,18 @@ impl StorageConfig {
         if self.shared {
             self.check_shared()?;
         }
+        if !self.pools.is_empty() {
+            return self.check_pools(rooted, null_mover);
+        }
         match self.kind {
             kind if null_mover && kind != StorageKind::Virtual => Err(format!(
                 "storage {name}: beside a null mover all storages have to be virtual (kind = \"virtual\"), \
                  since it reports files as brought that are not"
             )),
-            StorageKind::Posix | StorageKind::Tape if !rooted => {
-                Err(format!("storage {name}: root is missing: the directory that is exported"))
-            }
+            StorageKind::Posix | StorageKind::Tape if !rooted => Err(format!(
+                "storage {name}: root is missing: the directory that is exported; or pools, a table \
+                     [[agent.storages.pools]] for each file system"
+            )),
             StorageKind::Tape if self.tape.is_none() => Err(format!(
                 "storage {name}: tape is missing: a table [agent.storages.tape] with the site's commands"
             )),
@@ -165,6 +178,28 @@ impl StorageConfig {
             }
             _ => Ok(()),
         }
+    }
+
+    fn check_pools(&self, rooted: bool, null_mover: bool) -> Result<(), String> {
+        let name = &self.name;
+        if self.kind != StorageKind::Posix || null_mover {
+            return Err(format!(
+                "storage {name}: pools belong to storages of kind = \"posix\": leave them out"
+            ));
+        }
+        if rooted || self.work.is_some() || self.shared {
+            return Err(format!(
+                "storage {name}: each pool has a root and a work directory of its own, on this host: leave \
+                 out root, work and shared"
+            ));
+        }
+        if self.hooks.is_some() || self.mover.is_some() || self.tape.is_some() || self.server.is_some() {
+            return Err(format!(
+                "storage {name}: the site's commands know one directory, and not pools: leave out hooks, \
+                 mover, tape and server"
+            ));
+        }
+        check_pools(&self.pools).map_err(|why| format!("storage {name}: {why}"))
     }
 
     fn check_shared(&self) -> Result<(), String> {
@@ -238,6 +273,21 @@ impl StorageConfig {
         let rules = self.name_rules();
         rules.check().or_else(|error| wrong(error.to_string()))?;
         rules.try_names(&self.name, &self.rules_test).or_else(|error| wrong(format!("rules_test: {error}")))
+    }
+
+    /// Opens the pools that the storage consists of.
+    pub(crate) fn open_pools(&self) -> Result<PooledStorage, Fault> {
+        let (begun, tuning) = (Instant::now(), self.posix_tuning());
+        let pool = |config: &PoolConfig| {
+            let options = PosixOptions { root: config.root.clone(), ..self.posix() };
+            let open = move || {
+                let pool = Posix::open_in(options.clone(), tuning)?;
+                Ok(Arc::new(pool) as Arc<dyn Storage>)
+            };
+            PoolOptions { name: config.name.clone(), open: Box::new(open), state: config.state }
+        };
+        let clock = Arc::new(move || begun.elapsed());
+        PooledStorage::open(self.name.clone(), self.pools.iter().map(pool).collect(), clock)
     }
 
     pub(crate) fn posix(&self) -> PosixOptions {

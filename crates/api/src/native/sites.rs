@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::formats;
+use crate::pools::PoolReport;
 
 use crate::commissioning::LinkCommission;
 
@@ -223,6 +224,9 @@ pub struct StorageView {
     /// What subscriptions want from tape; absent where nothing is wanted, and in lists of sites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tape_queue: Option<TapeQueue>,
+    /// The pools that it consists of, by the latest report of its agent; absent if it is one file system.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolReport>,
 }
 
 /// Files that subscriptions want from the tape behind a storage.

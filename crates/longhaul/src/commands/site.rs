@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use longhaul_api::native::{
     Page, SiteAdd, SiteAdded, SiteChange, SiteLimits, SiteRemoval, SiteRemoved, SiteState, SiteView,
+    StorageView,
 };
 use longhaul_api::routes;
 use longhaul_model::units::{self, bytes, parse_bytes, printable};
@@ -373,6 +374,9 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
         text.push_str(&storages_table(site).human(style, width));
         text.push('\n');
     }
+    for storage in site.storages.iter().filter(|storage| !storage.pools.is_empty()) {
+        text.push_str(&format!("pools of {}\n{}\n", storage.name, pools_table(storage).human(style, width)));
+    }
     if site.agents.is_empty() {
         text.push_str(&format!(
             "no agent has joined yet; get a token: longhaul site add {} --another-agent\n",
@@ -421,6 +425,28 @@ fn storages_table(site: &SiteView) -> Table {
             Cell::text(if storage.writable { "yes" } else { "no" }),
         ];
         table.row(own.into_iter().chain(super::storage::space_cells(storage)));
+    }
+    table
+}
+
+fn pools_table(storage: &StorageView) -> Table {
+    let mut table = Table::new([
+        left("pool"),
+        left("state"),
+        right("free"),
+        right("total").plain_title("of"),
+        right("writes"),
+        prose("notes").plain_title("trouble"),
+    ]);
+    for pool in &storage.pools {
+        table.row([
+            Cell::text(pool.name.as_str()),
+            Cell::both(pool.words(), pool.state.word()),
+            Cell::bytes(pool.free_bytes),
+            Cell::bytes(pool.total_bytes),
+            Cell::maybe(pool.write_bytes_per_s, |rate| Cell::rate(rate as f64)),
+            Cell::maybe(pool.trouble.as_ref(), |fault| Cell::text(fault.to_string()).toned(Tone::Warn)),
+        ]);
     }
     table
 }

@@ -242,9 +242,14 @@ pub(super) fn space_cells(storage: &StorageView) -> [Cell; 5] {
         (None, Some(queue)) => Cell::text(format!("from tape: {}", queue.words(clock::now()))),
         (None, None) => Cell::text(""),
     };
+    // Nobody tells it: neither the server nor a report.
+    let space = |bytes| match storage.total_bytes {
+        0 => Cell::both("–", "0"),
+        _ => Cell::bytes(bytes),
+    };
     [
-        Cell::bytes(storage.free_bytes),
-        Cell::bytes(storage.total_bytes),
+        space(storage.free_bytes),
+        space(storage.total_bytes),
         Cell::count(storage.files),
         Cell::bytes(storage.bytes),
         notes,

@@ -347,6 +347,7 @@ impl Operations {
                     continue;
                 }
             }
+            control.pool_reports.note(row.id, &space.pools);
             let moved = row.free_bytes.abs_diff(space.free_bytes) > space.total_bytes / SPACE_STEP;
             if row.trouble == space.trouble && row.total_bytes == space.total_bytes && !moved {
                 continue;

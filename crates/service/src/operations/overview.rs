@@ -8,6 +8,7 @@ use longhaul_api::native::{
     AgentView, BlameCount, CheckReport, Health, HealthReason, LinkRates, LinkView, Page, ProblemView,
     RateHistory, Status, SubscriptionView,
 };
+use longhaul_api::pools::PoolReport;
 use longhaul_catalog::{LinkTotals, LostFilesRow, SiteState, Totals, WornReplicasRow};
 use longhaul_control::agent_health;
 use longhaul_control::metrics::Gauges;
@@ -158,6 +159,8 @@ impl Operations {
             views.extend(
                 storage.trouble.clone().map(|fault| standing(fault, Some(storage.name.clone()), now)),
             );
+            let pools = self.shared.control.pool_reports.of_storage(storage.id);
+            views.extend(pools.into_iter().filter_map(|pool| pool_problem(&storage.name, pool, now)));
             views.extend(
                 self.shared
                     .control
@@ -506,6 +509,30 @@ fn turned_away(site: &SiteName, agent: AgentId, row: TurnedAwayAgent, now: Times
         ),
         ..standing(fault, None, now)
     }
+}
+
+/// A pool that is out of service or takes no files, or one that is drained and keeps some.
+fn pool_problem(storage: &StorageName, pool: PoolReport, now: Timestamp) -> Option<ProblemView> {
+    let stuck = pool.drain.filter(|drain| drain.stuck_files > 0);
+    let (fault, remedy) = match (pool.trouble, stuck) {
+        (Some(fault), _) => {
+            let remedy = format!(
+                "mend or mount its disk: the pool comes back by itself; if the disk is lost, take the pool \
+                 out of the agent's configuration, restart the agent, then: longhaul verify {storage} DATASET"
+            );
+            (fault, remedy)
+        }
+        (None, Some(drain)) => {
+            let left = units::plural(drain.stuck_files, "file cannot leave it", "files cannot leave it");
+            let why =
+                drain.last_fault.map(|fault| format!("; the last: {}", fault.detail)).unwrap_or_default();
+            let fault = Fault::new(FaultCode::TargetWrite, format!("it is drained, and {left}{why}"));
+            (fault, "see the log of the agent; each file is tried again by itself".to_owned())
+        }
+        (None, None) => return None,
+    };
+    let fault = Fault::new(fault.code, format!("pool {} of {storage}: {}", pool.name, fault.detail));
+    Some(ProblemView { remedy, ..standing(fault, Some(storage.clone()), now) })
 }
 
 /// Files that are wanted elsewhere and do not come from tape.

@@ -133,7 +133,8 @@ impl Operations {
         });
         let status = self.shared.control.staging.status(row.id);
         let tape_queue = status.as_ref().map(views::tape_queue);
-        StorageView { agents: serving, tape_queue, ..views::storage(row) }
+        let pools = self.shared.control.pool_reports.of_storage(row.id);
+        StorageView { agents: serving, tape_queue, pools, ..views::storage(row) }
     }
 
     pub(super) fn site_row(&self, name: &SiteName) -> Result<SiteRow, Problem> {

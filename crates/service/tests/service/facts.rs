@@ -157,6 +157,7 @@ async fn no_number_of_an_agent_stops_the_service() {
         total_bytes: u64::MAX,
         free_bytes: u64::MAX,
         trouble: None,
+        pools: Vec::new(),
     };
     let report = Report { entries, spaces: vec![space], ..alpha.empty_report() };
     assert_eq!(alpha.report(&report).await.unwrap().acknowledged, 1);

@@ -14,7 +14,8 @@ const FILE_BYTES: u64 = 1_000;
 
 async fn report_free(agent: &Agent, free_bytes: u64) {
     let storage = agent.storages[0].name.clone();
-    let space = StorageSpace { storage, total_bytes: 1_000_000, free_bytes, trouble: None };
+    let space =
+        StorageSpace { storage, total_bytes: 1_000_000, free_bytes, trouble: None, pools: Vec::new() };
     agent.report(&Report { spaces: vec![space], ..agent.empty_report() }).await.unwrap();
 }
 

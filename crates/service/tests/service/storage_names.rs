@@ -211,6 +211,7 @@ async fn an_agent_gets_no_names_of_other_sites() {
         total_bytes: 7_000,
         free_bytes: 7_000,
         trouble: None,
+        pools: Vec::new(),
     };
     let entries = vec![beta.entry(Fact::Decided { decisions: decisions.to_vec() })];
     let spaces = others.map(space).to_vec();

@@ -42,6 +42,7 @@ mod name_rules;
 mod outside_mover;
 mod pages;
 mod plain_servers;
+mod pooled_storage;
 mod postgresql;
 mod probe_path;
 mod recording;

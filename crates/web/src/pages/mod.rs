@@ -246,6 +246,7 @@ mod tests {
                 rules_version: 1,
                 agents: None,
                 tape_queue: None,
+                pools: Vec::new(),
             }],
             storage_names: vec!["vault".parse().unwrap()],
             agents: vec![AgentView {

@@ -2,6 +2,7 @@
 
 use longhaul_api::commissioning::CommissionState;
 use longhaul_api::native::{AgentView, SiteState, SiteView, StorageView};
+use longhaul_api::pools::PoolReport;
 use longhaul_model::{StorageKind, Timestamp, units};
 use longhaul_security::ResourceScope;
 use maud::{Markup, html};
@@ -129,6 +130,10 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
             (changes(context, site))
             h2 { "Storages" }
             (storages(&site.storages, context.now))
+            @for storage in site.storages.iter().filter(|storage| !storage.pools.is_empty()) {
+                h3 { "Pools of " (storage.name) }
+                (pools(&storage.pools))
+            }
             @if !site.links.is_empty() {
                 h2 { "Links" }
                 (commissioned(context, site))
@@ -310,5 +315,50 @@ fn agents(context: Context<'_>, list: &[AgentView]) -> Markup {
                 }
             }
         }
+    }
+}
+
+fn pools(list: &[PoolReport]) -> Markup {
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Pool" }
+                        th scope="col" { "Used" }
+                        th.number scope="col" { "Free" }
+                        th.number scope="col" { "Writes" }
+                        th scope="col" { "State" }
+                    }
+                }
+                tbody {
+                    @for pool in list {
+                        tr {
+                            td { (pool.name) }
+                            td {
+                                @let used_bytes = pool.total_bytes.saturating_sub(pool.free_bytes);
+                                (show::bar(used_bytes, pool.total_bytes))
+                            }
+                            td.number { (show::size(pool.free_bytes)) }
+                            td.number {
+                                @if let Some(rate) = pool.write_bytes_per_s { (show::rate(rate as f64)) }
+                            }
+                            td { (pool_state(pool)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn pool_state(pool: &PoolReport) -> Markup {
+    let tone = match &pool.drain {
+        Some(drain) if drain.stuck_files > 0 => "warn",
+        _ => "good",
+    };
+    match &pool.trouble {
+        Some(fault) => show::fault(fault),
+        None => show::state(tone, &pool.words()),
     }
 }
