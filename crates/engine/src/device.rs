@@ -104,6 +104,13 @@ impl Devices {
             // The lowest configured limit applies to all storages on the disk.
             group.1 = group.1.into_iter().chain(can.parallel).min();
         }
+        for export in exports {
+            for pool in export.storage.pool_devices() {
+                // Another storage, or a pool of one, may lie there too.
+                let group = groups.entry(Ok(pool.number)).or_default();
+                group.1 = group.1.into_iter().chain(pool.parallel).min();
+            }
+        }
         let device = |(number, (storages, parallel)): (Result<u64, usize>, (_, Option<u16>))| {
             Arc::new(Device::new(number.ok(), storages, parallel))
         };
@@ -173,6 +180,11 @@ impl Devices {
         }
     }
 
+    /// The device of this number, if a storage or a pool of one lies there.
+    pub(crate) fn numbered(&self, number: u64) -> Option<Arc<Device>> {
+        self.all().into_iter().find(|device| device.is_numbered(number))
+    }
+
     pub(crate) fn snapshot(&self) -> Vec<DeviceSnapshot> {
         self.all().iter().map(|device| device.snapshot()).collect()
     }
@@ -213,6 +225,10 @@ impl Device {
 
     fn holds(&self, storage: &StorageName) -> bool {
         self.storages.lock().contains(storage)
+    }
+
+    pub(crate) fn is_numbered(&self, number: u64) -> bool {
+        self.number == Some(number)
     }
 
     /// Number of reader threads, and of writer threads.

@@ -177,7 +177,10 @@ impl Engine {
         };
         self.spawn("data-prepare", with(|target, shared| target.run_preparer(shared)))?;
         self.spawn("data-commit", with(|target, shared| target.run_committer(shared)))?;
-        self.spawn("data-flush", with(|target, shared| target.run_flusher(shared)))?;
+        for disk in 0..target.flushers() {
+            let target = target.clone();
+            self.spawn("data-flush", move |shared| target.run_flusher(disk, shared))?;
+        }
         targets.insert(target.name().clone(), target);
         Ok(())
     }
@@ -496,7 +499,10 @@ impl EngineContext {
         let mut random = [0; 16];
         self.random(&mut random);
         let journal = JournalFile::open(state_dir.join(format!("{name}.journal")), boot_id(random))?;
-        let target = Target::new(self.config.agent, lane, export.storage, device, export.rules, journal);
+        let pools = export.storage.pool_devices();
+        let pools = pools.iter().filter_map(|pool| self.devices.numbered(pool.number)).collect();
+        let Export { storage, rules } = export;
+        let target = Target::new(self.config.agent, lane, storage, device, pools, rules, journal);
         if let Err(fault) = target.clean_up_leftovers(self.wall()) {
             // A storage that cannot be listed now may still be readable; its faults are reported when it is
             // used.

@@ -51,6 +51,10 @@ impl<T> Queue<T> {
         None
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().items.len()
+    }
+
     /// The next item; none when the queue is closed, which also takes the queued items.
     pub(crate) fn take(&self) -> Option<T> {
         let mut state = self.state.lock();

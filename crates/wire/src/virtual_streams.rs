@@ -289,7 +289,7 @@ impl World {
             window: self.buffers_max,
             reorder_credits: places,
         };
-        let taken = self.receiver.request_chunks(budget, Timestamp::ZERO, self.now);
+        let taken = self.receiver.request_chunks(budget, Timestamp::ZERO, self.now, &|_| false);
         self.slots_free -= taken;
         self.rate_in.consume(self.receiver.take_requested_bytes());
         let buffers = 1 + self.rng.below(4) as usize;

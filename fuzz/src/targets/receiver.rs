@@ -188,7 +188,11 @@ impl World<'_> {
         let bytes = if self.dice.below(4) == 0 { u64::from(self.dice.byte()) << 12 } else { u64::MAX };
         let reorder_credits = REORDER_CREDITS.saturating_sub(self.receiver.reorder_credits_in_use());
         let budget = Budget { buffers: self.free, bytes, window: BUFFERS, reorder_credits };
-        let taken = self.receiver.request_chunks(budget, Timestamp(100), self.now);
+        let taken = {
+            let behind = self.dice.below(4) as u32;
+            let is_behind = |file: FileNumber| file.0 % 4 == behind;
+            self.receiver.request_chunks(budget, Timestamp(100), self.now, &is_behind)
+        };
         assert!(taken <= self.free, "no more slots than there are");
         self.free -= taken;
     }

@@ -122,7 +122,7 @@ impl Target {
         job.discard();
         let compared = self
             .storage
-            .stat(&job.at)
+            .stat_target(&job.at)
             .map_err(verify::blame_target)
             .and_then(|present| present.ok_or(fault))
             .and_then(|present| self.compare_present(job, present.size, &mut |_| (), shared));

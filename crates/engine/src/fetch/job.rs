@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 
 use longhaul_model::{Blame, Executor, Fault, FaultCode, Hasher, Pfn, StorageName};
-use longhaul_storage::{Commit, Identity, TargetFile, TempName};
+use longhaul_storage::{Commit, Identity, Placement, TargetFile, TempName};
 use longhaul_wire::journal::OriginId;
 use longhaul_wire::{Coverage, FileKey, FileNumber, OriginNumber};
 use parking_lot::Mutex;
@@ -14,11 +14,15 @@ use super::held_copy::HeldCopy;
 use super::large_files::LargeFileTask;
 use super::reorder_buffer::ReorderBuffer;
 use super::session::Session;
-use super::target::Target;
+use super::target::{Target, TargetDisk};
 use super::verify;
 use super::write::Chunk;
 use crate::context::EngineContext;
 use crate::interface::{AttemptOutcome, AttemptTimeline, Event, FetchFile, SourceShare, Success};
+
+/// Chunks that wait for one of several disks before files of others go ahead: enough to keep the disk busy,
+/// and too few for a slow one to hold the buffers of all.
+const DISK_BACKLOG_CHUNKS_MAX: usize = 16;
 
 /// Locks on files in progress: two attempts at one file would write into the same temporary file.
 #[derive(Clone, Default)]
@@ -53,6 +57,8 @@ pub(crate) struct Job {
     pub(super) state: Mutex<State>,
     /// The temporary file of a large file, once it is open.
     pub(super) open: Mutex<Option<Arc<dyn TargetFile>>>,
+    /// Its disk among those of the target, and what is reserved for it there, once that is decided.
+    disk: OnceLock<(usize, Arc<Placement>)>,
     /// The copy that is replaced, as far as its chunks may be good.
     pub(super) held: OnceLock<HeldCopy>,
     /// Out-of-order chunks of a large file on append-only storage.
@@ -120,6 +126,7 @@ impl Job {
             origin,
             state: Mutex::new(State { times, ..State::default() }),
             open: Mutex::new(None),
+            disk: OnceLock::new(),
             held: OnceLock::new(),
             reorder: line,
             written_digests,
@@ -130,6 +137,31 @@ impl Job {
 
     pub(crate) fn is_small(&self) -> bool {
         self.file.size <= longhaul_model::limits::SMALL_FILE_BYTES
+    }
+
+    /// Whether it is still to be decided on which disk it lies. What replaces a file lies where that does.
+    pub(super) fn needs_place(&self) -> bool {
+        self.disk.get().is_none() && self.state.lock().replaces.is_none()
+    }
+
+    pub(super) fn set_place(&self, disk: usize, placement: Arc<Placement>) {
+        // The first decision stands.
+        let _ = self.disk.set((disk, placement));
+    }
+
+    pub(super) fn is_on_disk(&self, number: usize) -> bool {
+        self.disk.get().map_or(0, |(number, _)| *number) == number
+    }
+
+    /// Whether its disk has enough to do with what has come, and other disks may have less.
+    pub(super) fn waits_for_its_disk(&self) -> bool {
+        self.target.has_pools() && self.disk().device.to_write.len() >= DISK_BACKLOG_CHUNKS_MAX
+    }
+
+    /// The disk on which it lies.
+    pub(super) fn disk(&self) -> &TargetDisk {
+        let number = self.disk.get().map_or(0, |(number, _)| *number);
+        &self.target.disks[number]
     }
 
     /// How the complete temporary file gets its final name.
@@ -335,7 +367,7 @@ impl Job {
         for job in jobs {
             let in_memory = job.state.lock().verdict.is_some();
             if !in_memory {
-                job.target.large_tasks.push(LargeFileTask::Commit(job.clone()));
+                job.disk().large_tasks.push(LargeFileTask::Commit(job.clone()));
                 continue;
             }
             if let Some(target) = target.replace(job.target.clone())

@@ -28,9 +28,15 @@ pub(crate) enum LargeFileTask {
 }
 
 impl Target {
-    /// Runs the flushing thread.
-    pub(crate) fn run_flusher(&self, shared: &Arc<EngineContext>) {
-        while let Some(items) = self.large_tasks.take_many(LARGE_COMMITS_MAX, QUEUE_POLL_INTERVAL) {
+    /// The number of flushing threads: each disk has one.
+    pub(crate) fn flushers(&self) -> usize {
+        self.disks.len()
+    }
+
+    /// Runs the flushing thread of a disk.
+    pub(crate) fn run_flusher(&self, disk: usize, shared: &Arc<EngineContext>) {
+        let tasks = &self.disks[disk].large_tasks;
+        while let Some(items) = tasks.take_many(LARGE_COMMITS_MAX, QUEUE_POLL_INTERVAL) {
             let mut complete = Vec::new();
             for item in items {
                 match item {
@@ -43,19 +49,23 @@ impl Target {
             if !complete.is_empty() {
                 self.commit_guarded(complete, shared);
             }
-            self.flush_overdue(shared);
+            self.flush_overdue(disk, shared);
         }
     }
 
-    fn flush_overdue(&self, shared: &Arc<EngineContext>) {
+    fn flush_overdue(&self, disk: usize, shared: &Arc<EngineContext>) {
         let now = shared.now();
-        let mut old = Vec::new();
+        // None may end while the list is locked.
+        let (mut old, mut young) = (Vec::new(), Vec::new());
         self.unflushed.lock().retain(|(job, since)| {
-            let due = now.saturating_sub(*since) >= FLUSH_INTERVAL_MAX;
+            let Some(job) = job.upgrade() else { return false };
+            let due = now.saturating_sub(*since) >= FLUSH_INTERVAL_MAX && job.is_on_disk(disk);
             if due {
-                old.extend(job.upgrade());
+                old.push(job)
+            } else {
+                young.push(job)
             }
-            !due && job.strong_count() > 0
+            !due
         });
         old.iter().for_each(|job| self.flush_guarded(job, shared));
     }
@@ -79,7 +89,7 @@ impl Target {
         drop(state);
         let Some(file) = file.filter(|_| !extents.is_empty()) else { return Ok(()) };
         let bytes = extents.iter().map(|extent| extent.1).sum::<u64>();
-        self.device.run_ungated(bytes as usize, || file.flush())?;
+        job.disk().device.run_ungated(bytes as usize, || file.flush())?;
         extents.sort_unstable();
         let mut records: Vec<Record> = Vec::new();
         for (offset, len) in extents {

@@ -188,7 +188,7 @@ impl Target {
             );
             return Err(Fault::new(FaultCode::TargetWrite, detail).retrying(Retry::Never));
         }
-        if let Some(present) = self.storage.stat(&job.at).map_err(verify::blame_target)? {
+        if let Some(present) = self.storage.stat_target(&job.at).map_err(verify::blame_target)? {
             let mut checksums = Vec::new();
             let may_be_used = self.may_use_chunks(job);
             let mut observe = |chunk: &[u8]| {

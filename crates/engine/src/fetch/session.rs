@@ -302,10 +302,10 @@ impl Session {
         });
         match wanted.unwrap_or(Ok((false, FIRST_ORIGIN, None)))? {
             (true, from, Some(job)) => {
-                let target = job.target.clone();
+                let device = job.disk().device.clone();
                 let content = ArrivalContent::Held { job, head: *head };
                 let arrival = Arrival { buffer: shared.receive_pool.buffer(), filled: 0, content, from };
-                target.device.to_write.push(WriteJob { session: self.clone(), arrival });
+                device.to_write.push(WriteJob { session: self.clone(), arrival });
             }
             (true, _, None) => shared.receive_pool.release(1),
             (false, ..) => {}
@@ -348,7 +348,9 @@ impl Session {
         let shares = arrival.bytes_by_job();
         shares.iter().for_each(|(job, bytes)| job.note_arrived(*bytes, &shared));
         if let Some((job, _)) = shares.first() {
-            job.target.device.to_write.push(WriteJob { session: self.clone(), arrival });
+            job.target.place(&shares.iter().map(|(job, _)| job).collect::<Vec<_>>());
+            let device = job.disk().device.clone();
+            device.to_write.push(WriteJob { session: self.clone(), arrival });
         }
     }
 
@@ -571,7 +573,9 @@ impl Inner {
         let buffers = if bytes == 0 { 0 } else { pool.reserve(open) };
         let places = shared.reorder.free();
         let budget = Budget { buffers, bytes, window, reorder_credits: places };
-        let taken = self.receiver.request_chunks(budget, shared.wall(), shared.now());
+        let Inner { receiver, jobs, .. } = self;
+        let is_behind = |file| jobs.get(&file).is_some_and(|job: &Arc<Job>| job.waits_for_its_disk());
+        let taken = receiver.request_chunks(budget, shared.wall(), shared.now(), &is_behind);
         self.reorder_share.set_held(self.receiver.reorder_credits_in_use());
         limiter.take(self.limiter_tag, bytes, self.receiver.take_requested_bytes());
         drop(limiter);

@@ -23,6 +23,13 @@ const COMMIT_QUEUE_FILES_MAX: usize = 3_000;
 /// An entry that no attempt has resumed is abandoned after this.
 const RESUME_ENTRY_TTL: Duration = Duration::from_secs(7 * 24 * 3_600);
 
+/// One of the disks of a target. The first one stands for the whole of it.
+pub(super) struct TargetDisk {
+    pub(super) device: Arc<Device>,
+    /// Large files to flush or commit. Bounded by the leases.
+    pub(super) large_tasks: Queue<super::large_files::LargeFileTask>,
+}
+
 /// A storage that files are fetched into.
 pub(crate) struct Target {
     pub(super) agent: AgentId,
@@ -34,8 +41,8 @@ pub(crate) struct Target {
     /// Bounded by the leases.
     pub(super) to_prepare: Queue<AcceptedBatch>,
     pub(super) to_commit: Queue<CommitItem>,
-    /// Large files to flush or commit. Bounded by the leases.
-    pub(super) large_tasks: Queue<super::large_files::LargeFileTask>,
+    /// The storage itself, then its pools, if it has any.
+    pub(super) disks: Vec<TargetDisk>,
     /// Large files with unflushed bytes, and since when.
     pub(super) unflushed: Mutex<Vec<(Weak<Job>, Duration)>>,
     /// Files whose repair from the chunks of their damaged copy failed: they are fetched whole.
@@ -48,19 +55,21 @@ impl Target {
         lane: u16,
         storage: Arc<dyn Storage>,
         device: Arc<Device>,
+        pools: Vec<Arc<Device>>,
         rules: NameRules,
         journal: JournalFile,
     ) -> Target {
+        let disk = |device| TargetDisk { device, large_tasks: Queue::new(usize::MAX) };
         Target {
             agent,
             lane,
             storage,
+            disks: std::iter::once(device.clone()).chain(pools).map(disk).collect(),
             device,
             rules,
             journal,
             to_prepare: Queue::new(usize::MAX),
             to_commit: Queue::new(COMMIT_QUEUE_FILES_MAX),
-            large_tasks: Queue::new(usize::MAX),
             unflushed: Mutex::default(),
             distrusted_copies: Mutex::default(),
         }
@@ -73,6 +82,25 @@ impl Target {
     /// Whether files have to be written sequentially.
     pub(super) fn is_append_only(&self) -> bool {
         !self.storage.capabilities().random_write
+    }
+
+    /// Whether files lie on several disks.
+    pub(super) fn has_pools(&self) -> bool {
+        self.disks.len() > 1
+    }
+
+    /// Decides on which disk files will lie of which the first bytes have come, all on one. Never blocks on a
+    /// disk.
+    pub(super) fn place(&self, jobs: &[&Arc<Job>]) {
+        if !self.has_pools() {
+            return;
+        }
+        let new: Vec<&Arc<Job>> = jobs.iter().copied().filter(|job| job.needs_place()).collect();
+        let files: Vec<(&TempName, u64)> = new.iter().map(|job| (&job.temp, job.file.size)).collect();
+        let Some(placement) = self.storage.place(&files).map(Arc::new) else { return };
+        let number = self.disks.iter().skip(1).position(|disk| disk.device.is_numbered(placement.device));
+        let disk = number.map_or(0, |number| number + 1);
+        new.iter().for_each(|job| job.set_place(disk, placement.clone()));
     }
 
     pub(crate) fn enqueue(&self, batch: AcceptedBatch) {
@@ -141,6 +169,8 @@ impl Target {
                 self.remove_temp(&temp, key);
             }
         }
-        self.large_tasks.close();
+        self.disks.iter().for_each(|disk| {
+            disk.large_tasks.close();
+        });
     }
 }

@@ -79,7 +79,7 @@ fn write_held(
 ) {
     let Some(copy) = job.held.get() else { return };
     let len = (job.file.size.saturating_sub(head.offset)).min(buffer.len() as u64) as usize;
-    let read = job.target.device.run(Operation::Read, len, || copy.read(&mut buffer[..len], head.offset));
+    let read = job.disk().device.run(Operation::Read, len, || copy.read(&mut buffer[..len], head.offset));
     let is_held = match read {
         Ok(()) => crc32c::crc32c(&buffer[..len]) == head.crc32c,
         Err(fault) => {
@@ -175,7 +175,7 @@ impl Target {
         shared: &EngineContext,
     ) -> Result<(), Fault> {
         let file = self.open(job, head.identity, shared)?;
-        self.device.run(Operation::Write, bytes.len(), || file.write_at(bytes, head.offset))?;
+        job.disk().device.run(Operation::Write, bytes.len(), || file.write_at(bytes, head.offset))?;
         let end = head.offset + part.len;
         if end.is_multiple_of(WRITEBACK_BYTES) {
             file.begin_writeback(end - WRITEBACK_BYTES, WRITEBACK_BYTES);
@@ -195,7 +195,7 @@ impl Target {
             self.unflushed.lock().push((Arc::downgrade(job), shared.now()));
         }
         if due {
-            self.large_tasks.push(LargeFileTask::Flush(job.clone()));
+            job.disk().large_tasks.push(LargeFileTask::Flush(job.clone()));
         }
         Ok(())
     }
@@ -246,7 +246,7 @@ impl Target {
             }
             job.note_correct(from, part.len);
             // Each file passes the gate by itself: a narrow gate must not admit hundreds at once.
-            match self.device.run(Operation::Write, 0, || self.write_small(job, bytes, part)) {
+            match job.disk().device.run(Operation::Write, 0, || self.write_small(job, bytes, part)) {
                 Ok(()) => {
                     records.push(Record::Whole {
                         key: job.key,

@@ -12,6 +12,7 @@ mod in_order;
 mod marks;
 mod offers;
 mod paths;
+mod pools;
 mod preconnect;
 mod replicas;
 mod resume;

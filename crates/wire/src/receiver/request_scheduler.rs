@@ -39,8 +39,16 @@ struct StreamShare {
 }
 
 impl Receiver {
-    /// Requests as much as the budget allows. Returns the number of buffers that it took.
-    pub fn request_chunks(&mut self, mut budget: Budget, wall: Timestamp, now: Duration) -> usize {
+    /// Requests as much as the budget allows, of large files but those whose disk is behind: they are passed
+    /// over, so that one slow disk of several does not hold the buffers of all. Returns the number of buffers
+    /// that it took.
+    pub fn request_chunks(
+        &mut self,
+        mut budget: Budget,
+        wall: Timestamp,
+        now: Duration,
+        is_behind: &dyn Fn(FileNumber) -> bool,
+    ) -> usize {
         let given = budget.buffers;
         let shares = self.stream_shares(budget.window, now);
         let mut resting: BTreeSet<usize> = BTreeSet::new();
@@ -48,7 +56,7 @@ impl Receiver {
             let Some((place, depth)) = self.earliest_to_finish(&shares, &resting) else { break };
             let stream = StreamNumber(place as u32);
             let room = budget.buffers.min(depth - self.streams[place].slots());
-            if !self.request_next(stream, room, &mut budget, wall, now)
+            if !self.request_next(stream, room, &mut budget, (wall, now), is_behind)
                 && !self.request_duplicate(stream, &mut budget, now)
             {
                 resting.insert(place);
@@ -108,8 +116,8 @@ impl Receiver {
         stream: StreamNumber,
         room: usize,
         budget: &mut Budget,
-        wall: Timestamp,
-        now: Duration,
+        (wall, now): (Timestamp, Duration),
+        is_behind: &dyn Fn(FileNumber) -> bool,
     ) -> bool {
         self.turn = self.turn.wrapping_add(1);
         let small = self.small.first().map(|place| place.0);
@@ -123,7 +131,7 @@ impl Receiver {
             if small {
                 self.request_pack(stream, budget, wall, now)
             } else {
-                self.request_extent(stream, room, budget, wall, now)
+                self.request_extent(stream, room, budget, (wall, now), is_behind)
             }
         })
     }
@@ -135,7 +143,7 @@ impl Receiver {
         wall: Timestamp,
         now: Duration,
     ) -> bool {
-        let Some(first) = self.next_file(stream, true, budget, wall, now) else { return false };
+        let Some(first) = self.next_file(stream, true, budget, (wall, now), &|_| false) else { return false };
         let (files, bytes) = self.select_pack(first, stream, wall);
         for &number in &files {
             if let Some(file) = self.files.get_mut(&number) {
@@ -194,10 +202,11 @@ impl Receiver {
         stream: StreamNumber,
         room: usize,
         budget: &mut Budget,
-        wall: Timestamp,
-        now: Duration,
+        at: (Timestamp, Duration),
+        is_behind: &dyn Fn(FileNumber) -> bool,
     ) -> bool {
-        let Some(number) = self.next_file(stream, false, budget, wall, now) else { return false };
+        let Some(number) = self.next_file(stream, false, budget, at, is_behind) else { return false };
+        let (_, now) = at;
         let (origin, alive) = (self.origin_of(stream), self.alive());
         let Some(file) = self.files.get_mut(&number) else { return false };
         let place = file.queue_key(number);
@@ -231,11 +240,11 @@ impl Receiver {
         stream: StreamNumber,
         small: bool,
         budget: &Budget,
-        wall: Timestamp,
-        now: Duration,
+        (wall, now): (Timestamp, Duration),
+        is_behind: &dyn Fn(FileNumber) -> bool,
     ) -> Option<FileNumber> {
         loop {
-            let number = self.find_candidate(stream, small, budget.reorder_credits)?;
+            let number = self.find_candidate(stream, small, budget.reorder_credits, is_behind)?;
             let file = self.files.get(&number)?;
             let (batch, started) = (file.batch, file.started);
             if started || self.batches.get(&batch).is_none_or(|batch| wall <= batch.start_by) {
@@ -246,7 +255,13 @@ impl Receiver {
         }
     }
 
-    fn find_candidate(&self, stream: StreamNumber, small: bool, places: usize) -> Option<FileNumber> {
+    fn find_candidate(
+        &self,
+        stream: StreamNumber,
+        small: bool,
+        places: usize,
+        is_behind: &dyn Fn(FileNumber) -> bool,
+    ) -> Option<FileNumber> {
         let queue = if small { &self.small } else { &self.large };
         let most = if small { 1 } else { LARGE_FILES_ACTIVE_MAX };
         let (origin, alive) = (self.origin_of(stream), self.alive());
@@ -264,7 +279,9 @@ impl Receiver {
                 (None, _) => true,
                 // Whether the source understands what is held has to be known.
                 _ if file.held_crc32c.is_some() && !welcomed => true,
-                (Some(from), Body::Large(large)) => large.requestable(from, places) == 0,
+                (Some(from), Body::Large(large)) => {
+                    large.requestable(from, places) == 0 || is_behind(place.1)
+                }
                 (Some(_), Body::Small(_)) => false,
             };
             let next = if !batch.manifest_for(origin).is_some_and(|listed| self.can_announce(listed, stream))
