@@ -178,9 +178,12 @@ pub fn accept_root(state_dir: &Path, storage: &StorageName) -> Result<bool, Faul
 /// another storage, unless an administrator accepts that.
 fn first_mark(storage: &dyn Storage, deployment: &str, accepted: bool) -> Result<Option<RootMark>, Fault> {
     let name = storage.name();
+    let own = |text: &str| {
+        let mark = serde_json::from_str::<RootMark>(text).ok();
+        mark.filter(|mark| mark.storage == *name && mark.deployment == deployment)
+    };
     if let Some(text) = storage.root_mark()? {
-        let mark = serde_json::from_str::<RootMark>(&text).ok();
-        match mark.filter(|mark| mark.storage == *name && mark.deployment == deployment) {
+        match own(&text) {
             Some(mark) => {
                 // Of a storage of pools, new disks may have none.
                 if accepted {
@@ -199,8 +202,12 @@ fn first_mark(storage: &dyn Storage, deployment: &str, accepted: bool) -> Result
     let mark = RootMark { storage: storage_name, deployment: deployment.to_owned(), number };
     let text = serde_json::to_string(&mark)
         .map_err(|error| Fault::new(FaultCode::Internal, error.to_string()).with_source(error))?;
-    storage.put_root_mark(&text)?;
-    Ok(Some(mark))
+    if accepted {
+        storage.put_root_mark(&text)?;
+        return Ok(Some(mark));
+    }
+    // Another agent of a shared root may have been first.
+    Ok(own(&storage.claim_root_mark(&text)?))
 }
 
 /// The root at which a task runs. What the task found is reported only while the root is the right one.
@@ -304,6 +311,25 @@ mod tests {
         let alpha = "alpha".parse().unwrap();
         assert!(former.number(&alpha).is_some() && next.number(&alpha) == former.number(&alpha));
         assert!(former.check_now(&alpha).is_ok());
+    }
+
+    #[test]
+    fn of_agents_that_find_a_new_root_at_one_time_the_first_marks_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = directory.path().join("disk");
+        fs::create_dir(&disk).unwrap();
+        let agents: Vec<_> = (0..8).map(|agent| directory.path().join(format!("state{agent}"))).collect();
+        let alpha = "alpha".parse().unwrap();
+        let numbers: Vec<Option<String>> = std::thread::scope(|scope| {
+            let starting: Vec<_> = agents.iter().map(|state| scope.spawn(|| start(&disk, state))).collect();
+            starting.into_iter().map(|agent| agent.join().unwrap().number(&alpha)).collect()
+        });
+        assert!(numbers[0].is_some() && numbers.iter().all(|number| *number == numbers[0]), "{numbers:?}");
+        assert!(agents.iter().all(|state| is_in_service(&start(&disk, state))));
+        let left = fs::read_dir(disk.join(".longhaul")).unwrap();
+        let marks =
+            left.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains("root"));
+        assert_eq!(marks.count(), 1, "nothing else is left");
     }
 
     #[test]

@@ -471,6 +471,9 @@ routes! {
         "Lists storages with their space and contents",
         asks(PAGE), gives(200, Json("Page_StorageView"));
 
+    STORAGE_SHOW = Get "/api/v1/storages/{storage}" "storage_show" Viewer,
+        "Shows a storage with its space, contents, pools and what is wanted from its tape",
+        gives(200, Json("StorageView"));
     STORAGE_CHANGE = Patch "/api/v1/storages/{storage}" "storage_change" Manager,
         "Changes a storage: relay or not, and the strategy by which sources are chosen",
         takes(Json("StorageChange")), gives(200, Json("StorageView"));

@@ -19,6 +19,8 @@ const GATE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Receives the number of the write, counted from 1.
 type WriteHook = Arc<dyn Fn(u64) + Send + Sync>;
+/// Receives the number of bytes.
+type BytesHook = Arc<dyn Fn(usize) + Send + Sync>;
 /// Receives path and offset; a fault replaces the read.
 type ReadHook = Arc<dyn Fn(&Pfn, u64) -> Result<(), Fault> + Send + Sync>;
 
@@ -27,9 +29,11 @@ pub struct HookedStorage {
     inner: Arc<dyn Storage>,
     write_hook: WriteHook,
     writes: Arc<AtomicU64>,
+    bytes_hook: Mutex<BytesHook>,
     read_hook: Mutex<ReadHook>,
     opened_paths: Mutex<Vec<String>>,
     space: Mutex<Option<Space>>,
+    device: Mutex<Option<u64>>,
     create_fault: Mutex<Option<Fault>>,
 }
 
@@ -40,9 +44,11 @@ impl HookedStorage {
             inner,
             write_hook: Arc::new(write_hook),
             writes: Arc::default(),
+            bytes_hook: Mutex::new(Arc::new(|_| ())),
             read_hook: Mutex::new(Arc::new(|_, _| Ok(()))),
             opened_paths: Mutex::default(),
             space: Mutex::default(),
+            device: Mutex::default(),
             create_fault: Mutex::default(),
         })
     }
@@ -68,6 +74,12 @@ impl HookedStorage {
         (HookedStorage::new(inner, move |number| passed.pass(number)), WriteGate(gate))
     }
 
+    /// The hook is called before each write to files that are created from now on, with its length: a disk of
+    /// a certain speed lets it wait.
+    pub fn set_bytes_hook(&self, hook: impl Fn(usize) + Send + Sync + 'static) {
+        *self.bytes_hook.lock() = Arc::new(hook);
+    }
+
     /// The hook is called before each read of files that are opened from now on.
     pub fn set_read_hook(&self, hook: impl Fn(&Pfn, u64) -> Result<(), Fault> + Send + Sync + 'static) {
         *self.read_hook.lock() = Arc::new(hook);
@@ -83,13 +95,19 @@ impl HookedStorage {
         *self.space.lock() = Some(space);
     }
 
+    /// Reports this device instead of the inner storage's.
+    pub fn set_device(&self, number: u64) {
+        *self.device.lock() = Some(number);
+    }
+
     /// Files cannot be created because of this fault; none removes it.
     pub fn set_create_fault(&self, fault: Option<Fault>) {
         *self.create_fault.lock() = fault;
     }
 
     fn wrap(&self, inner: Box<dyn TargetFile>) -> Box<dyn TargetFile> {
-        Box::new(HookedTarget { inner, hook: self.write_hook.clone(), writes: self.writes.clone() })
+        let (hook, writes) = (self.write_hook.clone(), self.writes.clone());
+        Box::new(HookedTarget { inner, hook, writes, bytes_hook: self.bytes_hook.lock().clone() })
     }
 }
 
@@ -174,11 +192,13 @@ struct HookedTarget {
     inner: Box<dyn TargetFile>,
     hook: WriteHook,
     writes: Arc<AtomicU64>,
+    bytes_hook: BytesHook,
 }
 
 impl TargetFile for HookedTarget {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         (self.hook)(self.writes.fetch_add(1, Ordering::SeqCst) + 1);
+        (self.bytes_hook)(bytes.len());
         self.inner.write_at(bytes, offset)
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Fault> {
@@ -202,8 +222,12 @@ impl Storage for HookedStorage {
     fn put_root_mark(&self, text: &str) -> Result<(), Fault> {
         self.inner.put_root_mark(text)
     }
+    fn claim_root_mark(&self, text: &str) -> Result<String, Fault> {
+        self.inner.claim_root_mark(text)
+    }
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let inner = self.inner.capabilities();
+        Capabilities { device: self.device.lock().or(inner.device), ..inner }
     }
     fn space(&self) -> Result<Space, Fault> {
         match *self.space.lock() {

@@ -446,6 +446,18 @@ pub trait Storage: Send + Sync {
         Err(Fault::new(FaultCode::TargetReadOnly, format!("{} has no root for a mark", self.name())))
     }
 
+    /// Writes the mark in the root, unless there is one. The mark that the root has then: another agent may
+    /// have been first.
+    ///
+    /// # Errors
+    /// As [`Storage::put_root_mark`] and [`Storage::root_mark`].
+    fn claim_root_mark(&self, text: &str) -> Result<String, Fault> {
+        match self.root_mark()? {
+            Some(there) => Ok(there),
+            None => self.put_root_mark(text).map(|()| text.to_owned()),
+        }
+    }
+
     /// Deletes a file if it is still the expected version, and the directories that become empty. Idempotent.
     /// A link is deleted, not its target.
     ///

@@ -21,6 +21,7 @@ mod circuit_provider;
 pub mod clock;
 mod deployment;
 mod directory_tape;
+pub mod disk_pools;
 pub mod effort;
 pub mod experiment_command;
 pub mod foreign;

@@ -67,19 +67,21 @@ pub enum Section {
     Transfers,
     Jobs,
     Sites,
+    Storages,
     Circuits,
     Steer,
     Problems,
     Outside,
 }
 
-const NAVIGATION: [(Section, &str, &str); 9] = [
+const NAVIGATION: [(Section, &str, &str); 10] = [
     (Section::Overview, "/ui/", "Overview"),
     (Section::Datasets, "/ui/datasets", "Datasets"),
     (Section::Subscriptions, "/ui/subscriptions", "Subscriptions"),
     (Section::Transfers, "/ui/transfers", "Transfers"),
     (Section::Jobs, "/ui/jobs", "Jobs"),
     (Section::Sites, "/ui/sites", "Sites"),
+    (Section::Storages, "/ui/storages", "Storages"),
     (Section::Circuits, "/ui/circuits", "Circuits"),
     (Section::Steer, "/ui/steer", "Steer"),
     (Section::Problems, "/ui/problems", "Problems"),

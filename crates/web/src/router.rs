@@ -15,7 +15,8 @@ use longhaul_api::native::{
 use longhaul_api::routes::{self, Route};
 use longhaul_identity::Caller;
 use longhaul_model::{
-    DatasetName, Fault, FaultCode, SiteName, StorageKind, SubscriptionId, SubscriptionState, TransferId,
+    DatasetName, Fault, FaultCode, SiteName, StorageKind, StorageName, SubscriptionId, SubscriptionState,
+    TransferId,
 };
 use longhaul_service::{Operations, PageQuery, SubscriptionList, cookie};
 use maud::Markup;
@@ -45,6 +46,8 @@ pub fn router(operations: AppState) -> Router {
         .route("/ui/transfers/{id}/retry", post(retry_transfer))
         .route("/ui/sites", get(sites))
         .route("/ui/sites/{name}", get(site).post(change_site))
+        .route("/ui/storages", get(storages))
+        .route("/ui/storages/{name}", get(storage))
         .route("/ui/problems", get(problems))
         .merge(crate::login::routes())
         .merge(crate::jobs::routes())
@@ -321,6 +324,30 @@ async fn sites(
 async fn site(State(operations): State<AppState>, headers: HeaderMap, Path(name): Path<String>) -> Response {
     let view = move |operations: &Operations| operations.site_show(&parse::<SiteName>(&name)?);
     render_page(operations, headers, view, pages::site).await
+}
+
+async fn storages(
+    State(operations): State<AppState>,
+    headers: HeaderMap,
+    Query(extra): Query<CommonQuery>,
+) -> Response {
+    let view = move |operations: &Operations| operations.storage_list(&extra.page());
+    render_page(operations, headers, view, pages::storages).await
+}
+
+async fn storage(
+    State(operations): State<AppState>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Response {
+    let view = move |operations: &Operations| {
+        let name: StorageName = parse(&name)?;
+        let storage = operations.storage_show(&name)?;
+        let all = PageQuery { limit: Some(ROWS_PER_PAGE), after: None };
+        let list = SubscriptionList { storage: Some(name), page: all, ..SubscriptionList::default() };
+        Ok((storage, operations.subscription_list(&list)?))
+    };
+    render_page(operations, headers, view, pages::storage).await
 }
 
 async fn problems(

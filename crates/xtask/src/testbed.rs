@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::tools::{cargo, run_command, target};
 
-const SCENARIOS: &[&str] = &["agents", "anse", "tape"];
+const SCENARIOS: &[&str] = &["agents", "anse", "pools", "tape"];
 
 pub(crate) fn run(words: &[&str]) -> Result<(), String> {
     let Some((scenario, options)) = words.split_first().filter(|(name, _)| SCENARIOS.contains(name)) else {

@@ -78,6 +78,10 @@ impl Storage for TapeBackedStorage {
         self.storage.put_root_mark(text)
     }
 
+    fn claim_root_mark(&self, text: &str) -> Result<String, Fault> {
+        self.storage.claim_root_mark(text)
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.storage.capabilities()
     }

@@ -3,7 +3,6 @@
 use clap::{Args, Subcommand};
 use longhaul_api::native::{
     Page, SiteAdd, SiteAdded, SiteChange, SiteLimits, SiteRemoval, SiteRemoved, SiteState, SiteView,
-    StorageView,
 };
 use longhaul_api::routes;
 use longhaul_model::units::{self, bytes, parse_bytes, printable};
@@ -375,7 +374,11 @@ fn human(site: &SiteView, style: Style, width: Option<usize>) -> String {
         text.push('\n');
     }
     for storage in site.storages.iter().filter(|storage| !storage.pools.is_empty()) {
-        text.push_str(&format!("pools of {}\n{}\n", storage.name, pools_table(storage).human(style, width)));
+        text.push_str(&format!(
+            "pools of {}\n{}\n",
+            storage.name,
+            storage::pools_table(storage).human(style, width)
+        ));
     }
     if site.agents.is_empty() {
         text.push_str(&format!(
@@ -425,28 +428,6 @@ fn storages_table(site: &SiteView) -> Table {
             Cell::text(if storage.writable { "yes" } else { "no" }),
         ];
         table.row(own.into_iter().chain(super::storage::space_cells(storage)));
-    }
-    table
-}
-
-fn pools_table(storage: &StorageView) -> Table {
-    let mut table = Table::new([
-        left("pool"),
-        left("state"),
-        right("free"),
-        right("total").plain_title("of"),
-        right("writes"),
-        prose("notes").plain_title("trouble"),
-    ]);
-    for pool in &storage.pools {
-        table.row([
-            Cell::text(pool.name.as_str()),
-            Cell::both(pool.words(), pool.state.word()),
-            Cell::bytes(pool.free_bytes),
-            Cell::bytes(pool.total_bytes),
-            Cell::maybe(pool.write_bytes_per_s, |rate| Cell::rate(rate as f64)),
-            Cell::maybe(pool.trouble.as_ref(), |fault| Cell::text(fault.to_string()).toned(Tone::Warn)),
-        ]);
     }
     table
 }

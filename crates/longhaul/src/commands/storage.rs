@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use longhaul_api::native::{Page, StorageAllow, StorageAllowed, StorageRemoval, StorageRemoved, StorageView};
 use longhaul_api::routes;
 use longhaul_api::steering::StorageChange;
-use longhaul_model::units::bytes;
+use longhaul_model::units::{self, bytes};
 use longhaul_model::{SiteName, StorageName};
 use longhaul_scheduler::Strategy;
 
@@ -14,13 +14,18 @@ use super::{Context, words};
 use crate::clock;
 use crate::failure::{Exit, Failure};
 use crate::remote::Remote;
-use crate::table::{Cell, Table, left, prose, right};
-use crate::terminal::Tone;
+use crate::table::{Cell, Table, facts, left, prose, right};
+use crate::terminal::{Style, Tone};
 
 #[derive(Debug, Subcommand)]
 pub enum StorageCommand {
     /// List storages with their space and settings
     List,
+    /// Show a storage: space, contents, pools, what is wanted from its tape
+    Show {
+        /// Name of the storage
+        storage: StorageName,
+    },
     /// Change a storage's settings; takes effect at once
     Set(SetArgs),
     /// Allow a site to have a storage of this name, which does not begin with the site's
@@ -103,6 +108,10 @@ pub async fn run(context: &Context, remote: &Remote, command: StorageCommand) ->
         StorageCommand::List => {
             let items: Vec<StorageView> = remote.list_all(&routes::STORAGE_LIST, &[], &[]).await?;
             context.output.table(&Page { items, next: None }, |page| table(&page.items))?;
+        }
+        StorageCommand::Show { storage } => {
+            let view: StorageView = remote.get(&routes::STORAGE_SHOW, &[storage.as_str()], &[]).await?;
+            context.output.view(&view, human, |view| table(std::slice::from_ref(view)))?;
         }
         StorageCommand::Set(args) => {
             let StorageSettings { relay, strategy, space_policy } = args.settings;
@@ -226,6 +235,79 @@ fn table(storages: &[StorageView]) -> Table {
             Cell::maybe(storage.space_policy.as_ref(), Cell::text),
         ];
         table.row(own.into_iter().chain(space_cells(storage)).chain(promised));
+    }
+    table
+}
+
+fn human(storage: &StorageView, style: Style, width: Option<usize>) -> String {
+    let mut lines = vec![
+        ("storage", storage.name.to_string()),
+        ("site", storage.site.as_ref().map_or_else(String::new, ToString::to_string)),
+        ("made of", made_of(storage)),
+        ("space", space_text(storage)),
+        ("managed", format!("{}, {}", words::files(storage.files), bytes(storage.bytes))),
+        ("sources by", storage.strategy.clone().unwrap_or_else(|| "the service's strategy".to_owned())),
+    ];
+    if storage.relay {
+        lines.push(("relay", "files may pass through it on their way to other storages".to_owned()));
+    }
+    if let Some(queue) = &storage.tape_queue {
+        lines.push(("from tape", queue.words(clock::now())));
+    }
+    lines.push(("state", storage.trouble.as_ref().map_or("healthy".to_owned(), ToString::to_string)));
+    let mut text = facts(style, width, &lines);
+    if !storage.pools.is_empty() {
+        text.push('\n');
+        text.push_str(&pools_table(storage).human(style, width));
+    }
+    text
+}
+
+/// What holds the files, and who serves it.
+fn made_of(storage: &StorageView) -> String {
+    let mut text = storage.kind.word().to_owned();
+    if !storage.pools.is_empty() {
+        text.push_str(&format!(", {}", units::plural(storage.pools.len() as u64, "pool", "pools")));
+    }
+    if let Some(agents) = &storage.agents {
+        text.push_str(&format!(", shared by {}", units::plural(agents.len() as u64, "agent", "agents")));
+    }
+    if !storage.writable {
+        text.push_str(", read only");
+    }
+    text
+}
+
+fn space_text(storage: &StorageView) -> String {
+    if storage.total_bytes == 0 {
+        return "not told".to_owned();
+    }
+    let free = format!("{} free of {}", bytes(storage.free_bytes), bytes(storage.total_bytes));
+    match storage.promised_bytes {
+        Some(promised) if promised > 0 => format!("{free}, {} of it promised", bytes(promised)),
+        _ => free,
+    }
+}
+
+/// The pools of a storage.
+pub(super) fn pools_table(storage: &StorageView) -> Table {
+    let mut table = Table::new([
+        left("pool"),
+        left("state"),
+        right("free"),
+        right("total").plain_title("of"),
+        right("writes"),
+        prose("notes").plain_title("trouble"),
+    ]);
+    for pool in &storage.pools {
+        table.row([
+            Cell::text(pool.name.as_str()),
+            Cell::both(pool.words(), pool.state.word()),
+            Cell::bytes(pool.free_bytes),
+            Cell::bytes(pool.total_bytes),
+            Cell::maybe(pool.write_bytes_per_s, |rate| Cell::rate(rate as f64)),
+            Cell::maybe(pool.trouble.as_ref(), |fault| Cell::text(fault.to_string()).toned(Tone::Warn)),
+        ]);
     }
     table
 }

@@ -123,6 +123,7 @@ pub fn handler(operation: &str) -> Option<Handler> {
             |ops, call| json!(ops.agent_remove(call.caller()?, call.parameter("agent")?, &call.json()?)?)
         }
         "storage_list" => |ops, call| json!(ops.storage_list(&call.page()?)?),
+        "storage_show" => |ops, call| json!(ops.storage_show(&call.parameter("storage")?)?),
         "storage_change" => |ops, call| {
             json!(ops.storage_change(call.caller()?, &call.parameter("storage")?, &call.json()?)?)
         },

@@ -109,6 +109,12 @@ impl Operations {
         self.site_show(name)
     }
 
+    pub fn storage_show(&self, name: &StorageName) -> Result<StorageView, Problem> {
+        let row = self.storage_row(name)?;
+        let promised_bytes = self.promised_bytes().get(&row.id).copied();
+        Ok(StorageView { promised_bytes, ..self.storage_view(&row) })
+    }
+
     pub fn storage_list(&self, query: &PageQuery) -> Result<Page<StorageView>, Problem> {
         let after: Option<StorageName> = query.after()?;
         let limit = query.limit();

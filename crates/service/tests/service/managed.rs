@@ -71,6 +71,7 @@ const RULES: [(&str, Rule); 89] = [
     ("agent_refuse", Nobody),
     ("agent_remove", Nobody),
     ("storage_list", Reads),
+    ("storage_show", Reads),
     ("storage_change", Site),
     ("storage_remove", Nobody),
     ("storage_allow", Nobody),

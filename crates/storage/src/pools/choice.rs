@@ -13,6 +13,8 @@
 /// A pool with less free space in relation to the emptiest counts as one with this share of it: a nearly full
 /// one is still better than one that has minutes of writing ahead.
 const FREE_SHARE_MIN: f64 = 0.02;
+/// Steps of the share of free space in which pools are compared.
+const FREE_SHARE_STEPS: f64 = 100.0;
 /// Part of a pool that stays free, and the most of it.
 const MARGIN_DIVISOR: u64 = 100;
 const MARGIN_BYTES_MAX: u64 = 256 << 20;
@@ -44,7 +46,9 @@ pub(super) fn rank(candidates: &[Candidate], size: u64, random: u64) -> Vec<usiz
     let weight = |pool: &Candidate| {
         let rate = pool.bytes_per_s.unwrap_or(mean).max(1.0);
         let time_s = pool.waiting_bytes.saturating_add(size).max(1) as f64 / rate;
-        time_s / (pool.free_bytes as f64 / most_free).max(FREE_SHARE_MIN)
+        // In steps: pools that differ by a trifle take turns.
+        let free_share = (pool.free_bytes as f64 / most_free * FREE_SHARE_STEPS).round() / FREE_SHARE_STEPS;
+        time_s / free_share.max(FREE_SHARE_MIN)
     };
     let count = candidates.len().max(1);
     let first = (random % count as u64) as usize;
@@ -96,7 +100,7 @@ mod tests {
 
     #[test]
     fn chance_decides_among_equals() {
-        let pools = [idle(GB * 10); 4];
+        let pools = [10_000, 10_001, 10_002, 10_003].map(|mb| idle(mb * GB / 1_000));
         let mut first: Vec<usize> = (0..4).map(|random| rank(&pools, GB, random)[0]).collect();
         first.sort();
         assert_eq!(first, [0, 1, 2, 3]);

@@ -317,8 +317,12 @@ fn the_files_of_a_drained_pool_go_to_the_others() {
     let mtime_ns = identity(&before).mtime_ns;
     let storage = disks.open_in(&[PoolState::Draining, PoolState::Open, PoolState::Open]);
     assert_eq!(storage.draining(), ["disk0"]);
+    let there = (1..12).filter(|number| disks.having(&format!("d/f{number}")) == [0]).count();
     let moved = drain(&storage, "disk0");
-    assert!(moved.len() == 4 && moved.iter().all(|end| *end == Relocation::Moved), "{moved:?}");
+    assert!(
+        there > 0 && moved.len() >= there && moved.iter().all(|end| *end == Relocation::Moved),
+        "{moved:?}"
+    );
     assert!(!disks.path(0).join("d").exists() && disks.having("d/f3").len() == 1);
     for number in 1..12_usize {
         assert!(read(&storage, &format!("d/f{number}")).unwrap() == bytes[number..number * 250_000]);

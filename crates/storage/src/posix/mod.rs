@@ -549,6 +549,13 @@ impl Storage for Posix {
         root_mark::write(&self.rooted_tree, text).map_err(failed)
     }
 
+    fn claim_root_mark(&self, text: &str) -> Result<String, Fault> {
+        self.work()?;
+        let failed = |errno| fault(Role::Write, errno, format_args!("the mark in the root of {}", self.name));
+        root_mark::write_first(&self.rooted_tree, text).map_err(failed)?;
+        Ok(self.root_mark()?.unwrap_or_else(|| text.to_owned()))
+    }
+
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
         self.work()?;
         self.refuse_if_fenced()?;

@@ -2,17 +2,19 @@
 //! open root, as every file is: what is mounted over the root's path later is another directory.
 
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::{self, Errno};
 
 use super::rooted_tree::RootedTree;
 use super::work::WORK_DIRECTORY;
 
 const MARK: &str = "root.json";
-const MARK_NEW: &str = "root.json.new";
+/// What the name of a mark begins with that is not in its place yet.
+const MARK_NEW: &str = "root.json.new-";
 /// A longer file is no mark.
 const MARK_BYTES_MAX: u64 = 4 << 10;
 
@@ -34,22 +36,52 @@ pub(super) fn read(tree: &RootedTree) -> io::Result<Option<String>> {
 
 /// Writes the mark durably; an older one is replaced.
 pub(super) fn write(tree: &RootedTree, text: &str) -> io::Result<()> {
+    let (directory, new) = write_new(tree, text)?;
+    fs::renameat(&directory, &new, &directory, MARK)?;
+    fs::fsync(&directory)
+}
+
+/// Writes the mark durably, unless there is one: agents on several hosts may find a new root at one time, and
+/// the first one marks it.
+pub(super) fn write_first(tree: &RootedTree, text: &str) -> io::Result<()> {
+    let (directory, new) = write_new(tree, text)?;
+    match fs::renameat_with(&directory, &new, &directory, MARK, RenameFlags::NOREPLACE) {
+        Ok(()) => return fs::fsync(&directory),
+        Err(Errno::EXIST) => {}
+        // File systems without such a rename have links, which replace nothing either.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match fs::linkat(&directory, &new, &directory, MARK, AtFlags::empty()) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(errno) => return Err(errno),
+    }
+    fs::unlinkat(&directory, &new, AtFlags::empty())?;
+    fs::fsync(&directory)
+}
+
+/// Writes a file of its own beside the mark; its directory and name.
+fn write_new(tree: &RootedTree, text: &str) -> io::Result<(OwnedFd, String)> {
     let bits = Mode::from_raw_mode(0o755);
     match fs::mkdirat(tree.root(), WORK_DIRECTORY, bits) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno),
     }
     let directory = directory(tree)?;
-    match fs::unlinkat(&directory, MARK_NEW, fs::AtFlags::empty()) {
+    // Marks differ, so that each writer has a file of its own.
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let new = format!("{MARK_NEW}{:016x}", hasher.finish());
+    match fs::unlinkat(&directory, &new, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
     }
     // Append-only file systems accept no other mode for writing.
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let mut file = File::from(fs::openat(&directory, MARK_NEW, flags, Mode::from_raw_mode(0o644))?);
+    let mut file = File::from(fs::openat(&directory, &new, flags, Mode::from_raw_mode(0o644))?);
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(errno)?;
-    fs::renameat(&directory, MARK_NEW, &directory, MARK)?;
-    fs::fsync(&directory)
+    Ok((directory, new))
 }
 
 fn directory(tree: &RootedTree) -> io::Result<OwnedFd> {

@@ -99,6 +99,8 @@ fn pages(deployment: &Deployment) -> Vec<(&'static str, String, Vec<&'static str
         ),
         ("sites", "/ui/sites".into(), vec!["alpha", "delta", "paused"]),
         ("site", "/ui/sites/delta".into(), vec!["delta", "new disks until noon"]),
+        ("storages", "/ui/storages".into(), vec!["alpha", "delta", "healthy"]),
+        ("storage", "/ui/storages/gamma".into(), vec!["gamma", "posix", "higgs/run7-aod", "free of"]),
         ("circuits", "/ui/circuits".into(), vec!["alpha:gamma", "What a plan would do now"]),
         (
             "steer",

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_model::PoolState;
+use longhaul_testbed::disk_pools::Experiment;
 use longhaul_testbed::{Deployment, Random, SiteOptions, tree};
 use serde_json::Value;
 
@@ -144,4 +145,17 @@ fn a_storage_of_pools_is_filled_drained_and_healed() {
     });
     pools.deployment.assert_alive();
     pools.deployment.check();
+}
+
+/// As `cargo xtask testbed pools`, in small: what is measured there is that each disk has its share.
+#[test]
+fn every_disk_has_its_share_of_what_is_written() {
+    let small = Experiment { pools: 4, files: 60, file_bytes: 2_000_000, ..Experiment::default() };
+    let filled = small.run().unwrap();
+    assert_eq!(filled.right_files, small.files);
+    let [fast @ .., slow] = &filled.written[..] else { panic!("{filled:?}") };
+    assert!(fast.iter().all(|bytes| bytes > slow), "{:?}", filled.written);
+    let drained = Experiment { drained_files: 10, ..small }.run().unwrap();
+    assert_eq!((drained.right_files, drained.written[0]), (60, 0), "nothing new goes to the drained one");
+    assert!(drained.drained_files > 0);
 }

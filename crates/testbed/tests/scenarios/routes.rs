@@ -350,6 +350,8 @@ fn sites(walk: &mut Walk) {
     let preview = walk.json(&routes::AGENT_REMOVE, &[agent], json!({}));
     assert_eq!((&preview["removed"], &preview["site"]), (&json!(false), &json!("alpha")), "a dry run");
     walk.get(&routes::STORAGE_LIST, &[], &[]);
+    let shown = walk.get(&routes::STORAGE_SHOW, &["alpha"], &[]);
+    assert_eq!((&shown["name"], &shown["kind"]), (&json!("alpha"), &json!("posix")));
     let preview = walk.json(&routes::STORAGE_REMOVE, &["alpha"], json!({}));
     assert_eq!((&preview["removed"], &preview["site"]), (&json!(false), &json!("alpha")), "a dry run");
     let allowed = walk.json(&routes::STORAGE_ALLOW, &["vault"], json!({ "site": "gamma" }));

@@ -8,6 +8,7 @@ mod overview;
 mod problems;
 mod sites;
 mod steer;
+mod storages;
 mod subscriptions;
 mod transfers;
 
@@ -19,6 +20,7 @@ pub use overview::overview;
 pub use problems::problems;
 pub use sites::{site, sites};
 pub use steer::{SteerView, steer};
+pub use storages::{storage, storages};
 pub use subscriptions::{subscription, subscriptions};
 pub use transfers::{transfer, transfers};
 
@@ -60,10 +62,11 @@ mod tests {
         AgentView, Candidate, Choice, Expected, LinkView, Page, ProblemView, SiteLimits, SiteState, SiteView,
         Status, StorageView, SubscriptionView, TransferDetail, TransferQuery, TransferView,
     };
+    use longhaul_api::pools::{PoolDrainReport, PoolReport};
     use longhaul_api::steering::{Promise, Terms};
     use longhaul_model::{
-        AgentId, AttemptId, Blame, DigestSet, Fault, FaultCode, JobFileState, JobState, SubscriptionId,
-        SubscriptionState, TransferId, TransferState, Verification,
+        AgentId, AttemptId, Blame, DigestSet, Fault, FaultCode, JobFileState, JobState, PoolState,
+        SubscriptionId, SubscriptionState, TransferId, TransferState, Verification,
     };
 
     use super::*;
@@ -362,6 +365,8 @@ mod tests {
             job(context, &job_detail()),
             sites(context, &[site_view()]),
             site(context, &site_view()),
+            storages(context, &Page { items: vec![storage_view()], next: Some("a&b".into()) }),
+            storage(context, &(storage_view(), Page { items: vec![subscription_view()], next: None })),
             circuits(context, &super::circuits::sample()),
             steer(context, &super::steer::sample(site_view().storages.remove(0))),
             problems(context, &status_view().problems),
@@ -370,6 +375,36 @@ mod tests {
         ]
         .map(maud::Markup::into_string)
         .to_vec()
+    }
+
+    /// A storage of pools, one of which says something hostile.
+    fn storage_view() -> StorageView {
+        let pool = PoolReport {
+            name: "<host>".to_owned(),
+            state: PoolState::Draining,
+            total_bytes: 100,
+            free_bytes: 50,
+            write_bytes_per_s: Some(1_000_000),
+            trouble: Some(Fault::new(FaultCode::SourceUnreadable, "<u>no mark")),
+            drain: None,
+        };
+        StorageView { pools: vec![pool], ..site_view().storages.remove(0) }
+    }
+
+    #[test]
+    fn a_storage_shows_its_pools_and_what_is_wrong_with_them() {
+        let shown = |storage: StorageView| {
+            let wanted = Page { items: Vec::new(), next: None };
+            super::storage(context(Some(admin())), &(storage, wanted)).into_string()
+        };
+        let text = shown(storage_view());
+        for words in ["1 of 1 pools in trouble", "&lt;u&gt;no mark", "1.00 MB/s", "not told"] {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+        let mut drained = storage_view();
+        let drain = PoolDrainReport { moved_files: 7, is_empty: true, ..PoolDrainReport::default() };
+        drained.pools[0] = PoolReport { trouble: None, drain: Some(drain), ..drained.pools[0].clone() };
+        assert!(shown(drained).contains("drained: it is empty"));
     }
 
     fn hostile_problem(detail: &str) -> longhaul_api::Problem {

@@ -2,12 +2,11 @@
 
 use longhaul_api::commissioning::CommissionState;
 use longhaul_api::native::{AgentView, SiteState, SiteView, StorageView};
-use longhaul_api::pools::PoolReport;
 use longhaul_model::{StorageKind, Timestamp, units};
 use longhaul_security::ResourceScope;
 use maud::{Markup, html};
 
-use super::Context;
+use super::{Context, storages};
 use crate::layout::{Frame, Section, action, page};
 use crate::show;
 
@@ -129,10 +128,10 @@ pub fn site(context: Context<'_>, site: &SiteView) -> Markup {
             }
             (changes(context, site))
             h2 { "Storages" }
-            (storages(&site.storages, context.now))
+            (storage_table(&site.storages, context.now))
             @for storage in site.storages.iter().filter(|storage| !storage.pools.is_empty()) {
                 h3 { "Pools of " (storage.name) }
-                (pools(&storage.pools))
+                (storages::pools(&storage.pools))
             }
             @if !site.links.is_empty() {
                 h2 { "Links" }
@@ -167,7 +166,7 @@ fn changes(context: Context<'_>, site: &SiteView) -> Markup {
     }
 }
 
-fn storages(list: &[StorageView], now: Timestamp) -> Markup {
+fn storage_table(list: &[StorageView], now: Timestamp) -> Markup {
     html! {
         @if list.is_empty() {
             p.empty { "None: no agent has offered one yet." }
@@ -188,7 +187,7 @@ fn storages(list: &[StorageView], now: Timestamp) -> Markup {
                         @for storage in list {
                             tr {
                                 td {
-                                    (storage.name)
+                                    a href={ "/ui/storages/" (storage.name) } { (storage.name) }
                                     @if storage.kind != StorageKind::Posix {
                                         " " span.soft { (storage.kind.word()) }
                                     }
@@ -315,50 +314,5 @@ fn agents(context: Context<'_>, list: &[AgentView]) -> Markup {
                 }
             }
         }
-    }
-}
-
-fn pools(list: &[PoolReport]) -> Markup {
-    html! {
-        div.scroll {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Pool" }
-                        th scope="col" { "Used" }
-                        th.number scope="col" { "Free" }
-                        th.number scope="col" { "Writes" }
-                        th scope="col" { "State" }
-                    }
-                }
-                tbody {
-                    @for pool in list {
-                        tr {
-                            td { (pool.name) }
-                            td {
-                                @let used_bytes = pool.total_bytes.saturating_sub(pool.free_bytes);
-                                (show::bar(used_bytes, pool.total_bytes))
-                            }
-                            td.number { (show::size(pool.free_bytes)) }
-                            td.number {
-                                @if let Some(rate) = pool.write_bytes_per_s { (show::rate(rate as f64)) }
-                            }
-                            td { (pool_state(pool)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn pool_state(pool: &PoolReport) -> Markup {
-    let tone = match &pool.drain {
-        Some(drain) if drain.stuck_files > 0 => "warn",
-        _ => "good",
-    };
-    match &pool.trouble {
-        Some(fault) => show::fault(fault),
-        None => show::state(tone, &pool.words()),
     }
 }
