@@ -32,7 +32,7 @@ enum Rule {
 
 use Rule::{Community, Jobs, Nobody, Reads, Site, SiteAndCommunity, SiteOrCommunity};
 
-const RULES: [(&str, Rule); 89] = [
+const RULES: [(&str, Rule); 90] = [
     ("dataset_list", Reads),
     ("dataset_create", Community),
     ("dataset_show", Reads),

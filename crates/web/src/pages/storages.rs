@@ -121,7 +121,9 @@ fn tape_queue(context: Context<'_>, queue: &TapeQueue) -> Markup {
         dt { "Wanted from tape" }
         dd {
             (queue.words(context.now))
-            @if let Some(failure) = &queue.last_failure { div.soft { "The last that did not come: " (failure) } }
+            @if let Some(failure) = &queue.last_failure {
+                div.soft { "The last that did not come: " (failure) }
+            }
         }
     }
 }
