@@ -1,5 +1,5 @@
-//! `cargo xtask testbed pools`: files brought to eight disks, one of them four times slower; then the same while
-//! one is drained.
+//! `cargo xtask testbed pools`: files brought to eight disks, one of them four times slower; then the same
+//! while one is drained.
 
 // A command's output is its purpose here.
 #![allow(clippy::print_stdout)]

@@ -1,8 +1,9 @@
 //! A storage of several disks of different speeds: how much of what they can take together is taken, and what
 //! the draining of one costs those who write.
 //!
-//! Two real engines move real files over loopback, in this process. The disks are emulated: each is a directory
-//! whose writes take as long as they would at its rate, one after the other. Start with [`Experiment::run`].
+//! Two real engines move real files over loopback, in this process. The disks are emulated: each is a
+//! directory whose writes take as long as they would at its rate, one after the other. Start with
+//! [`Experiment::run`].
 
 mod outcome;
 
@@ -247,7 +248,7 @@ impl Experiment {
     fn count_right(&self, storage: &PooledStorage, content: &[u8]) -> Result<usize, Failure> {
         let mut right = 0;
         for number in 0..self.files {
-            let at = longhaul_model::Pfn::new(TARGET_STORAGE.parse()?, format!("f{number}"))?;
+            let at = longhaul_model::Pfn::new(TARGET_STORAGE.parse()?, &format!("f{number}"))?;
             let file = storage.open(&at)?;
             let mut bytes = vec![0; content.len()];
             file.read_exact_at(&mut bytes, 0)?;

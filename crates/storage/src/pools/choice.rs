@@ -1,14 +1,16 @@
-//! Which pool takes a new file: the one that is expected to have it first (list scheduling: Graham, 1966),
-//! where a pool counts as slower the less space it has left.
+//! Which pool takes a new file: one with nothing to do if there is any, else the one that is expected to have
+//! the file first (never queue, then shortest expected delay: Shenker and Weinrib, 1989). A pool counts as
+//! slower the less space it has left.
 //!
 //! ```text
-//! time of a pool = (bytes that it still has to take + size of the file) / its measured rate
-//! weight         = time / (its free space / the largest free space of all)
+//! delay of a pool = (bytes that it still has to take + size of the file) / its measured rate
+//! weight          = delay / (its free space / the largest free space of all)
 //! ```
 //!
 //! The lowest weight takes the file. Pools that have nothing to do fill evenly that way, and one of a quarter
-//! of the speed of the others gets a quarter of the bytes while all are busy. What a pool has promised counts
-//! from the moment of the choice, so that no two choices in a row find the same pool idle.
+//! of the speed of the others gets a quarter of the bytes while all are busy. By the delay alone a slow pool
+//! would stand idle as long as the others have little to do, and its rate would be lost. What a pool has
+//! promised counts from the moment of the choice, so that no two choices in a row find the same pool idle.
 
 /// A pool with less free space in relation to the emptiest counts as one with this share of it: a nearly full
 /// one is still better than one that has minutes of writing ahead.
@@ -45,20 +47,20 @@ pub(super) fn rank(candidates: &[Candidate], size: u64, random: u64) -> Vec<usiz
     let most_free = candidates.iter().map(|pool| pool.free_bytes).max().unwrap_or_default().max(1) as f64;
     let weight = |pool: &Candidate| {
         let rate = pool.bytes_per_s.unwrap_or(mean).max(1.0);
-        let time_s = pool.waiting_bytes.saturating_add(size).max(1) as f64 / rate;
+        let delay_s = pool.waiting_bytes.saturating_add(size).max(1) as f64 / rate;
         // In steps: pools that differ by a trifle take turns.
         let free_share = (pool.free_bytes as f64 / most_free * FREE_SHARE_STEPS).round() / FREE_SHARE_STEPS;
-        time_s / free_share.max(FREE_SHARE_MIN)
+        delay_s / free_share.max(FREE_SHARE_MIN)
     };
     let count = candidates.len().max(1);
     let first = (random % count as u64) as usize;
-    let mut ranked: Vec<(f64, usize)> = (0..candidates.len())
+    let mut ranked: Vec<(bool, f64, usize)> = (0..candidates.len())
         .map(|place| (first + place) % count)
         .filter(|place| candidates[*place].has_room(size))
-        .map(|place| (weight(&candidates[place]), place))
+        .map(|place| (candidates[place].waiting_bytes > 0, weight(&candidates[place]), place))
         .collect();
-    ranked.sort_by(|one, other| one.0.total_cmp(&other.0));
-    ranked.into_iter().map(|(_, place)| place).collect()
+    ranked.sort_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
+    ranked.into_iter().map(|(_, _, place)| place).collect()
 }
 
 #[cfg(test)]
@@ -75,6 +77,18 @@ mod tests {
     #[test]
     fn the_emptiest_of_idle_pools_takes_a_file() {
         assert_eq!(rank(&[idle(10 * GB), idle(30 * GB), idle(20 * GB)], GB, 0), [1, 2, 0]);
+    }
+
+    #[test]
+    fn a_slow_pool_with_nothing_to_do_takes_a_file_when_all_others_have() {
+        let pool = |waiting_bytes, bytes_per_s| Candidate {
+            waiting_bytes,
+            bytes_per_s: Some(bytes_per_s),
+            ..idle(500 * GB)
+        };
+        assert_eq!(rank(&[pool(1, 400e6), pool(0, 100e6)], GB, 0), [1, 0]);
+        assert_eq!(rank(&[pool(0, 100e6), pool(0, 400e6)], GB, 0), [1, 0], "the faster of two");
+        assert_eq!(rank(&[pool(GB, 400e6), pool(1, 100e6)], GB, 0), [0, 1]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::experiment_command::Bar;
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 360.0;
-const MARGIN: f64 = 60.0;
+const MARGIN: f64 = 80.0;
 /// The mean rate of writing over what the disks can take together.
 const RATE_SHARE_MIN: f64 = 0.9;
 /// The rate at a moment is that of so many samples before it.
@@ -70,8 +70,8 @@ impl Outcome {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
              font-family=\"sans-serif\" font-size=\"12\">\n\
              <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n\
-             <text x=\"{MARGIN}\" y=\"24\" font-size=\"14\">{} files of {} MB to {} disks, one of them {} times \
-             slower</text>\n",
+             <text x=\"{MARGIN}\" y=\"24\" font-size=\"14\">{} files of {} MB to {} disks, one of them {} \
+             times slower</text>\n",
             self.experiment.files,
             self.experiment.file_bytes / 1_000_000,
             self.experiment.pools,
