@@ -27,6 +27,7 @@ pub mod experiment_command;
 pub mod foreign;
 pub mod hostile;
 pub mod http;
+mod line_plot;
 mod log;
 pub mod mounts;
 pub mod needs;

@@ -1,15 +1,11 @@
 //! What the experiment came to: figures with their bars, and a plot.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 
 use super::Experiment;
 use crate::experiment_command::Bar;
+use crate::line_plot::{Line, LinePlot};
 
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 360.0;
-const MARGIN: f64 = 80.0;
 /// The mean rate of writing over what the disks can take together.
 const RATE_SHARE_MIN: f64 = 0.9;
 /// The rate at a moment is that of so many samples before it.
@@ -63,56 +59,25 @@ impl Outcome {
 
     /// Rates over time, as a file that any browser shows.
     pub fn svg(&self) -> String {
-        let most = self.experiment.bytes_per_s_of_all() as f64 * 1.1;
-        let x = |seconds: f64| MARGIN + seconds / self.seconds.max(1e-3) * (WIDTH - 2.0 * MARGIN);
-        let y = |rate: f64| HEIGHT - MARGIN - rate.min(most) / most * (HEIGHT - 2.0 * MARGIN);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n\
-             <text x=\"{MARGIN}\" y=\"24\" font-size=\"14\">{} files of {} MB to {} disks, one of them {} \
-             times slower</text>\n",
-            self.experiment.files,
-            self.experiment.file_bytes / 1_000_000,
-            self.experiment.pools,
-            self.experiment.slower_times,
-        );
+        let Experiment { files, file_bytes, pools, slower_times, .. } = &self.experiment;
         let all = self.experiment.bytes_per_s_of_all() as f64;
-        let names = [(0.0, "#ddd", "0".to_owned()), (all, "#c33", format!("{:.1} MB/s", all / 1e6))];
-        for (rate, colour, name) in names {
-            let (at, right) = (y(rate), WIDTH - MARGIN);
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{MARGIN}\" y1=\"{at:.1}\" x2=\"{right}\" y2=\"{at:.1}\" stroke=\"{colour}\"/>\n\
-                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
-                MARGIN - 4.0,
-                at + 4.0
-            );
-        }
         let last = self.written.len().saturating_sub(1);
-        let lines = [("#06c", "all disks", 0), ("#393", "the slow one", last)];
-        for (place, (colour, name, first)) in lines.into_iter().enumerate() {
-            let points: Vec<String> = self
-                .rates(first)
-                .map(|(seconds, rate)| format!("{:.1},{:.1}", x(seconds), y(rate)))
-                .collect();
-            let _ = writeln!(
-                svg,
-                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" points=\"{}\"/>\n\
-                 <text x=\"{}\" y=\"{}\" fill=\"{colour}\">{name}</text>",
-                points.join(" "),
-                MARGIN + 110.0 * place as f64,
-                MARGIN - 12.0
-            );
-        }
-        let _ = writeln!(
-            svg,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:.0} s</text>\n</svg>",
-            WIDTH - MARGIN,
-            HEIGHT - MARGIN + 18.0,
-            self.seconds
-        );
-        svg
+        let line = |name: &str, colour, first| Line {
+            name: name.to_owned(),
+            colour,
+            points: self.rates(first).collect(),
+        };
+        let plot = LinePlot {
+            title: format!(
+                "{files} files of {} MB to {pools} disks, one of them {slower_times} times slower",
+                file_bytes / 1_000_000
+            ),
+            seconds: self.seconds,
+            most: all * 1.1,
+            levels: vec![(0.0, "#ddd", "0".to_owned()), (all, "#c33", format!("{:.1} MB/s", all / 1e6))],
+            lines: vec![line("all disks", "#06c", 0), line("the slow one", "#393", last)],
+        };
+        plot.svg()
     }
 
     /// The rate of all disks from this one on, over time.

@@ -1,15 +1,11 @@
 //! What the experiment came to: figures with their bars, and a plot.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 
 use super::Experiment;
 use crate::experiment_command::Bar;
+use crate::line_plot::{Line, LinePlot};
 
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 360.0;
-const MARGIN: f64 = 60.0;
 /// Mounts over the least that are possible.
 const MOUNTS_RATIO_MAX: f64 = 1.2;
 
@@ -69,56 +65,32 @@ impl Outcome {
 
     /// What was on disk and what had arrived, as a file that any browser shows.
     pub fn svg(&self) -> String {
+        let Experiment { cartridges, drives, buffer_bytes, file_bytes, .. } = &self.experiment;
         let all = self.experiment.files as f64;
-        let x = |seconds: f64| MARGIN + seconds / self.seconds.max(1e-3) * (WIDTH - 2.0 * MARGIN);
-        let y = |files: f64| HEIGHT - MARGIN - files / all * (HEIGHT - 2.0 * MARGIN);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n\
-             <text x=\"{MARGIN}\" y=\"24\" font-size=\"14\">{all:.0} files of {} cartridges, {} drives: {} \
-             mounts</text>\n",
-            self.experiment.cartridges, self.experiment.drives, self.mounts
-        );
-        let limit = self.experiment.buffer_bytes as f64 / self.experiment.file_bytes as f64;
-        for (files, colour, name) in [
-            (0.0, "#ddd", "0".to_owned()),
-            (limit, "#c33", "limit".to_owned()),
-            (all, "#ddd", format!("{all:.0}")),
-        ] {
-            let (at, right) = (y(files.min(all)), WIDTH - MARGIN);
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{MARGIN}\" y1=\"{at:.1}\" x2=\"{right}\" y2=\"{at:.1}\" stroke=\"{colour}\"/>\n\
-                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>",
-                MARGIN - 6.0,
-                at + 4.0
-            );
-        }
-        let lines = [("#06c", "on disk"), ("#393", "at the target")];
-        for (place, (colour, name)) in lines.into_iter().enumerate() {
-            let point = |sample: &Sample| {
-                let files = [sample.staged_files, sample.arrived][place];
-                format!("{:.1},{:.1}", x(sample.seconds), y(files as f64))
-            };
-            let points: Vec<String> = self.samples.iter().map(point).collect();
-            let _ = writeln!(
-                svg,
-                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" points=\"{}\"/>\n\
-                 <text x=\"{}\" y=\"{}\" fill=\"{colour}\">{name}</text>",
-                points.join(" "),
-                MARGIN + 110.0 * place as f64,
-                MARGIN - 12.0
-            );
-        }
-        let _ = writeln!(
-            svg,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:.0} s</text>\n</svg>",
-            WIDTH - MARGIN,
-            HEIGHT - MARGIN + 18.0,
-            self.seconds
-        );
-        svg
+        let limit = *buffer_bytes as f64 / *file_bytes as f64;
+        let line = |name: &str, colour, value: fn(&Sample) -> u64| Line {
+            name: name.to_owned(),
+            colour,
+            points: self.samples.iter().map(|sample| (sample.seconds, value(sample) as f64)).collect(),
+        };
+        let plot = LinePlot {
+            title: format!(
+                "{all:.0} files of {cartridges} cartridges, {drives} drives: {} mounts",
+                self.mounts
+            ),
+            seconds: self.seconds,
+            most: all,
+            levels: vec![
+                (0.0, "#ddd", "0".to_owned()),
+                (limit, "#c33", "limit".to_owned()),
+                (all, "#ddd", format!("{all:.0}")),
+            ],
+            lines: vec![
+                line("on disk", "#06c", |sample| sample.staged_files),
+                line("at the target", "#393", |sample| sample.arrived),
+            ],
+        };
+        plot.svg()
     }
 }
 

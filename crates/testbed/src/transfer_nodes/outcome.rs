@@ -1,21 +1,17 @@
 //! What the experiment came to: figures with their bars, and a plot.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 
 use super::experiment::Experiment;
 use super::world::NODES;
 use crate::experiment_command::Bar;
+use crate::line_plot::{Line, LinePlot};
 use crate::wan::PACKET_PAYLOAD_FRACTION;
 
 /// What a node has received and not written down when it is killed: two seconds of its link, and a group of
 /// small files.
 const IN_FLIGHT_S: f64 = 2.0;
 const GROUP_BYTES: f64 = 4e6;
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 360.0;
-const MARGIN: f64 = 60.0;
 const COLOURS: [&str; NODES] = ["#06c", "#c60", "#393", "#939"];
 
 /// What the paths had carried at a moment, since the phase began.
@@ -116,51 +112,20 @@ impl Outcome {
             Some(phase) => (phase, self.experiment.kill_link_mbit, "one node killed after the other"),
             None => (&self.all, self.experiment.link_mbit, "all nodes"),
         };
-        let most = rate * 1.2;
-        let x = |seconds: f64| MARGIN + seconds / phase.seconds * (WIDTH - 2.0 * MARGIN);
-        let y = |mbit: f64| HEIGHT - MARGIN - mbit.min(most) / most * (HEIGHT - 2.0 * MARGIN);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n"
-        );
-        let _ = writeln!(
-            svg,
-            "<text x=\"{MARGIN}\" y=\"24\" font-size=\"14\">{NODES} nodes, {title}: Mbit/s of IP packets on \
-             each link</text>"
-        );
-        for mbit in [0.0, rate / 2.0, rate] {
-            let (at, right) = (y(mbit), WIDTH - MARGIN);
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{MARGIN}\" y1=\"{at:.1}\" x2=\"{right}\" y2=\"{at:.1}\" stroke=\"#ddd\"/>\n\
-                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{mbit:.0}</text>",
-                MARGIN - 6.0,
-                at + 4.0
-            );
-        }
-        for (path, colour) in COLOURS.iter().enumerate() {
-            let points: Vec<String> = rates(&phase.samples, path)
-                .map(|(at, mbit)| format!("{:.1},{:.1}", x(at), y(mbit)))
-                .collect();
-            let _ = writeln!(
-                svg,
-                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\" points=\"{}\"/>\n\
-                 <text x=\"{}\" y=\"{}\" fill=\"{colour}\">node {}</text>",
-                points.join(" "),
-                MARGIN + 90.0 * path as f64,
-                MARGIN - 12.0,
-                path + 1
-            );
-        }
-        let _ = writeln!(
-            svg,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:.0} s</text>\n</svg>",
-            WIDTH - MARGIN,
-            HEIGHT - MARGIN + 18.0,
-            phase.seconds
-        );
-        svg
+        let line = |(path, colour): (usize, &&'static str)| Line {
+            name: format!("node {}", path + 1),
+            colour,
+            points: rates(&phase.samples, path).collect(),
+        };
+        let level = |mbit: f64| (mbit, "#ddd", format!("{mbit:.0}"));
+        let plot = LinePlot {
+            title: format!("{NODES} nodes, {title}: Mbit/s of IP packets on each link"),
+            seconds: phase.seconds,
+            most: rate * 1.2,
+            levels: [0.0, rate / 2.0, rate].map(level).into(),
+            lines: COLOURS.iter().enumerate().map(line).collect(),
+        };
+        plot.svg()
     }
 }
 
