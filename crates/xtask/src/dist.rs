@@ -10,7 +10,10 @@ const PROGRAM_BYTES_MAX: u64 = 60_000_000;
 pub(crate) const PROFILE: &str = "dist";
 
 pub(crate) fn run() -> Result<(), String> {
-    run_command(cargo().args(["build", "--profile", PROFILE, "--package", "longhaul"]))?;
+    // The profile says it as well, but cargo forgets it for packages that the profile has settings of.
+    let strip = ["--", "-C", "strip=symbols"];
+    let build = ["rustc", "--profile", PROFILE, "--package", "longhaul", "--bin", "longhaul"];
+    run_command(cargo().args(build).args(strip))?;
     let program = target().join(PROFILE).join("longhaul");
     let metadata = program.metadata().map_err(|error| format!("{}: {error}", program.display()))?;
     let megabytes = metadata.len() as f64 / 1e6;
