@@ -200,11 +200,8 @@ fn storage_table(list: &[StorageView], now: Timestamp) -> Markup {
                                         " " span.soft { "strategy " (strategy) }
                                     }
                                 }
-                                td {
-                                    @let used_bytes = storage.total_bytes.saturating_sub(storage.free_bytes);
-                                    (show::bar(used_bytes, storage.total_bytes))
-                                }
-                                td.number { (show::size(storage.free_bytes)) }
+                                td { (storages::used(storage.total_bytes, storage.free_bytes)) }
+                                td.number { (storages::free(storage.total_bytes, storage.free_bytes)) }
                                 td.number { (units::count(storage.files)) }
                                 td.number { (show::size(storage.bytes)) }
                                 td {

@@ -149,14 +149,15 @@ fn kind(storage: &StorageView) -> Markup {
 }
 
 /// Where nobody tells the space, there is none to be drawn.
-fn used(total_bytes: u64, free_bytes: u64) -> Markup {
+pub fn used(total_bytes: u64, free_bytes: u64) -> Markup {
     html! {
         @if total_bytes > 0 { (show::bar(total_bytes.saturating_sub(free_bytes), total_bytes)) }
         @else { span.soft { "not told" } }
     }
 }
 
-fn free(total_bytes: u64, free_bytes: u64) -> Markup {
+/// Free bytes, where they are told.
+pub fn free(total_bytes: u64, free_bytes: u64) -> Markup {
     html! {
         @if total_bytes > 0 { (show::size(free_bytes)) } @else { "–" }
     }
