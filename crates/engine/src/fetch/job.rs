@@ -150,7 +150,12 @@ impl Job {
     }
 
     pub(super) fn is_on_disk(&self, number: usize) -> bool {
-        self.disk.get().map_or(0, |(number, _)| *number) == number
+        self.disk_number() == number
+    }
+
+    /// The first one before that is decided.
+    fn disk_number(&self) -> usize {
+        self.disk.get().map_or(0, |(number, _)| *number)
     }
 
     /// Whether its disk has enough to do with what has come, and other disks may have less.
@@ -160,8 +165,7 @@ impl Job {
 
     /// The disk on which it lies.
     pub(super) fn disk(&self) -> &TargetDisk {
-        let number = self.disk.get().map_or(0, |(number, _)| *number);
-        &self.target.disks[number]
+        &self.target.disks[self.disk_number()]
     }
 
     /// How the complete temporary file gets its final name.

@@ -348,9 +348,8 @@ impl Session {
         let shares = arrival.bytes_by_job();
         shares.iter().for_each(|(job, bytes)| job.note_arrived(*bytes, &shared));
         if let Some((job, _)) = shares.first() {
-            job.target.place(&shares.iter().map(|(job, _)| job).collect::<Vec<_>>());
-            let device = job.disk().device.clone();
-            device.to_write.push(WriteJob { session: self.clone(), arrival });
+            job.target.place(&shares);
+            job.disk().device.to_write.push(WriteJob { session: self.clone(), arrival });
         }
     }
 

@@ -91,11 +91,15 @@ impl Target {
 
     /// Decides on which disk files will lie of which the first bytes have come, all on one. Never blocks on a
     /// disk.
-    pub(super) fn place(&self, jobs: &[&Arc<Job>]) {
+    pub(super) fn place(&self, arrived: &[(Arc<Job>, u64)]) {
         if !self.has_pools() {
             return;
         }
-        let new: Vec<&Arc<Job>> = jobs.iter().copied().filter(|job| job.needs_place()).collect();
+        let new: Vec<&Arc<Job>> =
+            arrived.iter().map(|(job, _)| job).filter(|job| job.needs_place()).collect();
+        if new.is_empty() {
+            return;
+        }
         let files: Vec<(&TempName, u64)> = new.iter().map(|job| (&job.temp, job.file.size)).collect();
         let Some(placement) = self.storage.place(&files).map(Arc::new) else { return };
         let number = self.disks.iter().skip(1).position(|disk| disk.device.is_numbered(placement.device));
