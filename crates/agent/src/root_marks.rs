@@ -185,7 +185,7 @@ fn first_mark(storage: &dyn Storage, deployment: &str, accepted: bool) -> Result
     if let Some(text) = storage.root_mark()? {
         match own(&text) {
             Some(mark) => {
-                // Of a storage of pools, new disks may have none.
+                // New disks of a storage of pools may have none.
                 if accepted {
                     storage.put_root_mark(&text)?;
                 }

@@ -124,19 +124,18 @@ impl Experiment {
         let batch = self.batch(&from, &authority, &digests)?;
         let begun = Instant::now();
         to.fetch(batch);
-        let (stop, done) = (AtomicBool::new(false), Mutex::new(None));
-        let (samples, drained_files) = std::thread::scope(|scope| -> Result<_, Failure> {
+        let stop = AtomicBool::new(false);
+        let (seconds, samples, drained_files) = std::thread::scope(|scope| -> Result<_, Failure> {
             let sampling = scope.spawn(|| sample(&disks, begun, &stop));
             let draining = scope.spawn(|| drain(&storage, &stop));
             let ended = self.await_all(&events, begun);
-            *done.lock().unwrap_or_else(|held| held.into_inner()) = Some(begun.elapsed());
+            let seconds = begun.elapsed().as_secs_f64();
             stop.store(true, Ordering::Release);
             let samples = sampling.join().map_err(|_| "the samples were not taken")?;
             let drained = draining.join().map_err(|_| "the pool was not drained")??;
             ended?;
-            Ok((samples, drained))
+            Ok((seconds, samples, drained))
         })?;
-        let seconds = done.into_inner().ok().flatten().unwrap_or_default().as_secs_f64();
         let written: Vec<u64> = disks.iter().map(|disk| disk.written.load(Ordering::Relaxed)).collect();
         let right_files = self.count_right(&storage, &content)?;
         Ok(Outcome { experiment: self.clone(), seconds, written, drained_files, right_files, samples })

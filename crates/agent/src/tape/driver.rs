@@ -411,17 +411,12 @@ impl TapeDriver {
         // A file that is not on tape must not be removed from disk.
         let both = paths.iter().zip(found).filter(|(_, at)| *at == Locality::DiskAndTape);
         let both: Vec<String> = both.map(|(path, _)| path.clone()).collect();
-        if !both.is_empty() {
-            let why = match self.site.run(Verb::Remove, &both, None).await {
-                Ok(ended) if ended.code == Some(0) => None,
-                Ok(ended) => Some(ended.describe()),
-                Err(fault) => Some(fault.detail),
-            };
-            if let Some(why) = why {
-                let storage = &self.site.storage;
-                tracing::warn!(%storage, files = both.len(), first = units::printable(&both[0]), why, "files \
-                    that nobody needs stay on disk");
-            }
+        if !both.is_empty()
+            && let Err(why) = self.site.complete(Verb::Remove, &both).await
+        {
+            let storage = &self.site.storage;
+            tracing::warn!(%storage, files = both.len(), first = units::printable(&both[0]), why, "files \
+                that nobody needs stay on disk");
         }
         let driver = self.clone();
         let noted = blocking(move || {

@@ -1,8 +1,8 @@
 //! A site's tape system: its commands, and what the disk shows.
 //!
 //! ```text
-//! stage|migrate|remove|delete WORDS… PATH…      exit code 0: done with all of them locality WORDS… PATH…
-//! a line per path: DISK, TAPE, DISK_AND_TAPE, LOST, NONE, UNAVAILABLE
+//! stage|migrate|remove|delete WORDS… PATH…   exit code 0: done with all of them
+//! locality WORDS… PATH…      a line per path: DISK, TAPE, DISK_AND_TAPE, LOST, NONE, UNAVAILABLE
 //! ```
 
 use std::path::PathBuf;
@@ -178,13 +178,18 @@ impl TapeSystem {
         .await
     }
 
-    /// Migrates files. One that was deleted meanwhile leaves the tape again.
-    pub(super) async fn migrate(self: &Arc<TapeSystem>, paths: &[String]) -> Result<(), String> {
-        let ended = match self.run(Verb::Migrate, paths, None).await {
+    /// Runs a command that does all or says why not.
+    pub(super) async fn complete(&self, verb: Verb, paths: &[String]) -> Result<(), String> {
+        match self.run(verb, paths, None).await {
             Ok(ended) if ended.code == Some(0) => Ok(()),
             Ok(ended) => Err(ended.describe()),
             Err(fault) => Err(fault.detail),
-        };
+        }
+    }
+
+    /// Migrates files. One that was deleted meanwhile leaves the tape again.
+    pub(super) async fn migrate(self: &Arc<TapeSystem>, paths: &[String]) -> Result<(), String> {
+        let ended = self.complete(Verb::Migrate, paths).await;
         self.migrations_ended.fetch_add(1, Ordering::SeqCst);
         let (system, mut gone) = (self.clone(), paths.to_vec());
         let look = move || {

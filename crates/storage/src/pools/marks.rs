@@ -133,7 +133,7 @@ fn note_outage(pool: &Pool, why: Option<String>) {
 fn most_frequent(found: &[Result<Option<PoolMark>, Fault>]) -> Option<PoolMark> {
     let marks: Vec<&PoolMark> = found.iter().flatten().flatten().collect();
     let count = |text: &str| marks.iter().filter(|mark| mark.text == text).count();
-    // Of equals the first.
+    // The last maximum is taken: in reverse order, the first of equals.
     let text = marks.iter().rev().max_by_key(|mark| count(&mark.text))?.text.clone();
     let same = marks.iter().filter(|mark| mark.text == text);
     Some(PoolMark { pools: same.flat_map(|mark| mark.pools.clone()).collect(), text })

@@ -63,30 +63,18 @@ impl FoundEntries {
 /// Ends, and lets the walks end, when the visitor breaks.
 fn merge(mut found: Vec<FoundEntries>, visit: &mut dyn FnMut(Visit) -> ControlFlow<()>) {
     loop {
-        let mut next: Option<usize> = None;
-        for place in 0..found.len() {
-            let Some(here) = found[place].peek().map(|visit| key(visit).to_owned()) else { continue };
-            let is_first = match next {
-                Some(first) => {
-                    let before = found[first].peek().map(|visit| key(visit).to_owned());
-                    before.is_none_or(|before| order(&here, &before).is_lt())
-                }
-                None => true,
-            };
-            if is_first {
-                next = Some(place);
-            }
-        }
+        // The first storage's entry, if several have the name.
+        let heads = found.iter_mut().enumerate().filter_map(|(place, found)| Some((place, found.peek()?)));
+        let next = heads.min_by(|(_, one), (_, other)| order(key(one), key(other))).map(|(place, _)| place);
         let Some(taken) = next.and_then(|place| found[place].head.take()) else { return };
-        let name = key(&taken).to_owned();
         // The same in other storages.
         for other in &mut found {
-            if other.peek().is_some_and(|visit| key(visit) == name) {
+            if other.peek().is_some_and(|visit| key(visit) == key(&taken)) {
                 other.head = None;
             }
         }
         let is_empty = matches!(&taken, Visit::Skipped { reason: SkipReason::EmptyDirectory, .. });
-        let is_below = |visit: &Visit| key(visit).starts_with(&name);
+        let is_below = |visit: &Visit| key(visit).starts_with(key(&taken));
         if is_empty && found.iter_mut().any(|other| other.peek().is_some_and(is_below)) {
             continue;
         }

@@ -40,7 +40,7 @@ use choice::{Candidate, rank};
 use marks::PoolMarks;
 use placement::PlannedFiles;
 pub use pool::{DrainStatus, PoolOpener, PoolOptions, PoolStatus};
-use pool::{Pool, PoolFile};
+use pool::{Pool, PoolFile, at_target};
 pub use relocation::Relocation;
 use reserved_names::{ReservedName, ReservedNames};
 
@@ -155,22 +155,27 @@ impl PooledStorage {
             }
         }
         if candidates.is_empty() {
-            return Err(refusal.map_or_else(|| self.takes_nothing(), |fault| fault.blaming(Blame::Target)));
+            return Err(refusal.map_or_else(|| self.takes_nothing(), at_target));
         }
-        let known: Vec<Candidate> = candidates.iter().map(|(_, candidate)| *candidate).collect();
-        let ranked = rank(&known, size, self.placed.fetch_add(1, Ordering::Relaxed));
-        if ranked.is_empty() {
-            let most = known.iter().map(|candidate| candidate.free_bytes).max().unwrap_or_default();
+        let mut places = self.rank(&candidates, size);
+        if places.is_empty() {
+            let most = candidates.iter().map(|(_, pool)| pool.free_bytes).max().unwrap_or_default();
             let (size, most) = (units::bytes(size), units::bytes(most));
             let detail =
                 format!("no pool of {} has room for {size}: the emptiest has {most} free", self.name);
             return Err(Fault::new(FaultCode::TargetFull, detail));
         }
-        let mut places: Vec<usize> = ranked.into_iter().map(|rank| candidates[rank].0).collect();
         // One that has just failed comes last.
         let now = (self.clock)();
         places.sort_by_key(|place| self.pools[*place].is_resting(now));
         Ok(places)
+    }
+
+    /// The places of those candidates that have room, the best one first.
+    fn rank(&self, candidates: &[(usize, Candidate)], size: u64) -> Vec<usize> {
+        let known: Vec<Candidate> = candidates.iter().map(|(_, candidate)| *candidate).collect();
+        let ranked = rank(&known, size, self.placed.fetch_add(1, Ordering::Relaxed));
+        ranked.into_iter().map(|number| candidates[number].0).collect()
     }
 
     fn takes_nothing(&self) -> Fault {
@@ -400,7 +405,7 @@ impl Storage for PooledStorage {
     fn reopen(&self, temp: &TempName, size: u64) -> Result<Option<Box<dyn TargetFile>>, Fault> {
         let Some(place) = self.pool_of(temp) else { return Ok(None) };
         let pool = &self.pools[place];
-        let storage = pool.storage().map_err(|fault| fault.blaming(Blame::Target))?;
+        let storage = pool.storage().map_err(at_target)?;
         let Some(file) = storage.reopen(temp, size)? else {
             self.temps.lock().remove(temp);
             return Ok(None);
@@ -455,7 +460,7 @@ impl Storage for PooledStorage {
     fn flush_present(&self, at: &[Pfn]) -> Result<(), Fault> {
         let mut by_pool: BTreeMap<usize, Vec<Pfn>> = BTreeMap::new();
         for at in at {
-            let found = self.locate(at).map_err(|fault| fault.blaming(Blame::Target))?;
+            let found = self.locate(at).map_err(at_target)?;
             let missing = || Fault::new(FaultCode::TargetWrite, format!("{at} is gone"));
             by_pool.entry(found.ok_or_else(missing)?.0).or_default().push(at.clone());
         }
@@ -478,7 +483,7 @@ impl Storage for PooledStorage {
     fn remove_temp(&self, temp: &TempName) -> Result<(), Fault> {
         match self.pool_of(temp) {
             Some(place) => {
-                let storage = self.pools[place].storage().map_err(|fault| fault.blaming(Blame::Target))?;
+                let storage = self.pools[place].storage().map_err(at_target)?;
                 storage.remove_temp(temp)?;
                 self.temps.lock().remove(temp);
                 Ok(())
@@ -498,7 +503,7 @@ impl Storage for PooledStorage {
     }
 
     fn delete(&self, at: &Pfn, expected: &Identity) -> Result<(), Fault> {
-        let found = self.locate(at).map_err(|fault| fault.blaming(Blame::Target))?;
+        let found = self.locate(at).map_err(at_target)?;
         let Some((_, identity)) = found else { return Ok(()) };
         if identity != *expected {
             let detail = format!("{at} is {identity}, not {expected} (size:mtime:inode), and stays");
@@ -507,7 +512,7 @@ impl Storage for PooledStorage {
         // Whoever moves it from pool to pool gives way.
         let _name = self.reserved.reserve(at.path());
         for (_, storage) in self.serving() {
-            let copy = storage.stat(at).map_err(|fault| fault.blaming(Blame::Target))?;
+            let copy = storage.stat(at).map_err(at_target)?;
             copy.map_or(Ok(()), |identity| storage.delete(at, &identity))?;
         }
         if self.capabilities.removes_empty_directories {

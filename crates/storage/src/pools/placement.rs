@@ -3,13 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use longhaul_model::PoolState;
 use parking_lot::Mutex;
 
 use super::PooledStorage;
-use super::choice::{Candidate, rank};
+use super::choice::Candidate;
 use super::pool::Pool;
 use crate::{Placement, TempName};
 
@@ -88,8 +87,6 @@ impl PooledStorage {
             .filter(|(_, pool)| is_open(pool))
             .filter_map(|(place, pool)| Some((place, pool.candidate_as_known()?)))
             .collect();
-        let known: Vec<Candidate> = candidates.iter().map(|(_, candidate)| *candidate).collect();
-        let best = *rank(&known, size, self.placed.fetch_add(1, Ordering::Relaxed)).first()?;
-        Some(candidates[best].0)
+        self.rank(&candidates, size).first().copied()
     }
 }

@@ -253,7 +253,7 @@ impl TargetFile for PoolFile {
         self.occupy(len, || self.file.write_at(bytes, offset))?;
         let take = |promised: u64| Some(promised.saturating_sub(len));
         let before = self.promised_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        // Of bytes that are written twice nothing is left to release.
+        // Nothing is left to release for bytes that are written twice.
         self.pool.load.release(before.unwrap_or_default().min(len));
         Ok(())
     }
